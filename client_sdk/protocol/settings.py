@@ -1,0 +1,186 @@
+"""The frozen settings of a study: what is trained, how, and which privacy limits are kept.
+
+Privacy settings have no defaults: whoever opens a study writes every one of them down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from client_sdk.protocol.canonical import canonical_json
+
+Scheme = Literal["client", "parallel"]
+LevelName = Literal["client", "instance"]
+NotionName = Literal["classical", "bayesian"]
+Disclosure = Literal["plain", "public"]
+
+NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
+
+
+def _not_negative_zero(value: float) -> float:
+    if value == 0 and math.copysign(1.0, value) < 0:
+        raise ValueError("negative zero is not a number of this protocol")
+    return value
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_not_negative_zero)]
+Positive = Annotated[Finite, Field(gt=0)]
+Probability = Annotated[Finite, Field(gt=0, lt=1)]
+Rate = Annotated[Finite, Field(gt=0, le=1)]
+
+
+class Message(BaseModel):
+    """Base of everything on the wire: unknown fields are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Limit(Message):
+    """One budget: at this level and in this notion never more than (epsilon, delta).
+
+    `failure` is the γ of the Bayesian estimate, part of delta; classical limits have none.
+    """
+
+    level: LevelName
+    notion: NotionName
+    epsilon: Positive
+    delta: Probability
+    failure: Probability | None = None
+
+    @model_validator(mode="after")
+    def _failure_is_part_of_delta(self) -> Self:
+        if self.notion == "classical" and self.failure is not None:
+            raise ValueError("failure belongs to Bayesian limits only")
+        if self.notion == "bayesian" and (self.failure is None or self.failure >= self.delta):
+            raise ValueError("a Bayesian limit needs a failure probability below its delta")
+        return self
+
+
+class BayesianSettings(Message):
+    """How Bayesian costs are estimated and composed. Fixed before round 1."""
+
+    orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)]
+    filter_order: Positive
+    estimator: Literal["student-t", "betting", "band", "bernstein"]
+    composition: Literal["holder", "running"]
+    adversary: Literal["path", "adaptive"]
+    conversion: Literal["improved", "chernoff"]
+
+    @model_validator(mode="after")
+    def _orders_increase(self) -> Self:
+        if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
+            raise ValueError("orders must be strictly increasing")
+        return self
+
+
+class ServerOptimiser(Message):
+    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+
+    name: Literal["plain", "momentum", "adam"] = "plain"
+    learning_rate: Positive = 1.0
+    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
+    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.99
+    stability: Positive = 1e-8
+
+
+class Training(Message):
+    """What a client computes. `task` names code that the hospital has installed; it never travels."""
+
+    task: str = Field(min_length=1, max_length=128)
+    task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
+    algorithm: Literal["fedsgd", "fedavg"]
+    local_steps: int = Field(ge=1, le=100_000)
+    learning_rate: Positive = 1.0
+    optimiser: ServerOptimiser = ServerOptimiser()
+
+    @model_validator(mode="after")
+    def _one_gradient_is_one_step(self) -> Self:
+        if self.algorithm == "fedsgd" and self.local_steps != 1:
+            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
+        return self
+
+
+class Privacy(Message):
+    """The mechanism and its limits. Every field is public and constant for the whole study.
+
+    clip_norm            L2 bound on one client's update (scheme client) or one record's gradient (parallel)
+    noise_multiplier     noise standard deviation / clip_norm
+    sampling_rate        Poisson rate of records in each local step (parallel; scheme client: of the local batches)
+    nominal_batch        the public constant that replaces the realised batch size as a denominator
+    client_sampling_rate Poisson rate of clients in each round
+    expected_clients     the public constant that replaces the realised number of clients as a denominator
+    horizon              most noised steps any client may take over the study (rounds × local steps)
+    """
+
+    scheme: Scheme
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)]
+    clip_norm: Positive
+    noise_multiplier: Positive
+    sampling_rate: Rate
+    nominal_batch: Positive
+    client_sampling_rate: Rate
+    expected_clients: Positive
+    horizon: int = Field(ge=1, le=10_000_000)
+    classical_order: Positive
+    bayesian: BayesianSettings | None
+    disclosure: Disclosure
+    masking: Literal[False]
+
+    @model_validator(mode="after")
+    def _limits_fit_the_scheme(self) -> Self:
+        kinds = [(limit.level, limit.notion) for limit in self.limits]
+        if len(set(kinds)) != len(kinds):
+            raise ValueError("at most one limit per level and notion")
+        protected = "client" if self.scheme == "client" else "instance"
+        if any(level != protected for level, _ in kinds):
+            raise ValueError(f"scheme {self.scheme} bounds the {protected} level only")
+        if (protected, "classical") not in kinds:
+            raise ValueError(
+                "every study states a classical limit: the backstop for people the Bayesian bound does not speak for"
+            )
+        if ((protected, "bayesian") in kinds) != (self.bayesian is not None):
+            raise ValueError("a Bayesian limit and the section `bayesian` come together")
+        if self.bayesian is not None and self.scheme == "client" and self.bayesian.composition == "running":
+            raise ValueError("running sums need the same panel in every round; scheme client composes by holder")
+        return self
+
+
+class Schedule(Message):
+    """Who is waited for, and how long."""
+
+    min_clients: int = Field(ge=0, le=100_000)
+    round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
+
+
+class StudySettings(Message):
+    training: Training
+    privacy: Privacy
+    schedule: Schedule
+
+    @model_validator(mode="after")
+    def _a_round_fits_the_horizon(self) -> Self:
+        if self.steps_per_round > self.privacy.horizon:
+            raise ValueError("the horizon is shorter than one round")
+        return self
+
+    @property
+    def steps_per_round(self) -> int:
+        """Noised steps that one round adds at the level this study protects."""
+        return 1 if self.privacy.scheme == "client" else self.training.local_steps
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds within the horizon."""
+        return self.privacy.horizon // self.steps_per_round
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
