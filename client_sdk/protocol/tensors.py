@@ -1,0 +1,170 @@
+"""Models and updates as safetensors: named arrays whose names, shapes and types are fixed beforehand.
+
+Nothing is believed before it is checked: exactly the expected names, shapes and types, and finite numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from safetensors import (
+    SafetensorError,
+    deserialize,  # pyright: ignore[reportUnknownVariableType]
+    safe_open,
+)
+from safetensors.numpy import save
+
+UPDATE = "update/"
+TERMS = "terms/"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Spec = dict[str, tuple[tuple[int, ...], str]]
+
+_DTYPES = {"F32": "float32", "F64": "float64"}
+_HEADER_ALLOWANCE = 4096
+_HEADER_PER_TENSOR = 512
+_FINITE_CHECK_CHUNK = 1 << 20
+
+
+class TensorError(Exception):
+    """A body that is not the tensors expected. `code` is stable, the text names the tensor, never a value."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def spec_of(tensors: Mapping[str, Array]) -> Spec:
+    """Names → (shape, type) of `tensors`.
+
+    Raises:
+        TensorError: `wrong-dtype` for anything but float32 and float64.
+    """
+    for name, array in tensors.items():
+        if array.dtype.name not in _DTYPES.values():
+            raise TensorError("wrong-dtype", f"{name} is {array.dtype.name}; float32 and float64 travel")
+    return {name: (tuple(array.shape), array.dtype.name) for name, array in sorted(tensors.items())}
+
+
+def prefixed(spec: Spec, prefix: str) -> Spec:
+    """The same spec with every name under `prefix`."""
+    return {prefix + name: value for name, value in spec.items()}
+
+
+def terms_spec(orders: int) -> Spec:
+    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the report."""
+    return {TERMS + "filter": ((1,), "float64"), TERMS + "moments": ((orders,), "float64")}
+
+
+def spec_to_json(spec: Spec) -> dict[str, Any]:
+    return {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in spec.items()}
+
+
+def spec_from_json(value: Mapping[str, Any]) -> Spec:
+    return {name: (tuple(item["shape"]), item["dtype"]) for name, item in value.items()}
+
+
+def encoded_size_limit(spec: Spec) -> int:
+    """Most bytes that a body of this spec may have: the numbers and a bounded header."""
+    numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in spec.values())
+    return numbers + _HEADER_ALLOWANCE + sum(_HEADER_PER_TENSOR + 2 * len(name) for name in spec)
+
+
+def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Safetensors bytes; equal arrays give equal bytes.
+
+    Raises:
+        TensorError: `wrong-dtype` or `not-finite`.
+    """
+    spec_of(tensors)
+    contiguous = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
+    for name, array in contiguous.items():
+        _require_finite(name, array)
+    return save(contiguous, metadata=dict(metadata) if metadata else None)
+
+
+def decode(data: bytes, spec: Spec) -> dict[str, Array]:
+    """The arrays in `data`, which must be exactly those of `spec`.
+
+    Raises:
+        TensorError: `too-large`, `malformed`, `wrong-names`, `wrong-dtype`, `wrong-shape`, `not-finite`.
+    """
+    if len(data) > encoded_size_limit(spec):
+        raise TensorError("too-large", f"{len(data)} bytes; at most {encoded_size_limit(spec)} are expected")
+    parts = _deserialize(data)
+    _require_spec({name: (tuple(part["shape"]), part["dtype"]) for name, part in parts}, spec)
+    arrays: dict[str, Array] = {}
+    for name, part in parts:
+        shape, dtype = spec[name]
+        array = np.frombuffer(part["data"], dtype=np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
+        _require_finite(name, array)
+        arrays[name] = array
+    return arrays
+
+
+def decode_any(data: bytes) -> dict[str, Array]:
+    """The arrays in `data` where no spec exists yet: the initial model, whose upload freezes the spec.
+
+    Raises:
+        TensorError: `malformed`, `wrong-dtype`, `wrong-names` (no tensor at all), `not-finite`.
+    """
+    parts = _deserialize(data)
+    found: Spec = {}
+    for name, part in parts:
+        if part["dtype"] not in _DTYPES:
+            raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
+        found[name] = (tuple(part["shape"]), _DTYPES[part["dtype"]])
+    if not found:
+        raise TensorError("wrong-names", "a model has at least one tensor")
+    return decode(data, found)
+
+
+def read_file(path: Path, spec: Spec) -> Iterator[tuple[str, Array]]:
+    """The arrays of a mapped file one after another, each checked: constant memory beside the largest tensor.
+
+    Raises:
+        TensorError: as `decode`.
+    """
+    if path.stat().st_size > encoded_size_limit(spec):
+        raise TensorError("too-large", f"the body is larger than the {encoded_size_limit(spec)} bytes expected")
+    try:
+        file: Any = safe_open(path, framework="numpy")
+    except (SafetensorError, ValueError) as error:
+        raise TensorError("malformed", "the body is not a safetensors file") from error
+    with file as opened:
+        slices: dict[str, Any] = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        _require_spec({name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}, spec)
+        for name in sorted(spec):
+            array = cast(Array, opened.get_tensor(name))
+            _require_finite(name, array)
+            yield name, array
+
+
+def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        return cast(list[tuple[str, dict[str, Any]]], deserialize(data))
+    except (SafetensorError, ValueError) as error:
+        raise TensorError("malformed", "the body is not a safetensors file") from error
+
+
+def _require_spec(found: dict[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
+    if set(found) != set(spec):
+        missing, unknown = sorted(set(spec) - set(found)), len(set(found) - set(spec))
+        raise TensorError("wrong-names", f"missing tensors: {missing[:5]}; {unknown} that nobody asked for")
+    for name, (shape, dtype) in found.items():
+        if _DTYPES.get(dtype) != spec[name][1]:
+            raise TensorError("wrong-dtype", f"{name} must be {spec[name][1]}")
+        if shape != spec[name][0]:
+            raise TensorError("wrong-shape", f"{name} must have shape {list(spec[name][0])}")
+
+
+def _require_finite(name: str, array: Array) -> None:
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _FINITE_CHECK_CHUNK):
+        if not np.isfinite(flat[start : start + _FINITE_CHECK_CHUNK]).all():
+            raise TensorError("not-finite", f"{name} holds NaN or an infinity")
