@@ -1,0 +1,109 @@
+"""The append-only ledger: events from which every ε can be computed again, chained by hashes.
+
+An entry's hash covers its content and the hash before it, so the last hash stands for the whole past. Whoever
+remembers an old (sequence, hash) can check that a newer ledger extends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from accounting.errors import AccountingError
+
+GENESIS = "0" * 64
+Kind = Literal["opened", "reserved", "settled", "stood", "voided", "finished"]
+
+
+class LedgerError(AccountingError):
+    """The entries are not a ledger: `sequence` is the first one that does not fit."""
+
+    def __init__(self, sequence: int, reason: str) -> None:
+        super().__init__(f"ledger entry {sequence}: {reason}")
+        self.sequence = sequence
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event. `body` is JSON; `sequence` counts from 1; `previous` is the hash of the entry before."""
+
+    sequence: int
+    kind: Kind
+    round: int | None
+    body: Mapping[str, Any]
+    previous: str
+    sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**_content(self), "sha256": self.sha256}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Entry:
+        """Inverse of `to_dict`.
+
+        Raises:
+            LedgerError: fields are missing or of the wrong type.
+        """
+        sequence = value.get("sequence")
+        if isinstance(sequence, bool) or not isinstance(sequence, int):
+            raise LedgerError(0, "sequence is missing or not an integer")
+        kind, round_, body = value.get("kind"), value.get("round"), value.get("body")
+        previous, sha256 = value.get("previous"), value.get("sha256")
+        if kind not in get_args(Kind) or not isinstance(body, Mapping):
+            raise LedgerError(sequence, "kind or body is not one of a ledger")
+        if round_ is not None and (isinstance(round_, bool) or not isinstance(round_, int)):
+            raise LedgerError(sequence, "round is not an integer")
+        if not isinstance(previous, str) or not isinstance(sha256, str):
+            raise LedgerError(sequence, "a hash is missing")
+        return cls(sequence, cast(Kind, kind), round_, cast("Mapping[str, Any]", body), previous, sha256)
+
+
+def _content(entry: Entry) -> dict[str, Any]:
+    return {
+        "sequence": entry.sequence,
+        "kind": entry.kind,
+        "round": entry.round,
+        "body": dict(entry.body),
+        "previous": entry.previous,
+    }
+
+
+def _digest(entry: Entry) -> str:
+    text = json.dumps(_content(entry), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def append(previous: Entry | None, kind: Kind, round: int | None, body: Mapping[str, Any]) -> Entry:
+    """The entry that follows `previous` (None: the first one).
+
+    Raises:
+        ValueError: NaN or an infinity in the body; such numbers are never written down.
+    """
+    sequence, parent = (1, GENESIS) if previous is None else (previous.sequence + 1, previous.sha256)
+    entry = Entry(sequence, kind, round, body, parent, "")
+    return Entry(sequence, kind, round, body, parent, _digest(entry))
+
+
+def verify_chain(entries: Iterable[Entry], *, after: tuple[int, str] = (0, GENESIS)) -> tuple[int, str]:
+    """Check that the entries continue a ledger whose head was `after`, one by one.
+
+    Returns:
+        The (sequence, hash) of the new head; `after` itself if there are no entries.
+
+    Raises:
+        LedgerError: names the first entry that is missing, changed or out of order.
+    """
+    sequence, head = after
+    for entry in entries:
+        if entry.sequence != sequence + 1:
+            raise LedgerError(entry.sequence, f"follows entry {sequence}: entries are missing or repeated")
+        if entry.previous != head:
+            raise LedgerError(entry.sequence, "does not hang on the entry before it: the past was rewritten")
+        if entry.sha256 != _digest(entry):
+            raise LedgerError(entry.sequence, "its content does not have its hash")
+        sequence, head = entry.sequence, entry.sha256
+    return sequence, head

@@ -1,0 +1,59 @@
+"""From a study's settings to the plan that its budget keeps."""
+
+from __future__ import annotations
+
+from accounting.plan import BayesianPlan, LimitPlan, Plan
+from accounting.units import Level, Notion, Observer
+from client_sdk.protocol.settings import StudySettings
+
+
+def plan_of(settings: StudySettings) -> Plan:
+    """The accounting plan of a study.
+
+    Raises:
+        accounting.PlanError: settings that no budget can be kept for.
+    """
+    privacy = settings.privacy
+    bayesian = privacy.bayesian
+    return Plan(
+        scheme=privacy.scheme,
+        limits=tuple(
+            LimitPlan(Level(limit.level), Notion(limit.notion), limit.epsilon, limit.delta, limit.failure)
+            for limit in privacy.limits
+        ),
+        clip_norm=privacy.clip_norm,
+        noise_multiplier=privacy.noise_multiplier,
+        sampling_rate=credited_sampling_rate(settings),
+        steps_per_round=settings.steps_per_round,
+        horizon=privacy.horizon,
+        classical_order=privacy.classical_order,
+        bayesian=None
+        if bayesian is None
+        else BayesianPlan(
+            orders=bayesian.orders,
+            filter_order=bayesian.filter_order,
+            estimator=bayesian.estimator,
+            composition=bayesian.composition,
+            adversary=bayesian.adversary,
+            conversion=bayesian.conversion,
+        ),
+        disclosure=privacy.disclosure,
+        observer=observer(settings),
+    )
+
+
+def credited_sampling_rate(settings: StudySettings) -> float:
+    """The Poisson rate that may be credited at the protected level.
+
+    Records: their own rate. Clients: theirs only if a round is released whoever came, because a round abandoned for
+    want of clients tells who was sampled.
+    """
+    if settings.privacy.scheme == "parallel":
+        return settings.privacy.sampling_rate
+    return settings.privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
+
+
+def observer(settings: StudySettings) -> Observer:
+    """Against whom the study's numbers hold: the coordinator itself only where it receives nothing but noised values."""
+    noised_at_the_hospital = settings.privacy.scheme == "parallel" and settings.privacy.bayesian is None
+    return Observer.COORDINATOR if noised_at_the_hospital else Observer.RELEASES
