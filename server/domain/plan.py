@@ -54,6 +54,6 @@ def credited_sampling_rate(settings: StudySettings) -> float:
 
 
 def observer(settings: StudySettings) -> Observer:
-    """Against whom the study's numbers hold: the coordinator itself only where it receives nothing but noised values."""
+    """Against whom the numbers hold: the coordinator itself only where it receives nothing but noised values."""
     noised_at_the_hospital = settings.privacy.scheme == "parallel" and settings.privacy.bayesian is None
     return Observer.COORDINATOR if noised_at_the_hospital else Observer.RELEASES
