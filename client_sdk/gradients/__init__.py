@@ -1,0 +1,13 @@
+"""Per-record gradient norms and clipped sums of any PyTorch model.
+
+`PerRecordGradients` picks layer-wise book-keeping where it is exact and per-record gradients elsewhere, and says
+which and why. BatchNorm and other layers that mix records are refused.
+"""
+
+from __future__ import annotations
+
+from .clipping import ClippedSum
+from .errors import NonFiniteError, UnsupportedLayer
+from .model import PerRecordGradients
+
+__all__ = ["ClippedSum", "NonFiniteError", "PerRecordGradients", "UnsupportedLayer"]

@@ -1,0 +1,66 @@
+"""Which layers are known, which are refused, and why a model cannot be done layer by layer."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from .convolution import ConvLayer
+from .errors import NotLayerwise, UnsupportedLayer
+from .layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+
+# Exact types: a subclass may compute something else with the same parameters.
+KNOWN: dict[type[nn.Module], type[Layer]] = {
+    nn.Linear: LinearLayer,
+    nn.Conv1d: ConvLayer,
+    nn.Conv2d: ConvLayer,
+    nn.Embedding: EmbeddingLayer,
+    nn.LayerNorm: NormalisedLayer,
+    nn.GroupNorm: NormalisedLayer,
+    nn.InstanceNorm1d: NormalisedLayer,
+    nn.InstanceNorm2d: NormalisedLayer,
+    nn.InstanceNorm3d: NormalisedLayer,
+}
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Name -> parameter, each shared parameter once, under its first name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def refuse_cross_record(model: nn.Module) -> None:
+    """Raise UnsupportedLayer for layers through which one record reaches another's gradient or a stored statistic."""
+    for name, module in model.named_modules():
+        where = f"{name or 'the model'} ({type(module).__name__})"
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or not module.track_running_stats):
+            raise UnsupportedLayer(
+                f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "
+                "pretrained BatchNorm in eval mode"
+            )
+        if isinstance(module, INSTANCE_NORMS) and module.track_running_stats and module.training:
+            raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            if module.scale_grad_by_freq:
+                raise UnsupportedLayer(f"{where} scales by counts over the batch; set scale_grad_by_freq=False")
+            if module.max_norm is not None:
+                raise UnsupportedLayer(f"{where} rewrites the rows it looks up; set max_norm=None")
+
+
+def known_layers(model: nn.Module) -> list[Layer]:
+    """The layers that own trainable parameters. Raises NotLayerwise when one of them has no closed form here."""
+    names = {id(p): name for name, p in trainable(model).items()}
+    layers: list[Layer] = []
+    for name, module in model.named_modules():
+        own = {key: names[id(p)] for key, p in module._parameters.items() if p is not None and id(p) in names}
+        if not own:
+            continue
+        rule = KNOWN.get(type(module))
+        where = f"{name or 'the model'} ({type(module).__name__})"
+        if rule is None:
+            raise NotLayerwise(f"{where} has no closed form here")
+        if "forward" in vars(module) or not set(module._parameters) <= {"weight", "bias"}:
+            raise NotLayerwise(f"{where} has been re-parametrised or patched")
+        if "weight" not in module._parameters:
+            raise NotLayerwise(f"{where} computes its weight from other parameters")
+        layers.append(rule(name, module, own))
+    return layers

@@ -1,0 +1,189 @@
+"""Closed forms for the per-record gradients of the layers whose forward is known.
+
+With input a_i and output gradient g_i of record i, the gradient of a weight is a sum over positions t of products of
+a_it and g_it. Squared norms come from the cheaper of the direct form ‖Σ_t g_it a_itᵀ‖² and the Gram form
+Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ (Goodfellow 2015; Li et al. 2022, "Large Language Models Can Be Strong DP Learners",
+section 4; Bu et al. 2023, "Differentially Private Optimization on Large Model at Small Cost").
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
+KEEP = 1 << 24
+
+
+class Layer(ABC):
+    """One module whose trainable parameters are known by name. Subclasses give the per-record gradients."""
+
+    def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
+        self.name = name
+        self.module: Any = module
+        self.names = names  # own parameter name -> name in the model, trainable ones only
+
+    def own(self, key: str) -> Tensor | None:
+        parameter = self.module._parameters[key]
+        return None if parameter is None else parameter.detach()
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """The module's forward with detached parameters."""
+
+    @abstractmethod
+    def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
+        """Own parameter name -> (batch, *shape) gradients."""
+
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """(own name -> (batch,) squared norms, per-record gradients worth keeping for the sum)."""
+        kept = self.per_record(a, g)
+        return {key: value.flatten(1).square().sum(1) for key, value in kept.items()}, kept
+
+    def weighted_sum(
+        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Own name -> Σ_i weight_i gradient_i, shaped like the parameter."""
+        kept = kept or self.per_record(a, g)
+        return {key: (weights[key] @ value.flatten(1)).view(value.shape[1:]) for key, value in kept.items()}
+
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Own name -> (batch,) inner products ⟨gradient_i, centre⟩."""
+        kept = kept or self.per_record(a, g)
+        return {key: value.flatten(1) @ centre[key].flatten() for key, value in kept.items()}
+
+
+class LinearLayer(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.own("weight"), self.own("bias"))  # type: ignore[arg-type]
+
+    def _positions(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        return a.reshape(a.shape[0], -1, a.shape[-1]), g.reshape(g.shape[0], -1, g.shape[-1])
+
+    def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
+        a, g = self._positions(a, g)
+        out: dict[str, Tensor] = {}
+        if "weight" in self.names:
+            out["weight"] = torch.bmm(g.transpose(1, 2), a)
+        if "bias" in self.names:
+            out["bias"] = g.sum(1)
+        return out
+
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        a, g = self._positions(a, g)
+        batch, positions, width = a.shape
+        size = width * g.shape[-1]
+        if positions == 1:
+            square = g.square().sum((1, 2))
+            values = {"bias": square}
+            if "weight" in self.names:
+                values["weight"] = square * a.square().sum((1, 2))
+        elif positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
+            return super().squares(a, g)
+        else:
+            values = {"bias": g.sum(1).square().sum(1)}
+            if "weight" in self.names:
+                values["weight"] = gram(a, g)
+        return {key: values[key] for key in self.names}, {}
+
+    def weighted_sum(
+        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        if kept:
+            return super().weighted_sum(a, g, weights, kept)
+        a, g = self._positions(a, g)
+        out: dict[str, Tensor] = {}
+        if "weight" in self.names:
+            scaled = g * weights["weight"][:, None, None]
+            out["weight"] = scaled.flatten(0, 1).T @ a.flatten(0, 1)
+        if "bias" in self.names:
+            out["bias"] = weights["bias"] @ g.sum(1)
+        return out
+
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+        if kept:
+            return super().inner(a, g, centre, kept)
+        a, g = self._positions(a, g)
+        out: dict[str, Tensor] = {}
+        if "weight" in self.names:
+            out["weight"] = (functional.linear(a, centre["weight"]) * g).sum((1, 2))
+        if "bias" in self.names:
+            out["bias"] = g.sum(1) @ centre["bias"]
+        return out
+
+
+class EmbeddingLayer(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.embedding(x, self.own("weight"), self.module.padding_idx)  # type: ignore[arg-type]
+
+    def _rows(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(record, token, gradient) of every position that has a gradient."""
+        record = torch.arange(a.shape[0], device=a.device).repeat_interleave(a[0].numel())
+        token, rows = a.flatten(), g.reshape(-1, g.shape[-1])
+        if self.module.padding_idx is not None:
+            used = token != self.module.padding_idx
+            record, token, rows = record[used], token[used], rows[used]
+        return record, token, rows
+
+    def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
+        record, token, rows = self._rows(a, g)
+        out = rows.new_zeros(a.shape[0], *self.module.weight.shape)
+        return {"weight": out.index_put_((record, token), rows, accumulate=True)}
+
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        record, token, rows = self._rows(a, g)
+        pairs, where = torch.unique(record * self.module.num_embeddings + token, return_inverse=True)
+        merged = rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
+        owner = pairs // self.module.num_embeddings
+        return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, owner, merged.square().sum(1))}, {}
+
+    def weighted_sum(
+        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        record, token, rows = self._rows(a, g)
+        out = torch.zeros_like(self.own("weight"), dtype=rows.dtype)  # type: ignore[arg-type]
+        return {"weight": out.index_add_(0, token, rows * weights["weight"][record, None])}
+
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+        record, token, rows = self._rows(a, g)
+        products = (rows * centre["weight"][token]).sum(1)
+        return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, record, products)}
+
+
+class NormalisedLayer(Layer):
+    """y = x̂ ⊙ weight + bias with x̂ the normalised input: gradients are sums of g ⊙ x̂ and of g."""
+
+    def normalised(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        module = self.module
+        if isinstance(module, nn.LayerNorm):
+            return functional.layer_norm(x, module.normalized_shape, weight, bias, module.eps)  # type: ignore[arg-type]
+        if isinstance(module, nn.GroupNorm):
+            return functional.group_norm(x, module.num_groups, weight, bias, module.eps)
+        return functional.instance_norm(x, weight=weight, bias=bias, eps=module.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalised(x, self.own("weight"), self.own("bias"))
+
+    def _summed(self, values: Tensor) -> Tensor:
+        """Sum over the axes that share a parameter."""
+        if isinstance(self.module, nn.LayerNorm):
+            own = len(self.module.normalized_shape)
+            return values.reshape(values.shape[0], -1, *values.shape[values.dim() - own :]).sum(1)
+        return values.flatten(2).sum(2)
+
+    def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
+        out: dict[str, Tensor] = {}
+        if "weight" in self.names:
+            out["weight"] = self._summed(g * self.normalised(a, None, None))
+        if "bias" in self.names:
+            out["bias"] = self._summed(g)
+        return out
+
+
+def gram(a: Tensor, g: Tensor) -> Tensor:
+    """(batch,) Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ of (batch, positions, width) tensors."""
+    return (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))

@@ -1,0 +1,181 @@
+"""The public face: choose a method, split the batch, add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .clipping import ClippedSum, checked_clip_norm, checked_groups
+from .errors import NonFiniteError, NotLayerwise, UnsupportedLayer
+from .inspection import refuse_cross_record, trainable
+from .layerwise import Layerwise
+from .per_record import PerRecord
+from .probe import a_few, refuse_interaction, verify
+
+Method = Literal["auto", "layerwise", "vmap"]
+MICRO_BATCH = 64
+
+
+class PerRecordGradients:
+    """Per-record gradient norms and clipped sums of a model by layer-wise book-keeping.
+
+    model: any module; its trainable parameters must share one floating type and device. Its train/eval mode is used
+        as it stands at each call.
+    loss: loss(outputs, targets) -> (batch,) per-record losses, each depending on its own record's output alone.
+    method: "auto" takes book-keeping where it is exact and falls back to torch.func per-record gradients elsewhere;
+        "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
+    micro_batch: records per pass; memory is proportional to it and not to the batch.
+
+    method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. The choice is confirmed
+    on the first batch of each shape, where both are compared with autograd on two and three records.
+
+    Guarantees: every record's contribution to a clipped sum has L2 norm ≤ clip_norm after rounding; NaN and infinity
+    stop the step (NonFiniteError); an empty batch gives zeros.
+    Raises UnsupportedLayer when records reach each other (BatchNorm in training, batch statistics, running state).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        method: Method = "auto",
+        micro_batch: int | None = None,
+    ) -> None:
+        if method not in ("auto", "layerwise", "vmap"):
+            raise ValueError(f"method must be 'auto', 'layerwise' or 'vmap', got {method!r}")
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f"micro_batch must be at least 1, got {micro_batch}")
+        self.model, self.loss = model, loss
+        self.micro_batch = MICRO_BATCH if micro_batch is None else micro_batch
+        self.method: str = method
+        self.reason = "asked for"
+        self._asked = method
+        self._verified: set[object] = set()
+        refuse_cross_record(model)
+        self._parameters = checked_parameters(model)
+        self._engine: Layerwise | PerRecord = self._chosen()
+
+    def _chosen(self) -> Layerwise | PerRecord:
+        if self._asked == "vmap":
+            return PerRecord(self.model, self.loss)
+        try:
+            engine = Layerwise(self.model, self.loss)
+        except NotLayerwise as why:
+            return self._fallen_back(why)
+        self.method, self.reason = "layerwise", "every trainable layer has a closed form"
+        return engine
+
+    def _fallen_back(self, why: Exception, *, vectorised: bool = True) -> PerRecord:
+        if self._asked == "layerwise":
+            raise UnsupportedLayer(f"{why}; use method='auto' or 'vmap'") from why
+        self.method, self.reason = ("vmap" if vectorised else "one by one"), str(why)
+        return PerRecord(self.model, self.loss, vectorised=vectorised)
+
+    def norms(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
+
+        inputs, targets: first axis the records. Raises NonFiniteError, UnsupportedLayer, ValueError.
+        """
+        parts = self._run(inputs, targets, lambda x, y: self._engine.norms(x, y))
+        return torch.cat(parts) if parts else self._no_norms()
+
+    def clipped_sum(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        clip_norm: float,
+        centre: Mapping[str, Tensor] | None = None,
+        groups: Sequence[Sequence[str]] | None = None,
+    ) -> ClippedSum:
+        """Σ_i clip(g_i − centre) over the batch, with its sensitivity and the unclipped norms.
+
+        clip_norm: > 0, finite; the sum's L2 sensitivity under add/remove.
+        centre: parameter name -> tensor, public or already released (never computed from this batch).
+        groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
+        """
+        bound = checked_clip_norm(clip_norm)
+        names = checked_groups(groups, list(self._parameters))
+        shift = None if centre is None else checked_centre(centre, self._parameters)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            # Added only once complete: a fallback half-way must not leave a part behind.
+            part = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
+            norms = self._engine.add(x, y, clip_norm=bound, groups=names, centre=shift, into=part)
+            for name, value in part.items():
+                total[name] += value
+            return norms
+
+        total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self._parameters.items()}
+        parts = self._run(inputs, targets, step)
+        return ClippedSum(total, torch.cat(parts) if parts else self._no_norms(), bound)
+
+    def _no_norms(self) -> Tensor:
+        device = next(iter(self._parameters.values())).device
+        return torch.zeros(0, dtype=torch.float64, device=device)
+
+    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+        if len(inputs) != len(targets):
+            raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
+        if not len(inputs):
+            return []
+        for what, values in (("inputs", inputs), ("targets", targets)):
+            if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+                raise NonFiniteError(what)
+        self._confirm(inputs, targets)
+        parts: list[Tensor] = []
+        with torch.no_grad():
+            for x, y in zip(inputs.split(self.micro_batch), targets.split(self.micro_batch), strict=True):
+                try:
+                    parts.append(step(x, y))
+                except NotLayerwise as why:
+                    self._engine = self._fallen_back(why)
+                    self._confirm(inputs, targets)
+                    parts.append(step(x, y))
+        return parts
+
+    def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
+        """Check the method against autograd, once per shape, type and mode."""
+        refuse_cross_record(self.model)
+        key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
+        if key in self._verified:
+            return
+        refuse_interaction(self.model, self.loss, inputs, targets)
+        if isinstance(self._engine, Layerwise):
+            try:
+                verify(self._engine, inputs, targets)
+            except NotLayerwise as why:
+                self._engine = self._fallen_back(why)
+        if isinstance(self._engine, PerRecord) and self._engine.vectorised:
+            try:
+                self._engine.gradients(a_few(inputs, 2), a_few(targets, 2))
+            except (RuntimeError, NotImplementedError) as why:
+                if self._asked == "vmap":
+                    raise
+                self._engine = self._fallen_back(NotLayerwise(f"not vectorisable: {why}"), vectorised=False)
+        self._verified.add((self.method, *key[1:]))
+
+
+def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    parameters = trainable(model)
+    if not parameters:
+        raise ValueError("model has no trainable parameter")
+    kinds = {(p.dtype, p.device) for p in parameters.values()}
+    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
+        raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")
+    return parameters
+
+
+def checked_centre(centre: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    if set(centre) != set(parameters):
+        raise ValueError(f"centre must name every trainable parameter: {sorted(parameters)}, got {sorted(centre)}")
+    for name, value in centre.items():
+        if value.shape != parameters[name].shape:
+            raise ValueError(f"centre[{name!r}] must have shape {tuple(parameters[name].shape)}")
+        if not bool(torch.isfinite(value).all()):
+            raise NonFiniteError(f"centre[{name!r}]")
+    return {name: centre[name].detach().to(p) for name, p in parameters.items()}

@@ -1,0 +1,78 @@
+"""The general fallback: every record's whole gradient, by torch.func, or one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from .clipping import clip_factors, total_norms
+from .inspection import trainable
+from .layerwise import Loss, checked_losses
+
+
+class PerRecord:
+    """Each record runs as a batch of its own, so records cannot reach each other.
+
+    vectorised: torch.func.vmap over the micro-batch; otherwise one backward per record (slow, works with anything
+        that autograd can differentiate).
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, *, vectorised: bool = True) -> None:
+        self.model, self.loss, self.vectorised = model, loss, vectorised
+        self.parameters = trainable(model)
+
+    def _one_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        output = functional_call(self.model, parameters, (x.unsqueeze(0),))
+        losses = self.loss(output, y.unsqueeze(0))
+        if losses.shape != (1,):
+            raise ValueError(f"loss must return one value per record, got shape {tuple(losses.shape)} for one record")
+        return losses[0], output.detach()
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Parameter name -> (batch, *shape)."""
+        if self.vectorised:
+            detached = {name: p.detach() for name, p in self.parameters.items()}
+            each = vmap(grad_and_value(self._one_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+            gradients, (losses, outputs) = each(detached, inputs, targets)
+            checked_losses(lambda _o, _t: losses, outputs, targets, len(inputs))
+            return gradients
+        rows = [self._backward(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(inputs))]
+        return {name: torch.stack([row[k] for row in rows]) for k, name in enumerate(self.parameters)}
+
+    def _backward(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        wanted = list(self.parameters.values())
+        with torch.enable_grad():
+            losses = checked_losses(self.loss, self.model(x), y, 1)
+            found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
+
+    def norms(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return total_norms(squares(self.gradients(inputs, targets)))
+
+    def add(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        clip_norm: float,
+        groups: Sequence[Sequence[str]],
+        centre: Mapping[str, Tensor] | None,
+        into: dict[str, Tensor],
+    ) -> Tensor:
+        """Add the micro-batch's clipped gradients to `into`; return the (batch,) unclipped norms."""
+        gradients = self.gradients(inputs, targets)
+        if centre is not None:
+            gradients = {name: value - centre[name] for name, value in gradients.items()}
+        values = squares(gradients)
+        norms = total_norms(values)
+        factors = clip_factors(values, groups, clip_norm, next(iter(self.parameters.values())).dtype)
+        for name, value in gradients.items():
+            into[name] += (factors[name] @ value.flatten(1)).view(into[name].shape)
+        return norms
+
+
+def squares(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.flatten(1).square().sum(1) for name, value in gradients.items()}
