@@ -1,0 +1,49 @@
+"""Names a study may use, and the code that a hospital has installed under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from client_sdk.tasks.arrays import LastLayer, SmallCnn
+from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
+from client_sdk.tasks.task import Task, TaskError
+
+GROUP = "wardround.tasks"
+
+BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {
+    kind.name: kind for kind in (LogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
+}
+
+
+def load(name: str, parameters: Mapping[str, Any]) -> Task:
+    """The task a study names, with its parameters. Code never travels: it is built in or installed here.
+
+    An installed package offers a task of its own by an entry point in the group `wardround.tasks` whose object is
+    called with the parameters and returns a `Task`.
+
+    Raises:
+        TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, or what the
+            entry point returned is not a Task.
+    """
+    make = BUILT_IN.get(name)
+    if make is None:
+        make = _installed(name)
+    task = make(parameters)
+    if not isinstance(task, Task):
+        raise TaskError(f"the entry point for task {name!r} did not return a Task")
+    return task
+
+
+def names() -> list[str]:
+    """Every task that can be loaded here."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def _installed(name: str) -> Callable[[Mapping[str, Any]], Task]:
+    found = list(entry_points(group=GROUP, name=name))
+    if len(found) != 1:
+        why = f"no package here offers it; there are {names()}" if not found else "several packages here offer it"
+        raise TaskError(f"task {name!r}: {why}")
+    return found[0].load()

@@ -1,0 +1,122 @@
+"""What a study trains: a model, a loss per record, and how a hospital's records become tensors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from client_sdk.data import DataError, Records
+
+
+class TaskError(ValueError):
+    """A task that does not exist or was given parameters that it does not take. The text names the parameter."""
+
+
+@dataclass(frozen=True)
+class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
+    """Records ready for training, one per patient.
+
+    inputs: (n, ...) float32, finite. targets: (n,) int64. patients: n distinct identifiers, which stay in the hospital.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    patients: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
+            raise DataError("inputs, targets and patients have one length, and at least one record")
+        if not torch.isfinite(self.inputs).all():
+            raise DataError("inputs: NaN or an infinity after preprocessing")
+        repeated = len(self.patients) - len(set(self.patients))
+        if repeated:
+            # The clip bounds one record. With two records a patient would have twice the influence that is charged.
+            raise DataError(f"{repeated} records belong to a patient who has another: use one_per_patient first")
+
+    def __len__(self) -> int:
+        return len(self.patients)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
+        return self.inputs[index], self.targets[index], self.patients[index]
+
+    def without(self, excluded: Sequence[str]) -> TaskDataset:
+        """The records of everybody who is not in `excluded`."""
+        gone = set(excluded)
+        keep = [i for i, patient in enumerate(self.patients) if patient not in gone]
+        return TaskDataset(self.inputs[keep], self.targets[keep], tuple(self.patients[i] for i in keep))
+
+
+class Task(ABC):
+    """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A new model. No layer may mix the records of a batch (no batch normalisation)."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(batch,) losses, each of one record alone."""
+
+    @abstractmethod
+    def dataset(self, data: Records) -> TaskDataset:
+        """The records as tensors.
+
+        Raises:
+            DataError: missing columns, NaN or ∞ where none may be, labels out of range, two records of one patient.
+        """
+
+    @abstractmethod
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Named finite numbers for a declared evaluation set outside the guarantee."""
+
+
+class Classification(Task):
+    """Loss and metrics of a classifier: one logit for two classes, one per class otherwise.
+
+    A module of one's own needs `model` and `dataset` only; `integer_labels` checks labels.
+    """
+
+    classes: int
+
+    @property
+    def outputs(self) -> int:
+        """Columns that the model must give."""
+        return 1 if self.classes == 2 else self.classes
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.classes == 2:
+            return nn.functional.binary_cross_entropy_with_logits(
+                outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none"
+            )
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        if len(targets) == 0 or not torch.isfinite(outputs).all():
+            raise DataError("metrics need at least one record and finite outputs")
+        predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
+        return {
+            "accuracy": (predicted == targets).double().mean().item(),
+            "log_loss": self.loss(outputs.double(), targets).mean().item(),
+        }
+
+    def integer_labels(self, labels: np.ndarray, where: str = "labels") -> Tensor:
+        """(n,) int64 out of labels that are 0, 1, …, classes − 1.
+
+        Raises:
+            DataError: anything else, NaN included.
+        """
+        try:
+            numbers = np.asarray(labels, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text") from error
+        with np.errstate(invalid="ignore"):
+            wrong = int(np.sum(~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))))
+        if wrong:
+            raise DataError(f"{where}: {wrong} of {len(numbers)} are not whole numbers from 0 to {self.classes - 1}")
+        return torch.from_numpy(numbers.astype(np.int64))

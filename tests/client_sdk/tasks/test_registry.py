@@ -1,0 +1,81 @@
+"""Names, and code of one's own through an entry point."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from client_sdk.data import DataError, Examples
+from client_sdk.tasks import TaskDataset, TaskError, load, names
+
+PACKAGE = """
+import torch
+from torch import nn
+from client_sdk.tasks import Classification, TaskDataset, TaskError
+
+class Own(Classification):
+    classes = 2
+    def __init__(self, parameters):
+        if set(parameters) != {"width"}:
+            raise TaskError("width is the one parameter")
+        self.width = parameters["width"]
+    def model(self):
+        return nn.Linear(self.width, self.outputs)
+    def dataset(self, data):
+        return TaskDataset(torch.from_numpy(data.inputs).float(), self.integer_labels(data.labels), data.patients)
+
+def not_a_task(parameters):
+    return parameters
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "own_task_package.py").write_text(PACKAGE)
+    info = tmp_path / "own_task_package-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-task-package\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[wardround.tasks]\nown = own_task_package:Own\nwrong = own_task_package:not_a_task\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_task_package", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_brings_its_own_task():
+    task = load("own", {"width": 3})
+    dataset = task.dataset(Examples.of([[1.0, 2, 3], [4, 5, 6]], [0, 1], ["a", "b"]))
+    outputs = task.model()(dataset.inputs)
+    assert task.loss(outputs, dataset.targets).shape == (2,)
+    assert set(task.metrics(outputs, dataset.targets)) == {"accuracy", "log_loss"}
+    assert {"own", "wrong", "cnn", "last-layer", "logistic-regression", "mlp"} <= set(names())
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_is_not_a_task_is_refused():
+    with pytest.raises(TaskError, match="did not return a Task"):
+        load("wrong", {})
+    with pytest.raises(TaskError, match="width"):
+        load("own", {})
+
+
+def test_a_name_that_nobody_installed_is_refused_with_those_there_are():
+    with pytest.raises(TaskError, match=r"no package here offers it.*logistic-regression"):
+        load("logistic regression", {})
+
+
+def test_excluded_patients_are_left_out():
+    dataset = TaskDataset(torch.zeros(3, 2), torch.tensor([0, 1, 0]), ("a", "b", "c"))
+    assert dataset.without(["b", "z"]).patients == ("a", "c")
+    assert dataset.without(["b"]).targets.tolist() == [0, 0]
+    with pytest.raises(DataError, match="at least one record"):
+        dataset.without(["a", "b", "c"])
+
+
+def test_metrics_refuse_outputs_that_are_not_numbers():
+    task = load("last-layer", {"features": 1, "classes": 2, "bound": 1.0})
+    with pytest.raises(DataError, match="finite outputs"):
+        task.metrics(torch.tensor([[float("nan")]]), torch.tensor([1]))
