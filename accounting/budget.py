@@ -1,0 +1,267 @@
+"""May the next round begin? All limits of one study over one ledger: authorise, reserve, then settle or stand.
+
+Pure: the same entries in the same order give the same answers, live or replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from accounting.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit, LimitAccount
+from accounting.conversion import attack_success
+from accounting.errors import AccountingError, InvalidArgument
+from accounting.evidence import Evidence, evidence_from_dict
+from accounting.feasibility import require_feasible
+from accounting.ledger import GENESIS, Entry, LedgerError, verify_chain
+from accounting.plan import LimitPlan, Plan
+from accounting.units import Guarantee, Level, Notion
+
+StopReason = Literal["horizon-reached", "budget-exhausted", "stopped"]
+POPULATIONS = (0.9, 0.99, 0.999)
+
+
+class BudgetExceeded(AccountingError):
+    """The round may not begin; `reason` says whether a limit or the horizon ended the study."""
+
+    def __init__(self, authorisation: Authorisation) -> None:
+        super().__init__(f"no further round: {authorisation.reason}")
+        self.authorisation = authorisation
+
+
+class OutOfOrder(AccountingError):
+    """A round was settled that is not reserved, reserved twice, or anything came after the end."""
+
+
+@dataclass(frozen=True)
+class Authorisation:
+    """The answer to: may the next round begin? `limit` is the (level, notion) that would be passed."""
+
+    allowed: bool
+    reason: StopReason | None = None
+    limit: tuple[Level, Notion] | None = None
+
+
+class Budget:
+    """The limits of one plan.
+
+    Guarantees: a reserved round is always paid for, at most at its reservation; after a restore everything reads as
+    before; nothing changes when an error is raised.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.accounts = [account_of(plan, limit) for limit in plan.limits]
+        self.last_round = 0
+        self.charged_rounds = 0
+        self.pending: int | None = None
+        self.finished: str | None = None
+
+    @classmethod
+    def open(cls, plan: Plan) -> Self:
+        """A budget in which at least one round fits.
+
+        Raises:
+            FirstRoundOverspends: none does; says which noise would fit.
+            PlanError: no noise would.
+        """
+        require_feasible(plan, lambda candidate: cls(candidate).accounts)
+        return cls(plan)
+
+    def authorise(self) -> Authorisation:
+        """Whether the next round may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
+        if self.finished is not None:
+            return Authorisation(False, "stopped")
+        if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.horizon:
+            return Authorisation(False, "horizon-reached")
+        for account in self.accounts:
+            if not account.fits_worst_round:
+                return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.notion))
+        return Authorisation(True)
+
+    def reserve(self, round: int) -> None:
+        """Take the worst case of `round` out of the budget.
+
+        Raises:
+            BudgetExceeded: a limit or the horizon would be passed.
+            OutOfOrder: another round is under way, or this one is not later than the last.
+        """
+        if self.pending is not None:
+            raise OutOfOrder(f"round {self.pending} is still reserved")
+        if round <= self.last_round:
+            raise OutOfOrder(f"round {round} is not after round {self.last_round}")
+        authorisation = self.authorise()
+        if not authorisation.allowed:
+            raise BudgetExceeded(authorisation)
+        self.pending = self.last_round = round
+
+    def settle(self, round: int, evidence: Evidence | None) -> None:
+        """Charge `round` at what it showed; None, or evidence that allows no estimate: at its reservation."""
+        self._require_pending(round)
+        for account in self.accounts:
+            account.charge(evidence)
+        self.charged_rounds += 1
+        self.pending = None
+
+    def stand(self, round: int, reason: str) -> None:
+        """Charge an abandoned round in full: somebody saw something of it."""
+        self.settle(round, None)
+
+    def void(self, round: int, reason: str) -> None:
+        """Give an abandoned round's reservation back: nothing left any building."""
+        self._require_pending(round)
+        self.pending = None
+
+    def finish(self, reason: str) -> None:
+        """No round after this. A round under way must be settled first."""
+        if self.pending is not None or self.finished is not None:
+            raise OutOfOrder("the study has a round under way or is already finished")
+        self.finished = reason
+
+    def apply(self, entry: Entry) -> None:
+        """Do what a ledger entry says happened.
+
+        Raises:
+            LedgerError: the entry cannot have happened; the budget is unchanged.
+        """
+        try:
+            self._dispatch(entry)
+        except (OutOfOrder, BudgetExceeded, InvalidArgument) as error:
+            raise LedgerError(entry.sequence, str(error)) from error
+
+    def statements(self) -> list[dict[str, Any]]:
+        """One JSON statement per limit, the enforced number first, and one per level that nothing protects."""
+        allowed = self.authorise().allowed
+        other = Level.CLIENT if self.plan.level is Level.INSTANCE else Level.INSTANCE
+        return [self._statement(account, allowed) for account in self.accounts] + [_unbounded(other)]
+
+    def percentiles(self) -> list[dict[str, float]]:
+        """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction."""
+        bayesian = [account for account in self.accounts if account.limit.notion is Notion.BAYESIAN]
+        return [
+            {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
+            for account in bayesian
+            for p in POPULATIONS
+            if math.isfinite(epsilon := account.epsilon())
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """JSON from which `restore` continues exactly."""
+        return {
+            "last_round": self.last_round,
+            "charged_rounds": self.charged_rounds,
+            "pending": self.pending,
+            "finished": self.finished,
+            "accounts": [account.state() for account in self.accounts],
+        }
+
+    @classmethod
+    def restore(cls, plan: Plan, state: Mapping[str, Any]) -> Self:
+        """The budget whose `state` this was."""
+        budget = cls(plan)
+        if len(state["accounts"]) != len(budget.accounts):
+            raise InvalidArgument("state", "belongs to another plan")
+        for account, saved in zip(budget.accounts, state["accounts"], strict=True):
+            account.restore(saved)
+        budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
+        budget.pending, budget.finished = state["pending"], state["finished"]
+        return budget
+
+    def _dispatch(self, entry: Entry) -> None:
+        reason = str(entry.body.get("reason", ""))
+        match entry.kind, entry.round:
+            case "reserved", int(round):
+                self.reserve(round)
+            case "settled", int(round):
+                self.settle(round, evidence_from_dict(entry.body.get("evidence")))
+            case "stood", int(round):
+                self.stand(round, reason)
+            case "voided", int(round):
+                self.void(round, reason)
+            case "finished", None:
+                self.finish(reason)
+            case kind, _:
+                raise LedgerError(entry.sequence, f"an entry of kind {kind} has no place here")
+
+    def _require_pending(self, round: int) -> None:
+        if self.pending != round:
+            raise OutOfOrder(f"round {round} is not reserved")
+
+    def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
+        spent, after = account.epsilon(), account.epsilon_after_worst_round()
+        if self.pending is None:
+            after = spent
+        finished = self.finished is not None
+        exhausted = not account.fits_worst_round and self.pending is None
+        return {
+            "level": str(account.limit.level),
+            "notion": str(account.limit.notion),
+            "state": "exhausted" if exhausted else "within",
+            "epsilon": account.limit.epsilon,
+            "delta": account.limit.delta,
+            "enforced_by": account.enforced_by,
+            "spent": _finite(spent),
+            "reserved": _finite(after - spent),
+            "remaining": _finite(max(0.0, account.limit.epsilon - after)),
+            "observer": str(self.plan.observer),
+            "attack_success": attack_success(spent) if math.isfinite(spent) else 1.0,
+            "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
+            "certificate": account.certificate(finished=finished).to_dict(),
+            "reports": [_report(name, guarantee) for name, guarantee in account.reports(finished=finished)],
+        }
+
+    def _rounds_left(self, account: LimitAccount) -> int:
+        within_horizon = self.plan.horizon // self.plan.steps_per_round - self.charged_rounds
+        return max(0, min(account.rounds_left(), within_horizon))
+
+
+def replay(entries: Iterable[Entry]) -> Budget:
+    """The budget that a whole ledger leads to, its chain verified on the way.
+
+    Raises:
+        LedgerError: the chain is broken, the first entry opens no study, or an entry cannot have happened.
+    """
+    budget: Budget | None = None
+    head = (0, GENESIS)
+    for entry in entries:
+        head = verify_chain([entry], after=head)
+        if budget is None:
+            budget = Budget(_plan_in(entry))
+        else:
+            budget.apply(entry)
+    if budget is None:
+        raise LedgerError(0, "an empty ledger opens no study")
+    return budget
+
+
+def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
+    """The kind of account that keeps this limit under this plan."""
+    if limit.notion is Notion.CLASSICAL:
+        return ClassicalLimit(plan, limit)
+    return HistogramLimit(plan, limit) if plan.scheme == "client" else CumulativeLimit(plan, limit)
+
+
+def _plan_in(entry: Entry) -> Plan:
+    plan = entry.body.get("plan")
+    if entry.kind != "opened" or not isinstance(plan, Mapping):
+        raise LedgerError(entry.sequence, "the first entry must open the study with its plan")
+    try:
+        return Plan.from_dict(plan)  # pyright: ignore[reportUnknownArgumentType]
+    except (InvalidArgument, ValueError) as error:
+        raise LedgerError(entry.sequence, str(error)) from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _report(name: str, guarantee: Guarantee) -> dict[str, Any]:
+    return {"name": name, "epsilon": _finite(guarantee.epsilon), "certificate": guarantee.to_dict()}
+
+
+def _unbounded(level: Level) -> dict[str, Any]:
+    empty = dict.fromkeys(("epsilon", "delta", "enforced_by", "spent", "reserved", "remaining", "observer"))
+    nothing = dict.fromkeys(("attack_success", "rounds_left_estimate", "certificate"))
+    return {"level": str(level), "notion": "classical", "state": "unbounded", **empty, **nothing, "reports": []}
