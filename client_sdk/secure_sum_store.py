@@ -1,0 +1,140 @@
+"""What a hospital remembers of one round's secure sum, and where: written and synced before anything is sent."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol, Self
+
+from pydantic import Field, ValidationError
+
+from client_sdk.protocol.secure_sum_messages import (
+    ConsistencyMessage,
+    Digest,
+    Key,
+    KeysMessage,
+    Manifest,
+    Octets,
+    SharesMessage,
+    UnmaskMessage,
+)
+from client_sdk.protocol.secure_sum_vectors import VectorName
+from client_sdk.protocol.settings import Message, Name
+from client_sdk.secure_sum_refusals import StateRefused
+
+
+class Secrets(Message):
+    """What is erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask key."""
+
+    share_private: Key
+    mask_private: Key
+    seed: Key
+    shares: dict[Name, Octets] = Field(default_factory=dict)
+
+
+class SessionRecord(Message):
+    """One attempt at the round: each field is set by the step that it is named after and never changes again."""
+
+    parameters: Octets
+    secrets: Secrets | None
+    keys: KeysMessage
+    cohort: tuple[KeysMessage, ...] = ()
+    shares: SharesMessage | None = None
+    sharers: tuple[Name, ...] = ()
+    manifest: Manifest | None = None
+    survivors: tuple[Manifest, ...] = ()
+    consistency: ConsistencyMessage | None = None
+    unmask: UnmaskMessage | None = None
+
+
+class RoundRecord(Message):
+    """All attempts at one round. `released` and `sessions` are kept for ever.
+
+    sessions   identities of every session joined
+    words      SHA-256 of the words before masking: a retry sends the same ones
+    released   this hospital opened shares for the round and never does so again
+    """
+
+    study: Name
+    round: int
+    sessions: tuple[Key, ...] = ()
+    words: dict[VectorName, Digest] | None = None
+    released: bool = False
+    session: SessionRecord | None = None
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Inverse of `to_bytes`.
+
+        Raises:
+            StateRefused: the file is damaged.
+        """
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            raise StateRefused("unreadable-state", "the stored state of this round is damaged") from error
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    def with_session(self, session: SessionRecord | None) -> RoundRecord:
+        return self.model_copy(update={"session": session})
+
+
+class Store(Protocol):
+    """Where the records live. `save` returns once the bytes survive a power cut."""
+
+    def load(self, study: str, round_number: int) -> bytes | None: ...
+
+    def save(self, study: str, round_number: int, record: bytes) -> None: ...
+
+
+class FileStore:
+    """One file per round, mode 0600, in a directory that one process holds at a time.
+
+    Replacing the file frees the old blocks but does not overwrite them: whoever reads the raw disk may find
+    secrets of ended sessions, so the directory belongs on an encrypted volume.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises StateRefused when another process holds the directory."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StateRefused("state-in-use", "another process uses this hospital's secure-sum state") from error
+
+    def close(self) -> None:
+        """Let another process take over."""
+        os.close(self._lock)
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        try:
+            return self._path(study, round_number).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        path = self._path(study, round_number)
+        temporary = path.with_suffix(".new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(record)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        self._sync_directory()
+
+    def _path(self, study: str, round_number: int) -> Path:
+        return self._directory / f"{study}.{round_number}.json"
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
