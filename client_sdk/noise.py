@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .discrete_gaussian import sampler
+from client_sdk.protocol.discrete_gaussian import sampler
 from .gradients.clipping import ClippedSum
 from .gradients.errors import NonFiniteError
-from .randomness import InsecureSource, RandomSource, SecureSource, SeededSource
+from client_sdk.protocol.randomness import InsecureSource, RandomSource, SecureSource, SeededSource
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise", "gaussian_noise"]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .randomness import RandomSource
+from client_sdk.protocol.randomness import RandomSource
 
 
 def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .randomness import RandomSource
+from client_sdk.protocol.randomness import RandomSource
 
 TAIL = 15.0  # in standard deviations
 MAX_STD = 2.0**40
