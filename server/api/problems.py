@@ -1,0 +1,210 @@
+"""Every error the API can answer with, in one table, and the one place that turns exceptions into problem+json.
+
+A code is stable, a title is short, a detail says what to do next. Nothing submitted is ever echoed, nothing
+internal ever leaves.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as AsgiMessage
+
+from client_sdk.protocol import messages, settings
+from client_sdk.protocol.messages import Problem
+from client_sdk.protocol.settings import Message
+from client_sdk.protocol.signing import ClockSkew, SigningError
+from client_sdk.protocol.tensors import TensorError
+from server.telemetry import request_id
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 2.0
+MAX_FIELDS = 16
+PARAMETERS = ("study", "client", "round", "version", "key", "wait", "after", "limit")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+logger = logging.getLogger("wardround.api")
+
+
+@dataclass(frozen=True)
+class Entry:
+    status: int
+    title: str
+
+
+CATALOGUE: dict[str, Entry] = {
+    # Who asks
+    "bad-token": Entry(401, "The bearer token is missing or malformed"),
+    "bad-signature": Entry(401, "The signature is not the signer's"),
+    "wrong-target": Entry(401, "The token was made for another request"),
+    "clock-skew": Entry(401, "The token is not valid at the server's time"),
+    "replayed": Entry(401, "This token has been used before"),
+    "unknown-client": Entry(401, "No such client in this study"),
+    "not-enrolled": Entry(401, "The client has not enrolled"),
+    "revoked": Entry(403, "The client takes part no longer"),
+    "forbidden": Entry(403, "Not allowed for this caller"),
+    # What was asked for
+    "not-found": Entry(404, "No such resource"),
+    "unknown-study": Entry(404, "No such study"),
+    "unknown-model": Entry(404, "No such model version"),
+    "unknown-key": Entry(404, "No such key"),
+    "round-unknown": Entry(404, "No such round"),
+    "method-not-allowed": Entry(405, "No such method on this resource"),
+    "range-not-satisfiable": Entry(416, "The range lies outside the model"),
+    # State
+    "frozen": Entry(409, "The study's settings are frozen"),
+    "study-exists": Entry(409, "A study of this name exists"),
+    "study-not-running": Entry(409, "The study is not running"),
+    "study-finished": Entry(409, "The study is finished"),
+    "not-sampled": Entry(409, "The client was not sampled in this round"),
+    "different-update": Entry(409, "Another update is recorded already"),
+    "invitation-used": Entry(409, "The invitation has been used"),
+    "round-closed": Entry(410, "The round takes no more updates"),
+    "invitation-expired": Entry(410, "The invitation has expired"),
+    "invitation-unknown": Entry(404, "No such invitation"),
+    # The body
+    "body-too-slow": Entry(408, "The body came too slowly"),
+    "body-too-large": Entry(413, "The body is too large"),
+    "body-truncated": Entry(400, "The body ended early"),
+    "digest-mismatch": Entry(400, "The body is not the one that was signed"),
+    "invalid-request": Entry(422, "The request is not valid"),
+    "malformed-tensors": Entry(422, "The body is not a safetensors file"),
+    "wrong-names": Entry(422, "The tensors have other names"),
+    "wrong-shape": Entry(422, "A tensor has another shape"),
+    "wrong-dtype": Entry(422, "A tensor has another type"),
+    "not-finite": Entry(422, "A tensor holds NaN or an infinity"),
+    "clip-exceeded": Entry(422, "The update exceeds the clip norm"),
+    "terms-missing": Entry(422, "The privacy terms are missing"),
+    "first-round-overspends": Entry(422, "The first round would overspend"),
+    # The coordinator itself
+    "unavailable": Entry(503, "The coordinator cannot answer now"),
+    "internal": Entry(500, "The coordinator failed"),
+}
+
+_OF_STATUS = {404: "not-found", 405: "method-not-allowed", 413: "body-too-large"}
+_OF_TENSORS = {"malformed": "malformed-tensors", "too-large": "body-too-large"}
+_OF_SIGNING = {"bad-key": "invalid-request"}
+
+
+class ApiProblem(Exception):
+    """An answer that is an error: a code of the catalogue, what to do next, and optional members."""
+
+    def __init__(self, code: str, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.members = members
+
+
+def answer(
+    code: str, detail: str, *, status: int | None = None, headers: Mapping[str, str] | None = None, **members: Any
+) -> Response:
+    """The problem document of `code` (RFC 9457)."""
+    entry = CATALOGUE[code]
+    status = status or entry.status
+    problem = Problem(
+        type=f"urn:wardround:problem:{code}",
+        title=entry.title,
+        status=status,
+        code=code,
+        detail=detail,
+        request_id=request_id.get(),
+        **members,
+    )
+    headers = dict(headers or {}) | {"Cache-Control": "no-store"}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem.retry_after_seconds is not None:
+        headers["Retry-After"] = str(max(1, round(problem.retry_after_seconds)))
+    return Response(problem.model_dump_json(exclude_none=True), status, headers, MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Response:
+    """The one table from exceptions to answers; what it does not know is `internal` and logged with its place."""
+    match error:
+        case ApiProblem():
+            return answer(error.code, error.detail, **error.members)
+        case ClockSkew():
+            return answer(error.code, error.detail, server_time=error.server_time)
+        case SigningError():
+            return answer(_OF_SIGNING.get(error.code, error.code), error.detail)
+        case TensorError():
+            return answer(_OF_TENSORS.get(error.code, error.code), error.detail)
+        case RequestValidationError():
+            places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
+            reasons = "; ".join(f"{place}: {message}" for place, message in places)
+            fields = [place for place, _ in places]
+            return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
+        case HTTPException() if error.status_code in _OF_STATUS:
+            code = _OF_STATUS[error.status_code]
+            return answer(code, "see /docs for the resources and their methods", headers=error.headers)
+        case HTTPException() if error.status_code < 500:
+            return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
+        case ClientDisconnect():
+            return answer("body-truncated", "send the whole body again")
+        case _ if _is_passing(error):
+            logger.warning("unavailable", exc_info=error)
+            detail = "nothing was changed; send the same request again"
+            return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
+        case _:
+            logger.error("internal", exc_info=error)
+            return answer("internal", "tell the operator the request id; sending the same request again is safe")
+
+
+def _place(location: Sequence[Any]) -> str:
+    """Where a request is wrong, in the API's own words: a name that the caller made up is not repeated."""
+    return ".".join(str(part) if isinstance(part, int) or part in _words() else "…" for part in location)
+
+
+@functools.cache
+def _words() -> frozenset[str]:
+    kinds = [kind for module in (messages, settings) for kind in vars(module).values()]
+    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message)]
+    return frozenset({"body", "query", "path", *PARAMETERS}.union(*(model.model_fields for model in models)))
+
+
+def _is_passing(error: Exception) -> bool:
+    """The database is away or overloaded, or the disk is full: true again later."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+    return isinstance(error, PoolTimeout) or (isinstance(error, OSError) and error.errno in _FULL)
+
+
+async def answer_exception(_: Request, error: Exception) -> Response:
+    return problem_of(error)
+
+
+class Problems:
+    """Outermost but one: whatever a handler raises becomes a problem document; nothing else leaves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: AsgiMessage) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            # An answer that has begun can only be cut off: the server closes the connection.
+            if scope["type"] != "http" or started:
+                raise
+            await problem_of(error)(scope, receive, send)

@@ -1,0 +1,75 @@
+"""One watcher per process: it looks for news once for everybody who waits, and holds nothing while nobody does.
+
+Waiting costs a future: no thread, no database session. What counts as news is a number per study that only grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from starlette.concurrency import run_in_threadpool
+
+Marks = Mapping[str, int]
+
+
+class Watcher:
+    """Wakes waiters when the mark of their study moves.
+
+    Args:
+        read_marks: the newest event number of each of these studies; runs in the thread pool, one call at a time.
+        interval: seconds between two looks.
+    """
+
+    def __init__(self, read_marks: Callable[[Collection[str]], Marks], interval: float) -> None:
+        self._read_marks = read_marks
+        self._interval = interval
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._since: dict[asyncio.Future[None], int] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self.closed = False
+
+    async def wait(self, study: str, since: int, seconds: float) -> bool:
+        """True as soon as the study's mark is above `since`; False after `seconds` or when the process stops."""
+        if self.closed or seconds <= 0:
+            return False
+        future = asyncio.get_running_loop().create_future()
+        self._since[future] = since
+        self._waiting.setdefault(study, set()).add(future)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        try:
+            await asyncio.wait_for(future, seconds)
+            return not self.closed
+        except TimeoutError:
+            return False
+        finally:
+            del self._since[future]
+            self._waiting[study].discard(future)
+            if not self._waiting[study]:
+                del self._waiting[study]
+
+    def close(self) -> None:
+        """Send every waiter home: the process is stopping."""
+        self.closed = True
+        for future in self._since:
+            if not future.done():
+                future.set_result(None)
+
+    async def _look(self) -> None:
+        while self._waiting and not self.closed:
+            await asyncio.sleep(self._interval)
+            try:
+                marks = await run_in_threadpool(self._read_marks, tuple(self._waiting))
+            except Exception as error:  # noqa: BLE001 - a waiter must hear that the database is away, whatever it raised
+                self._fail(error)
+                continue
+            for study, futures in self._waiting.items():
+                for future in futures:
+                    if marks.get(study, 0) > self._since[future] and not future.done():
+                        future.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        for future in self._since:
+            if not future.done():
+                future.set_exception(error)

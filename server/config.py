@@ -1,0 +1,142 @@
+"""The coordinator's settings: one class, read once from the environment, every name checked.
+
+A mistyped name is refused at the start, because a setting that is silently ignored is a setting that lies.
+Any setting may come from a file instead (`WARDROUND_DATABASE_PASSWORD_FILE=/run/secrets/database_password`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+PREFIX = "WARDROUND_"
+DRIVERS = ("sqlite", "postgresql+psycopg")
+
+# Names that other parts of the same installation read; the coordinator lets them pass.
+FOREIGN_NAMES = frozenset(
+    f"{PREFIX}{name}" for name in ("DATA", "FAILPOINT", "FAILPOINT_LOG", "SERVER", "API_KEY", "CLIENT_HOME")
+)
+
+
+class ConfigurationError(Exception):
+    """The environment does not describe a coordinator. The text names every setting that is wrong, no value."""
+
+
+class Settings(BaseModel):
+    """Everything a coordinator process can be told.
+
+    home                   folder of the embedded database, the signing key and the blobs
+    database_url           `sqlite:///…` or `postgresql+psycopg://…`; SQLite under `home` when empty
+    database_password      put into `database_url` when that has none
+    origin                 the public origin that clients sign their requests for, for example https://study.example.org
+    worker                 move rounds on inside `wardround serve`
+    body_limit_bytes       most bytes of a JSON body
+    model_limit_bytes      most bytes of an initial model
+    body_idle_seconds      longest silence inside a request body
+    body_least_rate        least bytes per second of a request body, measured after the first `body_idle_seconds`
+    watch_seconds          how often one process looks for news for all its waiting clients
+    long_poll_seconds      longest wait of one assignment request
+    trusted_proxies        addresses whose X-Forwarded-For is believed in the log
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    home: Path = Path(".wardround")
+    database_url: str = ""
+    database_password: SecretStr | None = None
+    origin: str = "http://127.0.0.1:8000"
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    worker: bool = True
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    body_limit_bytes: int = Field(default=1 << 20, ge=1024)
+    model_limit_bytes: int = Field(default=4 << 30, ge=1024)
+    body_idle_seconds: float = Field(default=20.0, gt=0, allow_inf_nan=False)
+    body_least_rate: int = Field(default=1024, ge=0)
+    watch_seconds: float = Field(default=0.2, gt=0, le=5, allow_inf_nan=False)
+    long_poll_seconds: float = Field(default=25.0, ge=0, le=55, allow_inf_nan=False)
+    trusted_proxies: str = ""
+
+    @field_validator("origin")
+    @classmethod
+    def _is_an_origin(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or f"{parts.scheme}://{parts.netloc}" != value:
+            raise ValueError("an origin is scheme://host[:port], without a path or a trailing slash")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _names_its_driver(cls, value: str) -> str:
+        if value == "":
+            return value
+        try:
+            driver = make_url(value).drivername
+        except ArgumentError as error:
+            raise ValueError("not a database URL") from error
+        if driver not in DRIVERS:
+            raise ValueError(f"write the driver: one of {', '.join(DRIVERS)}")
+        return value
+
+    def database(self) -> URL:
+        """Where the tables are, with the password filled in."""
+        embedded = URL.create("sqlite", database=str(self.home / "wardround.db"))
+        url = make_url(self.database_url) if self.database_url else embedded
+        if self.database_password is not None and url.password is None:
+            url = url.set(password=self.database_password.get_secret_value())
+        return url
+
+
+def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
+    """Settings from WARDROUND_* names, each possibly as NAME_FILE; `overrides` (command-line options) win.
+
+    Raises:
+        ConfigurationError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
+            file, or a value out of range.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in sorted(environment):
+        if not name.startswith(PREFIX) or name in FOREIGN_NAMES:
+            continue
+        field, from_file = _field_of(name)
+        if field is None:
+            problems.append(f"{name} is unknown{_suggestion(name)}")
+        elif field in values:
+            problems.append(f"{name} and {PREFIX}{field.upper()} are both set: keep one")
+        else:
+            try:
+                values[field] = Path(environment[name]).read_text().strip() if from_file else environment[name]
+            except (OSError, UnicodeDecodeError):
+                problems.append(f"{name} names a file that cannot be read")
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    try:
+        settings = None if problems else Settings(**values)
+    except ValidationError as error:
+        problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors(include_input=False)]
+        settings = None
+    if settings is None:
+        raise ConfigurationError("; ".join(problems))
+    return settings
+
+
+def _field_of(name: str) -> tuple[str | None, bool]:
+    field = name.removeprefix(PREFIX).lower()
+    if field in Settings.model_fields:
+        return field, False
+    if field.endswith("_file") and field.removesuffix("_file") in Settings.model_fields:
+        return field.removesuffix("_file"), True
+    return None, False
+
+
+def _suggestion(name: str) -> str:
+    known = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f": did you mean {nearest[0]}?" if nearest else ""

@@ -1,0 +1,104 @@
+"""Structured logs: one JSON object a line, with the id of the request it belongs to.
+
+Nothing secret or patient-derived is ever a field: no body, no header, no token, no query string, no address
+beyond the route's template. `FIELDS` is the whole list of what may appear.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import secrets
+import sys
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+FIELDS = ("method", "route", "status", "milliseconds", "bytes_in", "study", "round", "code", "event", "owner")
+MAX_REQUEST_ID = 64
+
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
+logger = logging.getLogger("wardround.api")
+
+
+class JsonLines(logging.Formatter):
+    """`{"at", "level", "logger", "message", "request_id", …FIELDS}`; an exception adds its type and its frames."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request_id.get():
+            line["request_id"] = request_id.get()
+        line |= {name: record.__dict__[name] for name in FIELDS if name in record.__dict__}
+        if record.exc_info and record.exc_info[0] is not None:
+            # The message of an exception may quote what a client sent; its type and place are enough to find it.
+            line["exception"] = record.exc_info[0].__name__
+            line["frames"] = _frames(record.exc_info[2])
+        return json.dumps(line, default=str)
+
+
+def _frames(traceback: Any) -> list[str]:
+    frames: list[str] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        frames.append(f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno} {code.co_name}")
+        traceback = traceback.tb_next
+    return frames[-12:]
+
+
+def configure_logging(level: str) -> None:
+    """Send everything to standard error as JSON lines. Called by the commands, never at import."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+class RequestLog:
+    """Gives every request an id, returns it as `X-Request-Id`, and logs one line when the answer has left."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        identity, status, started = _usable(scope) or secrets.token_hex(8), 500, time.perf_counter()
+        request_id.set(identity)
+
+        async def labelled(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", identity.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, labelled)
+        finally:
+            route = getattr(scope.get("route"), "path", "")
+            details = {"method": scope["method"], "route": route, "status": status}
+            details["milliseconds"] = round(1000 * (time.perf_counter() - started), 2)
+            logger.info("request", extra=details)
+
+
+def _usable(scope: Scope) -> str | None:
+    """The caller's own X-Request-Id, if it is short and harmless."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text = value.decode("latin-1")
+            if 0 < len(text) <= MAX_REQUEST_ID and all(c.isascii() and (c.isalnum() or c in "-_.") for c in text):
+                return text
+    return None

@@ -1,0 +1,100 @@
+"""Settings: every name is checked, secrets may come from files, nothing is guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.config import ConfigurationError, Settings, load
+
+
+def test_an_empty_environment_is_a_laptop() -> None:
+    settings = load({"PATH": "/bin", "HOME": "/root"})
+    assert settings.database().drivername == "sqlite"
+    assert settings.database().database == str(Path(".wardround") / "wardround.db")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("WARDROUND_ORIGN", "WARDROUND_ORIGIN"),
+        ("WARDROUND_DATABASE_PASWORD_FILE", "WARDROUND_DATABASE_PASSWORD_FILE"),
+        ("WARDROUND_DATABASEURL", "WARDROUND_DATABASE_URL"),
+    ],
+)
+def test_a_mistyped_name_is_refused_with_the_nearest_one(wrong: str, right: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{wrong} is unknown: did you mean {right}\\?"):
+        load({wrong: "x"})
+
+
+@given(st.text(st.characters(codec="ascii", categories=["Lu"]), min_size=1, max_size=20))
+def test_no_unknown_name_passes(name: str) -> None:
+    if name.lower() in Settings.model_fields or name in ("DATA", "FAILPOINT", "SERVER"):
+        return
+    with pytest.raises(ConfigurationError, match=f"WARDROUND_{name} is unknown"):
+        load({f"WARDROUND_{name}": "1"})
+
+
+def test_what_other_parts_read_passes() -> None:
+    assert load({"WARDROUND_FAILPOINT": "api.before-commit", "WARDROUND_DATA": "somewhere"}) == Settings()
+
+
+def test_a_secret_comes_from_a_file_and_is_never_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret/with:signs\n")
+    settings = load(
+        {
+            "WARDROUND_DATABASE_URL": "postgresql+psycopg://wardround@database/wardround",
+            "WARDROUND_DATABASE_PASSWORD_FILE": str(secret),
+        }
+    )
+    assert settings.database().password == "s3cret/with:signs"
+    assert "s3cret" not in repr(settings) + str(settings.database())
+
+
+def test_a_password_in_the_url_is_kept() -> None:
+    url = "postgresql+psycopg://wardround:own@database/wardround"
+    settings = load({"WARDROUND_DATABASE_URL": url, "WARDROUND_DATABASE_PASSWORD": "other"})
+    assert settings.database().password == "own"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "postgresql://wardround@database/wardround"),
+        ("DATABASE_URL", "postgresql+asyncpg://wardround@database/wardround"),
+        ("DATABASE_URL", "no url"),
+        ("ORIGIN", "https://study.example.org/"),
+        ("ORIGIN", "https://study.example.org/path"),
+        ("ORIGIN", "study.example.org"),
+        ("ORIGIN", "ftp://study.example.org"),
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("BODY_IDLE_SECONDS", "nan"),
+        ("BODY_IDLE_SECONDS", "inf"),
+        ("BODY_IDLE_SECONDS", "0"),
+        ("LONG_POLL_SECONDS", "56"),
+        ("LOG_LEVEL", "LOUD"),
+        ("WORKER", "perhaps"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name_and_not_repeated(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load({f"WARDROUND_{name}": value})
+    assert f"WARDROUND_{name}:" in str(refused.value)
+    assert "input_value" not in str(refused.value)
+    assert "wardround@database" not in str(refused.value)
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load({"WARDROUND_A": "1", "WARDROUND_PORT": "1", "WARDROUND_PORT_FILE": "x", "WARDROUND_HOST_FILE": "/none"})
+    for word in ("WARDROUND_A is unknown", "both set", "WARDROUND_HOST_FILE names a file"):
+        assert word in str(refused.value)
+
+
+def test_options_win_over_the_environment() -> None:
+    assert load({"WARDROUND_PORT": "1"}, port=2, host=None).port == 2
