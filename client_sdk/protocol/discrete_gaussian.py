@@ -122,8 +122,8 @@ def _normaliser(std: float) -> Decimal:
         s2 = Decimal(std) ** 2
         terms = range(1, 2 + math.ceil(22 * std)) if std < 4 else range(1, 3)
         if std < 4:
-            return 1 + 2 * sum((-(Decimal(k) ** 2) / (2 * s2)).exp() for k in terms)
-        return (2 * _PI * s2).sqrt() * (1 + 2 * sum((-2 * _PI**2 * s2 * k * k).exp() for k in terms))
+            return 1 + 2 * sum(((-(Decimal(k) ** 2) / (2 * s2)).exp() for k in terms), Decimal(0))
+        return (2 * _PI * s2).sqrt() * (1 + 2 * sum(((-2 * _PI**2 * s2 * k * k).exp() for k in terms), Decimal(0)))
 
 
 @lru_cache(maxsize=8)
