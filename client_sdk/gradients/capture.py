@@ -44,20 +44,13 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
         ctx.use = use
-        if not ctx.needs_input_grad[0]:
-            return use.layer.forward(x)
-        with torch.enable_grad():
-            ctx.x = x.detach().requires_grad_()
-            ctx.y = use.layer.forward(ctx.x)
-        return ctx.y.detach()
+        return use.layer.forward(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.use.output_grad = grads[0]
-        if not ctx.needs_input_grad[0]:
-            return None, None, None
-        (x_grad,) = torch.autograd.grad(ctx.y, ctx.x, grads[0])
-        return x_grad, None, None
+        use: Use = ctx.use
+        use.output_grad = grads[0]
+        return (use.layer.signal(use.input, grads[0]) if ctx.needs_input_grad[0] else None), None, None
 
 
 @contextmanager

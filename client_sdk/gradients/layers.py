@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .products import product
+
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
-KEEP = 1 << 24
+KEEP = 1 << 22
+_BLOCK = 512
 
 
 class Layer(ABC):
@@ -35,6 +38,13 @@ class Layer(ABC):
     def forward(self, x: Tensor) -> Tensor:
         """The module's forward with detached parameters."""
 
+    def signal(self, x: Tensor, g: Tensor) -> Tensor:
+        """The input's gradient from the output's."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad(self.forward(x), x, g)
+        return found
+
     @abstractmethod
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         """Own parameter name -> (batch, *shape) gradients."""
@@ -42,7 +52,7 @@ class Layer(ABC):
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """(own name -> (batch,) squared norms, per-record gradients worth keeping for the sum)."""
         kept = self.per_record(a, g)
-        return {key: value.flatten(1).square().sum(1) for key, value in kept.items()}, kept
+        return {key: squared_norms(value) for key, value in kept.items()}, kept
 
     def weighted_sum(
         self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
@@ -59,7 +69,12 @@ class Layer(ABC):
 
 class LinearLayer(Layer):
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.own("weight"), self.own("bias"))  # type: ignore[arg-type]
+        weight, bias = self.own("weight"), self.own("bias")
+        flat = product(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[arg-type]
+        return flat.view(*x.shape[:-1], flat.shape[-1])
+
+    def signal(self, x: Tensor, g: Tensor) -> Tensor:
+        return product(g.reshape(-1, g.shape[-1]), self.own("weight").T).view(x.shape)  # type: ignore[union-attr]
 
     def _positions(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         return a.reshape(a.shape[0], -1, a.shape[-1]), g.reshape(g.shape[0], -1, g.shape[-1])
@@ -78,14 +93,13 @@ class LinearLayer(Layer):
         batch, positions, width = a.shape
         size = width * g.shape[-1]
         if positions == 1:
-            square = g.square().sum((1, 2))
-            values = {"bias": square}
+            values = {"bias": squared_norms(g)}
             if "weight" in self.names:
-                values["weight"] = square * a.square().sum((1, 2))
+                values["weight"] = values["bias"] * squared_norms(a)
         elif positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
             return super().squares(a, g)
         else:
-            values = {"bias": g.sum(1).square().sum(1)}
+            values = {"bias": squared_norms(g.sum(1))}
             if "weight" in self.names:
                 values["weight"] = gram(a, g)
         return {key: values[key] for key in self.names}, {}
@@ -99,7 +113,7 @@ class LinearLayer(Layer):
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
             scaled = g * weights["weight"][:, None, None]
-            out["weight"] = scaled.flatten(0, 1).T @ a.flatten(0, 1)
+            out["weight"] = product(scaled.flatten(0, 1).T, a.flatten(0, 1).T)
         if "bias" in self.names:
             out["bias"] = weights["bias"] @ g.sum(1)
         return out
@@ -182,6 +196,18 @@ class NormalisedLayer(Layer):
         if "bias" in self.names:
             out["bias"] = self._summed(g)
         return out
+
+
+def squared_norms(values: Tensor) -> Tensor:
+    """(batch,) squared L2 norms over all but the first axis."""
+    flat = values.flatten(1)
+    whole = flat.shape[1] - flat.shape[1] % _BLOCK
+    rest = torch.linalg.vector_norm(flat[:, whole:], dim=1).square_()
+    if not whole:
+        return rest
+    # Short blocks: a float32 norm over a long row is summed naively and loses five digits.
+    blocks = flat[:, :whole].view(len(flat), -1, _BLOCK)
+    return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1).add_(rest)
 
 
 def gram(a: Tensor, g: Tensor) -> Tensor:

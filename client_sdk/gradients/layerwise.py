@@ -12,7 +12,7 @@ from .capture import Use, capturing
 from .clipping import clip_factors, total_norms
 from .errors import NonFiniteError, NotLayerwise
 from .inspection import known_layers, trainable
-from .layers import Layer
+from .layers import Layer, squared_norms
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -46,7 +46,7 @@ class Pass:
                 for key, value in use.layer.per_record(a, g).items():
                     name = use.layer.names[key]
                     self.shared[name] = self.shared[name] + value if name in self.shared else value
-        self.squares |= {name: value.flatten(1).square().sum(1) for name, value in self.shared.items()}
+        self.squares |= {name: squared_norms(value) for name, value in self.shared.items()}
 
     def add_centre(self, centre: Mapping[str, Tensor]) -> None:
         """Turn squared norms into squared distances to the centre, rounded up."""
@@ -66,9 +66,9 @@ class Pass:
         for layer, a, g, kept in self.single:
             weights = {key: factors[name] for key, name in layer.names.items()}
             for key, value in layer.weighted_sum(a, g, weights, kept).items():
-                into[layer.names[key]] += value
+                add(into, layer.names[key], value)
         for name, value in self.shared.items():
-            into[name] += (factors[name] @ value.flatten(1)).view(into[name].shape)
+            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
 
 
 class Layerwise:
@@ -118,9 +118,17 @@ class Layerwise:
         factors = clip_factors(done.squares, groups, clip_norm, dtype)
         done.weighted_sum(factors, into)
         if centre is not None:
-            for name, value in into.items():
-                value.sub_(centre[name] * factors[name].sum())
+            for name in self.parameters:
+                add(into, name, centre[name] * -factors[name].sum())
         return norms
+
+
+def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
+    """Add to a running sum; the first value becomes the sum, so `value` must be the caller's own."""
+    if name in into:
+        into[name] += value
+    else:
+        into[name] = value
 
 
 def checked_losses(loss: Loss, outputs: Tensor, targets: Tensor, batch: int) -> Tensor:

@@ -103,16 +103,15 @@ class PerRecordGradients:
         shift = None if centre is None else checked_centre(centre, self._parameters)
 
         def step(x: Tensor, y: Tensor) -> Tensor:
-            # Added only once complete: a fallback half-way must not leave a part behind.
-            part = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
-            norms = self._engine.add(x, y, clip_norm=bound, groups=names, centre=shift, into=part)
-            for name, value in part.items():
-                total[name] += value
-            return norms
+            return self._engine.add(x, y, clip_norm=bound, groups=names, centre=shift, into=total)
 
-        total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self._parameters.items()}
+        total: dict[str, Tensor] = {}
         parts = self._run(inputs, targets, step)
-        return ClippedSum(total, torch.cat(parts) if parts else self._no_norms(), bound)
+        summed = {
+            name: total[name] if name in total else p.detach().new_zeros(p.shape)
+            for name, p in self._parameters.items()
+        }
+        return ClippedSum(summed, torch.cat(parts) if parts else self._no_norms(), bound)
 
     def _no_norms(self) -> Tensor:
         device = next(iter(self._parameters.values())).device

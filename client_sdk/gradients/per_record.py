@@ -10,7 +10,8 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from .clipping import clip_factors, total_norms
 from .inspection import trainable
-from .layerwise import Loss, checked_losses
+from .layers import squared_norms
+from .layerwise import Loss, add, checked_losses
 
 
 class PerRecord:
@@ -70,9 +71,9 @@ class PerRecord:
         norms = total_norms(values)
         factors = clip_factors(values, groups, clip_norm, next(iter(self.parameters.values())).dtype)
         for name, value in gradients.items():
-            into[name] += (factors[name] @ value.flatten(1)).view(into[name].shape)
+            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
         return norms
 
 
 def squares(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.flatten(1).square().sum(1) for name, value in gradients.items()}
+    return {name: squared_norms(value) for name, value in gradients.items()}

@@ -68,10 +68,10 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> None:
                 true = torch.autograd.grad(losses[i], wanted, retain_graph=True, allow_unused=True)
                 one_hot = torch.zeros(count, dtype=wanted[0].dtype, device=x.device)
                 one_hot[i] = 1
-                into = {name: torch.zeros_like(p) for name, p in engine.parameters.items()}
-                done.weighted_sum(dict.fromkeys(into, one_hot), into)
-                for (name, ours), grad in zip(into.items(), true, strict=True):
-                    compare(name, ours, grad, done.squares.get(name), i)
+                into: dict[str, Tensor] = {}
+                done.weighted_sum(dict.fromkeys(engine.parameters, one_hot), into)
+                for (name, p), grad in zip(engine.parameters.items(), true, strict=True):
+                    compare(name, into.get(name, torch.zeros_like(p)), grad, done.squares.get(name), i)
 
 
 def compare(name: str, ours: Tensor, true: Tensor | None, squares: Tensor | None, record: int) -> None:
