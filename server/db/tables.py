@@ -1,0 +1,279 @@
+"""The tables. Every invariant that the database can keep is a CHECK; the migrations build exactly this.
+
+Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+SHA256 = String(64)
+NAME = String(63)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Double, int: BigInteger, str: Text}  # noqa: RUF012
+
+    written_by: Mapped[str] = mapped_column(String(64), comment="the transaction that last wrote this row", sort_order=99)
+
+
+def one_of(column: str, values: tuple[str, ...], name: str) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=name)
+
+
+def hexadecimal(column: str, name: str) -> CheckConstraint:
+    return CheckConstraint(f"length({column}) = 64", name=name)
+
+
+class OperatorKeyRow(Base):
+    """API keys of people; only the hash of the secret is kept."""
+
+    __tablename__ = "operator_keys"
+    __table_args__ = (one_of("role", ("operator", "viewer"), "role"), hexadecimal("secret_sha256", "secret"))
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the key")
+    role: Mapped[str] = mapped_column(String(16), comment="operator or viewer")
+    label: Mapped[str] = mapped_column(String(100), comment="who holds it")
+    secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
+    created_at: Mapped[float] = mapped_column(comment="when it was made")
+    revoked_at: Mapped[float | None] = mapped_column(comment="from when on it opens nothing")
+
+
+class StudyRow(Base):
+    """One federated training. `version` counts its events, so watchers compare one number."""
+
+    __tablename__ = "studies"
+    __table_args__ = (
+        one_of("state", ("draft", "enrolling", "running", "paused", "finished"), "state"),
+        one_of("stop_reason", ("horizon-reached", "budget-exhausted", "stopped"), "stop_reason"),
+        CheckConstraint("(state = 'finished') = (stop_reason IS NOT NULL)", name="finished_for_a_reason"),
+        CheckConstraint("version >= 0 AND abandoned_in_a_row >= 0", name="counts"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="internal")
+    name: Mapped[str] = mapped_column(NAME, unique=True, comment="public name")
+    title: Mapped[str] = mapped_column(String(200), comment="for people")
+    state: Mapped[str] = mapped_column(String(16), comment="draft, enrolling, running, paused, finished")
+    stop_reason: Mapped[str | None] = mapped_column(String(32), comment="why it is finished")
+    settings: Mapped[dict[str, Any]] = mapped_column(comment="StudySettings, frozen at creation")
+    settings_sha256: Mapped[str] = mapped_column(SHA256, comment="digest that assignments name")
+    model_spec: Mapped[dict[str, Any] | None] = mapped_column(comment="names, shapes, types; set by model 0")
+    roster_sha256: Mapped[str] = mapped_column(SHA256, comment="fingerprint of the active members")
+    version: Mapped[int] = mapped_column(comment="number of its newest event")
+    abandoned_in_a_row: Mapped[int] = mapped_column(Integer, comment="rounds since the last release that came to nothing")
+    next_round_at: Mapped[float] = mapped_column(comment="no round begins before")
+    created_at: Mapped[float] = mapped_column(comment="when it was opened")
+
+
+class BudgetRow(Base):
+    """The privacy budget of one study and its ready-made statement: what GET budget reads, whatever the history."""
+
+    __tablename__ = "budgets"
+    __table_args__ = (CheckConstraint("entries >= 1", name="entries"), hexadecimal("head_sha256", "head"))
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose budget")
+    plan: Mapped[dict[str, Any]] = mapped_column(comment="accounting plan, as in the ledger's first entry")
+    state: Mapped[dict[str, Any]] = mapped_column(comment="running state of the accountants, replayable from the ledger")
+    can_continue: Mapped[bool] = mapped_column(comment="whether another round would be authorised")
+    horizon: Mapped[int] = mapped_column(comment="most noised steps")
+    round: Mapped[int] = mapped_column(Integer, comment="newest round that reserved")
+    limits: Mapped[list[Any]] = mapped_column(comment="ready-made limit statements")
+    percentiles: Mapped[list[Any]] = mapped_column(comment="ready-made percentile curve")
+    entries: Mapped[int] = mapped_column(comment="length of the ledger")
+    head_sha256: Mapped[str] = mapped_column(SHA256, comment="hash of the newest entry")
+    signature: Mapped[str] = mapped_column(String(86), comment="the coordinator's signature on the head")
+
+
+class LedgerRow(Base):
+    """The append-only ledger; triggers refuse UPDATE and DELETE."""
+
+    __tablename__ = "ledger"
+    __table_args__ = (
+        one_of("kind", ("opened", "reserved", "settled", "stood", "voided", "finished"), "kind"),
+        CheckConstraint("sequence >= 1", name="sequence"),
+        CheckConstraint("(round IS NULL) = (kind IN ('opened', 'finished'))", name="round_of_its_kind"),
+        hexadecimal("sha256", "sha256"),
+        hexadecimal("previous", "previous"),
+        Index("uq_ledger_reserved_once", "study_id", "round", "kind", unique=True),
+    )
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, comment="from 1, no gaps")
+    kind: Mapped[str] = mapped_column(String(16), comment="what happened")
+    round: Mapped[int | None] = mapped_column(Integer, comment="the round it belongs to")
+    body: Mapped[str] = mapped_column(Text, comment="canonical JSON, exactly the hashed text")
+    previous: Mapped[str] = mapped_column(SHA256, comment="hash of the entry before")
+    sha256: Mapped[str] = mapped_column(SHA256, comment="hash of this entry")
+    written_at: Mapped[float] = mapped_column(comment="when it was appended")
+
+
+class InvitationRow(Base):
+    """One-time tokens; only the hash of the secret is kept."""
+
+    __tablename__ = "invitations"
+    __table_args__ = (
+        hexadecimal("secret_sha256", "secret"),
+        CheckConstraint("(used_at IS NULL) = (used_by_key IS NULL)", name="used_by_somebody"),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the token")
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), index=True, comment="which study")
+    client: Mapped[str] = mapped_column(NAME, comment="which client name it admits")
+    secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
+    expires_at: Mapped[float] = mapped_column(comment="until when it can be used")
+    used_at: Mapped[float | None] = mapped_column(comment="when it was used")
+    used_by_key: Mapped[str | None] = mapped_column(String(43), comment="the public key that enrolled with it")
+
+
+class ClientRow(Base):
+    """One hospital in one study."""
+
+    __tablename__ = "clients"
+    __table_args__ = (one_of("state", ("active", "revoked", "withdrawn"), "state"),)
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    name: Mapped[str] = mapped_column(NAME, primary_key=True, comment="public name")
+    public_key: Mapped[str] = mapped_column(String(43), comment="Ed25519 identity, base64url")
+    state: Mapped[str] = mapped_column(String(16), comment="active, revoked, withdrawn")
+    enrolled_at: Mapped[float] = mapped_column(comment="when it enrolled")
+
+
+class UsedTokenRow(Base):
+    """Request tokens that may be used once, until they expire anyway."""
+
+    __tablename__ = "used_tokens"
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who signed it")
+    token_id: Mapped[str] = mapped_column(String(64), primary_key=True, comment="its jti")
+    forget_at: Mapped[float] = mapped_column(index=True, comment="when it cannot be valid any more")
+
+
+_OPEN = text("ended_at IS NULL")
+
+
+class RoundRow(Base):
+    """One round. `noised_sha256` is committed before anything that depends on the noise can be read."""
+
+    __tablename__ = "rounds"
+    __table_args__ = (
+        one_of("state", ("reserved", "collecting", "settled", "released", "abandoned", "stopped"), "state"),
+        CheckConstraint("number >= 1", name="number"),
+        CheckConstraint("(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name="ended"),
+        CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),
+        Index(
+            "uq_rounds_one_open",
+            "study_id",
+            unique=True,
+            sqlite_where=_OPEN,
+            postgresql_where=_OPEN,
+        ),
+    )
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False, comment="from 1")
+    state: Mapped[str] = mapped_column(String(16), comment="where it stands")
+    reason: Mapped[str | None] = mapped_column(String(64), comment="why it came to nothing")
+    base_version: Mapped[int] = mapped_column(Integer, comment="the model that its clients start from")
+    started_at: Mapped[float] = mapped_column(comment="when it was reserved")
+    deadline: Mapped[float] = mapped_column(comment="until when updates are taken")
+    ended_at: Mapped[float | None] = mapped_column(comment="when it was released, abandoned or stopped")
+    noised_sha256: Mapped[str | None] = mapped_column(SHA256, comment="the noised sum, drawn once")
+    scrubbed_at: Mapped[float | None] = mapped_column(comment="when its updates were deleted")
+
+
+class ParticipantRow(Base):
+    """One sampled client in one round. After scrubbing the hash stays, the payload is gone."""
+
+    __tablename__ = "participants"
+    __table_args__ = (
+        ForeignKeyConstraint(["study_id", "round"], ["rounds.study_id", "rounds.number"]),
+        ForeignKeyConstraint(["study_id", "client"], ["clients.study_id", "clients.name"]),
+        one_of("state", ("sampled", "received", "refused", "missing"), "state"),
+        CheckConstraint("(state = 'received') = (sha256 IS NOT NULL)", name="received_has_a_hash"),
+        CheckConstraint("(state = 'refused') = (refusal_code IS NOT NULL)", name="refused_has_a_code"),
+        CheckConstraint("state <> 'received' OR sending_since IS NOT NULL", name="received_was_sent"),
+        CheckConstraint("distance IS NULL OR distance >= 0", name="distance"),
+    )
+
+    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
+    round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
+    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who was sampled")
+    state: Mapped[str] = mapped_column(String(16), comment="sampled, received, refused, missing")
+    sending_since: Mapped[float | None] = mapped_column(comment="when the first byte of an update was let in")
+    answered_at: Mapped[float | None] = mapped_column(comment="when the update or the refusal was recorded")
+    sha256: Mapped[str | None] = mapped_column(SHA256, comment="the update")
+    bytes: Mapped[int | None] = mapped_column(comment="its size")
+    distance: Mapped[float | None] = mapped_column(comment="its norm on the scale of the clip norm, rounded up")
+    terms: Mapped[dict[str, Any] | None] = mapped_column(comment="the client's cumulative log-moment bounds")
+    refusal_code: Mapped[str | None] = mapped_column(String(64), comment="why the hospital said no")
+    refusal_detail: Mapped[str | None] = mapped_column(String(500), comment="in its words")
+
+
+class ModelRow(Base):
+    """Published models. Version = the round that made it; 0 is the initial one."""
+
+    __tablename__ = "models"
+    __table_args__ = (
+        CheckConstraint("version >= 0", name="version"),
+        CheckConstraint("bytes > 0", name="bytes"),
+        hexadecimal("sha256", "sha256"),
+    )
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    version: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False, comment="round that made it")
+    sha256: Mapped[str] = mapped_column(SHA256, comment="the file")
+    bytes: Mapped[int] = mapped_column(comment="its size")
+    optimiser_sha256: Mapped[str | None] = mapped_column(SHA256, comment="server optimiser after this release")
+    metrics: Mapped[dict[str, Any] | None] = mapped_column(comment="measured outside the guarantee")
+    created_at: Mapped[float] = mapped_column(comment="when it was published")
+
+
+class EventRow(Base):
+    """What happened, for the dashboard; holds nothing that a viewer may not see."""
+
+    __tablename__ = "events"
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, comment="from 1, no gaps")
+    kind: Mapped[str] = mapped_column(String(32), comment="for example round-released")
+    round: Mapped[int | None] = mapped_column(Integer, comment="which round")
+    at: Mapped[float] = mapped_column(comment="when")
+
+
+class LeaseRow(Base):
+    """Who moves a study's rounds on. `fence` grows with every change of hands; commits name it."""
+
+    __tablename__ = "leases"
+    __table_args__ = (CheckConstraint("fence >= 0", name="fence"),)
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
+    owner: Mapped[str | None] = mapped_column(String(64), comment="the worker that holds it")
+    fence: Mapped[int] = mapped_column(comment="fencing number")
+    expires_at: Mapped[float] = mapped_column(comment="from when on another worker may take it")

@@ -1,0 +1,121 @@
+"""What the use cases need from outside: database, blobs, coins, noise and the coordinator's signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server.db.session import Database
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Written(Generic[T]):
+    """The answer to a write that may be repeated; `created` is False when it was here already."""
+
+    body: T
+    created: bool
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A file kept under its own SHA-256 (hex)."""
+
+    sha256: str
+    bytes: int
+    path: Path
+
+
+class Incoming(Protocol):
+    """A body on its way to disk, hashed while it is written. Not durable before it is kept."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append. Raises Rejected `body-too-large` once the limit is passed."""
+        ...
+
+
+class Blobs(Protocol):
+    """Content-addressed files in scopes such as `models/sepsis` or `rounds/sepsis/7`."""
+
+    def receive(self, limit: int) -> AbstractContextManager[Incoming]:
+        """Open a temporary file for at most `limit` bytes; it is gone at the end of the context unless kept."""
+        ...
+
+    def keep(self, incoming: Incoming, scope: str) -> Blob:
+        """Make it durable under its hash: fsync the file, rename, fsync the folder."""
+        ...
+
+    def write(self, scope: str, data: bytes) -> Blob: ...
+
+    def find(self, scope: str, sha256: str) -> Path | None: ...
+
+    def remove(self, scope: str, sha256: str) -> None: ...
+
+    def clear(self, scope: str) -> None:
+        """Remove the scope with everything in it."""
+        ...
+
+
+class Coins(Protocol):
+    """Unpredictable choices."""
+
+    def heads(self, rate: float) -> bool:
+        """True with probability exactly `rate`."""
+        ...
+
+    def token(self, size: int) -> bytes:
+        """`size` unpredictable bytes."""
+        ...
+
+
+class NoiseSource(Protocol):
+    def integers(self, std: float, size: int) -> NDArray[np.int64]:
+        """(size,) independent draws of the discrete Gaussian with parameter `std`, in grid units."""
+        ...
+
+
+class Signer(Protocol):
+    """The coordinator's own Ed25519 key."""
+
+    @property
+    def public_key(self) -> str:
+        """32 raw bytes in base64url."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex; the last part of every invitation."""
+        ...
+
+    def sign(self, label: str, document: Mapping[str, Any]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """Everything a use case may touch. Built once by whoever starts the process.
+
+    origin  public origin, for example `https://study.example.org`
+    """
+
+    database: Database
+    blobs: Blobs
+    coins: Coins
+    noise: NoiseSource
+    signer: Signer
+    origin: str
