@@ -45,8 +45,10 @@ def split(secrets: Sequence[bytes], holders: int, threshold: int, seed: bytes) -
     return [row.tobytes() for row in rows]
 
 
-def weights_at_zero(points: Sequence[int]) -> NDArray[np.uint64]:
-    """Lagrange weights w with f(0) = Σ w_i f(points_i) mod p for every polynomial of degree < len(points).
+def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
+    """Lagrange weights w with f(at) = Σ w_i f(points_i) mod p for every polynomial of degree < len(points).
+
+    The secret is f(0); at another holder's point the weights give the share that this holder should have.
 
     Raises:
         SharingError: no points, a repeated point, or one outside 1 … 65535.
@@ -56,27 +58,34 @@ def weights_at_zero(points: Sequence[int]) -> NDArray[np.uint64]:
     x = np.array(points, dtype=np.uint64)
     difference = (x[None, :] + _P - x[:, None]) % _P
     np.fill_diagonal(difference, 1)
-    numerator = _row_products(np.where(np.eye(x.size, dtype=bool), np.uint64(1), x[None, :]))
+    distance = (x[None, :] + _P - np.uint64(at)) % _P
+    numerator = _row_products(np.where(np.eye(x.size, dtype=bool), np.uint64(1), distance))
     denominator = _row_products(difference)
     inverse = np.array([pow(int(d), -1, PRIME) for d in denominator], dtype=np.uint64)
     return numerator * inverse % _P
 
 
+def interpolate(weights: NDArray[np.uint64], shares: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Field elements at the point of `weights`, from `shares` in the order of its points; shape (words of a share,).
+
+    Raises:
+        SharingError: the wrong number of shares, unequal or wrong lengths, or a word >= p.
+    """
+    if len(shares) != weights.size or len({len(share) for share in shares}) != 1:
+        raise SharingError(f"{weights.size} shares of one length are needed")
+    return _product(weights[None, :], np.vstack([parse_share(share) for share in shares]))[0]
+
+
 def combine(weights: NDArray[np.uint64], shares: Sequence[bytes]) -> list[bytes]:
-    """The secrets behind `shares`, which lie in the order of the points of `weights_at_zero`.
+    """The secrets behind `shares`, which lie in the order of the points of `weights_at`.
 
     Each entry may hold the 36-byte shares of several secrets, as `split` returns them.
 
     Raises:
-        SharingError: a share of the wrong length or with a word >= p, or a result that is no 32-byte secret, which
-            says that some share is wrong. A wrong share can also yield a wrong secret: check it against a commitment.
+        SharingError: see `interpolate`, or a result that is no 32-byte secret, which says that some share is wrong.
+            A wrong share can also yield a wrong secret: check it against a commitment.
     """
-    if len(shares) != weights.size:
-        raise SharingError(f"{weights.size} shares are needed, not {len(shares)}")
-    values = np.vstack([parse_share(share) for share in shares])
-    if values.shape[1] % LIMBS:
-        raise SharingError(f"a share is {SHARE_BYTES} bytes long")
-    limbs = _product(weights[None, :], values).reshape(-1, LIMBS)
+    limbs = interpolate(weights, shares).reshape(-1, LIMBS)
     if bool((limbs[:, :-1] >> np.uint64(_LIMB_BITS)).any() or (limbs[:, -1] >> np.uint64(8)).any()):
         raise SharingError("the shares do not belong to one secret")
     return [_secret(row) for row in limbs]

@@ -1,0 +1,318 @@
+"""The coordinator's half of the secure sum as values: who may say what when, and when a set freezes.
+
+A session moves keys → shares → masked → consistency → unmask → summed, or ends as failed. Each move freezes a
+set: U1 (keys known), U2 (shares delivered), U3 (vectors complete). Time comes in as seconds; a message that is not
+accepted is a value with a stable code; nothing here stores, waits or raises for what a client did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from client_sdk.protocol import shamir, transcript
+from client_sdk.protocol.secure_sum_messages import (
+    SLOT_BYTES,
+    ConsistencyMessage,
+    KeysMessage,
+    Manifest,
+    ParameterFault,
+    Parameters,
+    SharesMessage,
+    UnmaskMessage,
+    require_sound,
+)
+
+Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
+Code = Literal[
+    "unknown-client",
+    "bad-signature",
+    "malformed",
+    "conflict",
+    "too-early",
+    "phase-closed",
+    "session-failed",
+    "unsound-parameters",
+    "too-few-replies",
+    "wrong-shares",
+    "canary-mismatch",
+]
+Failure = Literal["too-few-keys", "too-few-shares", "too-few-survivors", "expired", "canary-mismatch"]
+Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage
+
+_ORDER: tuple[Phase, ...] = ("keys", "shares", "masked", "consistency", "unmask", "summed")
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Not accepted, and why. `code` is stable; `detail` tells the caller what to do and quotes nothing secret."""
+
+    code: Code
+    detail: str
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The very same message is already there."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """All that the coordinator knows of one session.
+
+    keys … unmasks    messages by client
+    octets            (client, vector) pairs whose masked octets are stored durably
+    left              clients that said they will not go on
+    cohort, sharers, survivors   U1, U2, U3 once frozen, in the order of the names
+
+    To admit one message it is enough that the mappings hold the rows of its client; `advance` and recovery need all.
+    """
+
+    parameters: Parameters
+    roster: Mapping[str, Ed25519PublicKey]
+    phase: Phase = "keys"
+    keys: Mapping[str, KeysMessage] = field(default_factory=dict[str, KeysMessage])
+    shares: Mapping[str, SharesMessage] = field(default_factory=dict[str, SharesMessage])
+    manifests: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest])
+    octets: frozenset[tuple[str, str]] = frozenset()
+    consistency: Mapping[str, ConsistencyMessage] = field(default_factory=dict[str, ConsistencyMessage])
+    unmasks: Mapping[str, UnmaskMessage] = field(default_factory=dict[str, UnmaskMessage])
+    left: frozenset[str] = frozenset()
+    cohort: tuple[KeysMessage, ...] = ()
+    sharers: tuple[str, ...] = ()
+    survivors: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def ph(self) -> bytes:
+        return transcript.parameters_hash(self.parameters.to_bytes())
+
+    @property
+    def h1(self) -> bytes:
+        return transcript.cohort_hash(self.ph, ((e.client, e.share_key, e.mask_key) for e in self.cohort))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """U1 by name."""
+        return tuple(entry.client for entry in self.cohort)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """U2 without U3: masks of theirs are in the others' vectors."""
+        return tuple(name for name in self.sharers if name not in self.survivors)
+
+    @property
+    def survivors_hash(self) -> bytes:
+        """H(U3), over the survivors' signed manifests."""
+        h1 = self.h1
+        said = transcript.sharers_hash(h1, self.sharers)
+        statements = (
+            (name, transcript.masked_statement(h1, said, name, self.manifests[name].digests)) for name in self.survivors
+        )
+        return transcript.survivors_hash(h1, statements)
+
+
+def open_session(parameters: Parameters, roster: Mapping[str, Ed25519PublicKey]) -> Session | Declined:
+    """A session that waits for keys; the coordinator then signs `parameters_statement(ph)`."""
+    try:
+        require_sound(parameters)
+    except ParameterFault as fault:
+        return Declined("unsound-parameters", str(fault))
+    if parameters.clients > len(roster):
+        return Declined("unsound-parameters", "more clients are planned than the roster has")
+    return Session(parameters, roster)
+
+
+def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | Declined:
+    """Step 0."""
+    if message.client not in session.roster:
+        return Declined("unknown-client", f"{message.client} is not on the roster of this study")
+    held = _held(session, "keys", session.keys, message)
+    if held is not None:
+        return held
+    if len(session.keys) >= session.parameters.clients:
+        return Declined("phase-closed", "the planned number of clients has advertised keys")
+    statement = transcript.keys_statement(session.ph, message.client, message.share_key, message.mask_key)
+    if not _signed(session, message.client, message.signature, statement):
+        return Declined("bad-signature", "the keys are not signed for this session by this client")
+    return replace(session, keys={**session.keys, message.client: message})
+
+
+def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
+    """Step 1."""
+    held = _held(session, "shares", session.shares, message, session.members)
+    if held is not None:
+        return held
+    if len(message.slots) != SLOT_BYTES * (len(session.cohort) - 1):
+        return Declined("malformed", f"slots holds {SLOT_BYTES} bytes for each other client of the cohort")
+    statement = transcript.shares_statement(session.h1, message.client, message.commitment, message.slots)
+    if not _signed(session, message.client, message.signature, statement):
+        return Declined("bad-signature", "the shares are not signed over this list of keys")
+    return replace(session, shares={**session.shares, message.client: message})
+
+
+def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
+    """Step 2, first half: which octets will follow."""
+    held = _held(session, "masked", session.manifests, message, session.sharers)
+    if held is not None:
+        return held
+    if set(message.digests) != {spec.name for spec in session.parameters.vectors}:
+        return Declined("malformed", "digests names each vector of the session once")
+    h1 = session.h1
+    said = transcript.sharers_hash(h1, session.sharers)
+    statement = transcript.masked_statement(h1, said, message.client, message.digests)
+    if not _signed(session, message.client, message.signature, statement):
+        return Declined("bad-signature", "the vectors are not signed over this session's lists")
+    return replace(session, manifests={**session.manifests, message.client: message})
+
+
+def admit_octets(session: Session, client: str, vector: str, sha256: bytes, size: int) -> Session | Repeated | Declined:
+    """Step 2, second half: octets of one vector, already stored durably, are the ones in the manifest."""
+    spec, manifest = session.parameters.vector(vector), session.manifests.get(client)
+    if session.phase == "failed":
+        return Declined("session-failed", f"the session ended: {session.failure}")
+    if spec is None:
+        return Declined("malformed", f"the session has no vector {vector}")
+    if manifest is None:
+        if _ORDER.index(session.phase) > _ORDER.index("masked"):
+            return Declined("phase-closed", f"the session is in its phase {session.phase}")
+        return Declined("too-early", "send the manifest of all vectors before their octets")
+    if size != spec.octets:
+        return Declined("malformed", f"vector {vector} is {spec.octets} octets long")
+    if sha256 != manifest.digests[vector]:
+        return Declined("conflict", "the octets are not those of this client's signed manifest")
+    if (client, vector) in session.octets:
+        return Repeated()
+    if session.phase != "masked":
+        return Declined("phase-closed", f"the session is in its phase {session.phase}")
+    return replace(session, octets=session.octets | {(client, vector)})
+
+
+def admit_consistency(session: Session, message: ConsistencyMessage) -> Session | Repeated | Declined:
+    """Step 3. Signatures are still welcome while shares are being opened."""
+    until: tuple[Phase, ...] = ("consistency", "unmask")
+    held = _held(session, "consistency", session.consistency, message, session.survivors, until)
+    if held is not None:
+        return held
+    statement = transcript.consistency_statement(session.h1, session.survivors_hash)
+    if not _signed(session, message.client, message.signature, statement):
+        return Declined("bad-signature", "the signature is not over this session's survivor list")
+    return replace(session, consistency={**session.consistency, message.client: message})
+
+
+def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
+    """Step 4: exactly one share of each member of U2, of the kind that U3 prescribes."""
+    held = _held(session, "unmask", session.unmasks, message, session.survivors)
+    if held is not None:
+        return held
+    due = [(name, "seed" if name in session.survivors else "mask-key") for name in session.sharers]
+    if [(opened.peer, opened.kind) for opened in message.shares] != due:
+        return Declined("malformed", "shares holds one share of each client, of the kind that the survivor list says")
+    statement = transcript.unmask_statement(
+        session.h1, session.survivors_hash, message.client, ((s.peer, s.kind, s.share) for s in message.shares)
+    )
+    if not _signed(session, message.client, message.signature, statement):
+        return Declined("bad-signature", "the opened shares are not signed by this client for this session")
+    try:
+        for opened in message.shares:
+            shamir.parse_share(opened.share)
+    except shamir.SharingError as error:
+        return Declined("malformed", f"shares: {error}")
+    return replace(session, unmasks={**session.unmasks, message.client: message})
+
+
+def leave(session: Session, client: str) -> Session:
+    """The client will send nothing more: nobody waits for it. What it sent stays."""
+    return replace(session, left=session.left | {client})
+
+
+def advance(session: Session, now: int) -> Session:
+    """The session after every move that is due at `now` (seconds since the epoch); itself when none is.
+
+    U1, U2 and U3 freeze when everybody who may still come has come, or at their deadlines; with too few the
+    session fails. From then on it waits for t replies until it expires; t is never lowered.
+    """
+    moved = _move(session, now)
+    while moved is not session:
+        session, moved = moved, _move(moved, now)
+    return session
+
+
+def _move(session: Session, now: int) -> Session:
+    parameters = session.parameters
+    if session.phase in ("summed", "failed"):
+        return session
+    if now > parameters.expires:
+        return replace(session, phase="failed", failure="expired")
+    least = max(parameters.threshold, parameters.min_survivors)
+    match session.phase:
+        case "keys":
+            absent = len(session.left - session.keys.keys())
+            if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
+                return session
+            cohort = tuple(session.keys[name] for name in sorted(session.keys))
+            return _frozen(session, "shares", len(cohort) >= least, "too-few-keys", cohort=cohort)
+        case "shares":
+            if _awaited(session, session.members, session.shares) and now < parameters.deadlines.shares:
+                return session
+            sharers = tuple(name for name in session.members if name in session.shares)
+            return _frozen(session, "masked", len(sharers) >= least, "too-few-shares", sharers=sharers)
+        case "masked":
+            complete = _complete(session)
+            if _awaited(session, session.sharers, complete) and now < parameters.deadlines.masked:
+                return session
+            survivors = tuple(name for name in session.sharers if name in complete)
+            return _frozen(session, "consistency", len(survivors) >= least, "too-few-survivors", survivors=survivors)
+        case "consistency":
+            enough = len(session.consistency) >= parameters.threshold
+            return replace(session, phase="unmask") if enough else session
+        case _:
+            return session
+
+
+def _frozen(session: Session, phase: Phase, enough: bool, failure: Failure, **members: Any) -> Session:
+    if enough:
+        return replace(session, phase=phase, **members)
+    return replace(session, phase="failed", failure=failure)
+
+
+def _awaited(session: Session, names: tuple[str, ...], arrived: Mapping[str, object]) -> bool:
+    return any(name not in arrived and name not in session.left for name in names)
+
+
+def _complete(session: Session) -> dict[str, Manifest]:
+    vectors = [spec.name for spec in session.parameters.vectors]
+    return {
+        name: manifest
+        for name, manifest in session.manifests.items()
+        if all((name, vector) in session.octets for vector in vectors)
+    }
+
+
+def _held(
+    session: Session,
+    phase: Phase,
+    rows: Mapping[str, Message],
+    message: Message,
+    members: tuple[str, ...] | None = None,
+    until: tuple[Phase, ...] | None = None,
+) -> Repeated | Declined | None:
+    """What can be said before reading the message: repeated, conflicting, outside its phase or set, or None."""
+    known = rows.get(message.client)
+    if known is not None:
+        return Repeated() if known == message else Declined("conflict", "another message of this client is stored")
+    if session.phase == "failed":
+        return Declined("session-failed", f"the session ended: {session.failure}")
+    if session.phase not in (until or (phase,)):
+        early = _ORDER.index(session.phase) < _ORDER.index(phase)
+        return Declined("too-early" if early else "phase-closed", f"the session is in its phase {session.phase}")
+    if members is not None and message.client not in members:
+        return Declined("unknown-client", f"{message.client} takes no part in this step of the session")
+    return None
+
+
+def _signed(session: Session, client: str, signature: bytes, statement: bytes) -> bool:
+    return transcript.is_signed(session.roster[client], signature, statement)
