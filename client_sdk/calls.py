@@ -1,0 +1,216 @@
+"""Every request of the API, built once: what is sent, whether it may be repeated, how its answer is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+from pydantic import BaseModel, ValidationError
+
+from client_sdk._transport import DEFAULT_ANSWER_LIMIT, Answer
+from client_sdk.errors import UnexpectedAnswer
+from client_sdk.protocol.messages import (
+    Assignment,
+    BudgetStatement,
+    Enrolment,
+    EnrolmentRequest,
+    Invitation,
+    InvitationCreate,
+    KeyRotation,
+    LedgerPage,
+    Metrics,
+    ModelInfo,
+    OperatorKey,
+    OperatorKeyCreate,
+    OperatorKeyList,
+    Refusal,
+    Roster,
+    RoundList,
+    RoundView,
+    Study,
+    StudyCreate,
+    StudyList,
+    UpdateReceipt,
+)
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+Action = Literal["start", "pause", "resume", "stop"]
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request. `repeatable`: sending it twice does what sending it once does."""
+
+    method: str
+    target: str
+    read: Callable[[Answer], T]
+    body: bytes = field(default=b"", repr=False)
+    content_type: str | None = None
+    repeatable: bool = True
+    open: bool = False
+    quiet_seconds: float = 0.0
+    answer_limit: int = DEFAULT_ANSWER_LIMIT
+
+
+def _as(model: type[M]) -> Callable[[Answer], M]:
+    def read(answer: Answer) -> M:
+        try:
+            return model.model_validate_json(answer.body)
+        except ValidationError as error:
+            # Without the values: an answer may hold a token.
+            raise UnexpectedAnswer(
+                f"the answer is no {model.__name__}; do both sides run compatible versions?", answer.request_id
+            ) from error.with_traceback(None)
+
+    return read
+
+
+def _nothing(answer: Answer) -> None:
+    return None
+
+
+def _path(*parts: str | int) -> str:
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def _query(path: str, **values: str | int | float | None) -> str:
+    given = {name: value for name, value in values.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _get(target: str, model: type[M]) -> Call[M]:
+    return Call("GET", target, _as(model))
+
+
+def _send(method: str, target: str, model: type[M], body: BaseModel | None = None) -> Call[M]:
+    content = b"" if body is None else body.model_dump_json().encode()
+    kind = None if body is None else JSON
+    return Call(method, target, _as(model), content, kind, repeatable=method == "PUT")
+
+
+def create_study(study: StudyCreate) -> Call[Study]:
+    return _send("POST", _path("studies"), Study, study)
+
+
+def studies(after: str | None = None) -> Call[StudyList]:
+    return _get(_query(_path("studies"), cursor=after), StudyList)
+
+
+def study(name: str) -> Call[Study]:
+    return _get(_path("studies", name), Study)
+
+
+def move_study(name: str, action: Action) -> Call[Study]:
+    return _send("POST", _path("studies", name, action), Study)
+
+
+def put_initial_model(name: str, body: bytes) -> Call[ModelInfo]:
+    return Call("PUT", _path("studies", name, "models", 0), _as(ModelInfo), body, OCTETS)
+
+
+def invite(name: str, invitation: InvitationCreate) -> Call[Invitation]:
+    return _send("POST", _path("studies", name, "invitations"), Invitation, invitation)
+
+
+def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
+    """Repeatable although a POST: the same token with the same key is given the same answer."""
+    return Call(
+        "POST",
+        _path("enrolments"),
+        _as(Enrolment),
+        request.model_dump_json().encode(),
+        JSON,
+        repeatable=True,
+        open=True,
+    )
+
+
+def roster(name: str) -> Call[Roster]:
+    return _get(_path("studies", name, "roster"), Roster)
+
+
+def rotate_key(name: str, client: str, rotation: KeyRotation) -> Call[None]:
+    target = _path("studies", name, "clients", client, "key")
+    return Call("PUT", target, _nothing, rotation.model_dump_json().encode(), JSON)
+
+
+def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
+    return Call("PUT", _path("studies", name, "clients", client, how), _nothing)
+
+
+def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
+    """None: nothing to do yet."""
+
+    def read(answer: Answer) -> Assignment | None:
+        return None if answer.status == 204 else _as(Assignment)(answer)
+
+    target = _query(_path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
+    return Call("GET", target, read, quiet_seconds=wait_seconds)
+
+
+def model(name: str, version: int | Literal["latest"], *, largest: int) -> Call[bytes]:
+    """The model's bytes; checked against the digest that the answer itself names.
+
+    largest: most bytes to accept.
+    """
+
+    def read(answer: Answer) -> bytes:
+        named = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        if named != hashlib.sha256(answer.body).hexdigest():
+            raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
+        return answer.body
+
+    return Call("GET", _path("studies", name, "models", version), read, answer_limit=largest)
+
+
+def put_update(name: str, round: int, client: str, body: bytes) -> Call[UpdateReceipt]:
+    return Call("PUT", _path("studies", name, "rounds", round, "updates", client), _as(UpdateReceipt), body, OCTETS)
+
+
+def put_refusal(name: str, round: int, client: str, refusal: Refusal) -> Call[None]:
+    target = _path("studies", name, "rounds", round, "refusals", client)
+    return Call("PUT", target, _nothing, refusal.model_dump_json().encode(), JSON)
+
+
+def put_metrics(name: str, version: int, metrics: Metrics) -> Call[None]:
+    target = _path("studies", name, "models", version, "metrics")
+    return Call("PUT", target, _nothing, metrics.model_dump_json().encode(), JSON)
+
+
+def budget(name: str) -> Call[BudgetStatement]:
+    return _get(_path("studies", name, "budget"), BudgetStatement)
+
+
+def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[LedgerPage]:
+    return _get(_query(_path("studies", name, "ledger"), after=after, limit=limit), LedgerPage)
+
+
+def rounds(name: str, after: str | None = None) -> Call[RoundList]:
+    return _get(_query(_path("studies", name, "rounds"), cursor=after), RoundList)
+
+
+def round_view(name: str, round: int) -> Call[RoundView]:
+    return _get(_path("studies", name, "rounds", round), RoundView)
+
+
+def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKey]:
+    return _send("POST", _path("operator-keys"), OperatorKey, key)
+
+
+def operator_keys() -> Call[OperatorKeyList]:
+    return _get(_path("operator-keys"), OperatorKeyList)
+
+
+def revoke_operator_key(id: str) -> Call[None]:
+    return Call("DELETE", _path("operator-keys", id), _nothing)
+
+
+def health(what: Literal["livez", "readyz"]) -> Call[Mapping[str, str]]:
+    """The answer's headers; `date` tells the coordinator's clock to the second."""
+    return Call("GET", f"/{what}", lambda answer: answer.headers, open=True)

@@ -1,0 +1,172 @@
+"""What can go wrong on the hospital's side, drawn once.
+
+WardroundError
+├── ConfigurationError            a setting, a file or an argument is missing or wrong
+│   └── KeyFileError              the identity key is missing, readable by others, or damaged
+├── ConnectionFailed              the coordinator cannot be reached; trying again may help
+├── ApiError                      the coordinator answered with a problem document
+│   ├── AuthenticationError       401, 403: key, token, clock or role
+│   │   └── ClockSkewError        401 clock-skew even after correcting by the server's time once
+│   ├── NotFoundError             404
+│   ├── ConflictError             409, 410: the state does not allow it (`code` says which)
+│   ├── InvalidRequestError       other 4xx
+│   └── ServerFailure             5xx
+├── UnexpectedAnswer              an answer that is not of this protocol
+├── NotTrusted                    what the coordinator says contradicts what it said before; the hospital stops
+│   ├── BadAssignment             signature, study, client, settings or model digest
+│   ├── LedgerNotExtended         a shorter or rewritten ledger
+│   ├── RosterNotPinned           a member that the pinned roster does not hold
+│   └── UpdateDisputed            the coordinator holds another update under this hospital's name
+├── Refused                       this hospital says no before anything is computed; `code` goes to the coordinator
+│   ├── PolicyRefused             the site policy does not allow it
+│   ├── OwnBudgetExceeded         the hospital's own limit would be passed
+│   └── LostLedger                earlier rounds are known, but not to the ledger on this disk
+├── LedgerInUse                   another process holds this ledger
+├── LedgerDamaged                 the ledger on this disk is not what was written
+└── TrainingStopped               NaN or an infinity met while training; nothing was sent
+"""
+
+from __future__ import annotations
+
+from client_sdk.protocol.messages import Problem
+
+
+class WardroundError(Exception):
+    """Base of every error raised here. `request_id` names the request at the coordinator, if there was one."""
+
+    request_id: str | None = None
+
+
+class ConfigurationError(WardroundError):
+    """The text says what to set, and where."""
+
+
+class KeyFileError(ConfigurationError):
+    """The text says what is wrong with the key file; never its content."""
+
+
+class ConnectionFailed(WardroundError):
+    """No answer. `sent` is False only if the request surely never reached the coordinator."""
+
+    def __init__(self, detail: str, *, sent: bool = True, request_id: str | None = None) -> None:
+        super().__init__(detail)
+        self.sent = sent
+        self.request_id = request_id
+
+
+class ApiError(WardroundError):
+    """A problem document (RFC 9457). `code` is stable, `detail` says what to do next."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.detail} [{problem.code}, request {problem.request_id}]")
+        self.problem = problem
+        self.status = problem.status
+        self.code = problem.code
+        self.detail = problem.detail
+        self.request_id = problem.request_id
+
+
+class AuthenticationError(ApiError):
+    """Key, token, clock or role."""
+
+
+class ClockSkewError(AuthenticationError):
+    """Set this machine's clock: even the coordinator's own time did not help."""
+
+
+class NotFoundError(ApiError):
+    """No such study, round, model or key."""
+
+
+class ConflictError(ApiError):
+    """The state does not allow it."""
+
+
+class InvalidRequestError(ApiError):
+    """The request is not valid; the same one will be refused again."""
+
+
+class ServerFailure(ApiError):
+    """The coordinator failed or is away."""
+
+
+class UnexpectedAnswer(WardroundError):
+    """Something between here and the coordinator answered, or the two speak different versions."""
+
+    def __init__(self, detail: str, request_id: str | None = None) -> None:
+        super().__init__(detail)
+        self.request_id = request_id
+
+
+class NotTrusted(WardroundError):
+    """The hospital stops and sends nothing until a person has looked. `code` is stable."""
+
+    code = "not-trusted"
+
+
+class BadAssignment(NotTrusted):
+    code = "bad-assignment"
+
+
+class LedgerNotExtended(NotTrusted):
+    code = "ledger-not-extended"
+
+
+class RosterNotPinned(NotTrusted):
+    code = "roster-not-pinned"
+
+
+class UpdateDisputed(NotTrusted):
+    code = "update-disputed"
+
+
+class Refused(WardroundError):
+    """A no of this hospital. `code` and text are told to the coordinator: nothing about patients may be in them."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class PolicyRefused(Refused):
+    """The site policy does not allow it."""
+
+
+class OwnBudgetExceeded(Refused):
+    """The round would pass the hospital's own limit."""
+
+
+class LostLedger(Refused):
+    """A person must say that the ledger is lost (`--accept-lost-ledger`) or bring it back."""
+
+
+class LedgerInUse(WardroundError):
+    """Two processes on one ledger could charge one round and send two updates."""
+
+
+class LedgerDamaged(WardroundError):
+    """The ledger's chain is broken or it was written by another version."""
+
+
+class TrainingStopped(WardroundError):
+    """NaN or an infinity; `where` names the place. Nothing of this round was sent."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where}: NaN or an infinity; the round was stopped and nothing was sent")
+        self.where = where
+
+
+def api_error(problem: Problem) -> ApiError:
+    """The error class that fits the problem's status."""
+    if problem.code == "clock-skew":
+        return ClockSkewError(problem)
+    kinds: dict[int, type[ApiError]] = {
+        401: AuthenticationError,
+        403: AuthenticationError,
+        404: NotFoundError,
+        409: ConflictError,
+        410: ConflictError,
+    }
+    fallback = ServerFailure if problem.status >= 500 else InvalidRequestError
+    return kinds.get(problem.status, fallback)(problem)

@@ -1,0 +1,124 @@
+"""Who this hospital is: its private key, and what it pinned of each study's coordinator."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
+
+from client_sdk.durable import write_durably
+from client_sdk.errors import ConfigurationError, KeyFileError
+from client_sdk.protocol.messages import EncodedKey, Roster, RosterEntry
+from client_sdk.protocol.settings import Message, Name
+from client_sdk.protocol.signing import encode_public_key, fingerprint, roster_fingerprint
+
+KEY_FILE = "identity.key"
+
+
+class Membership(Message):
+    """One enrolment of this hospital: what it dials, and the coordinator's key as it was pinned.
+
+    url     the address that is dialled;  origin: the public origin that signatures name
+    pinned  the roster that a person compared out of band, if one did
+    """
+
+    study: Name
+    client: Name
+    url: str
+    origin: str
+    coordinator_key: EncodedKey
+    pinned: tuple[RosterEntry, ...] | None = None
+
+
+class Identity:
+    """The hospital's Ed25519 key and memberships, in one directory (0700). Its repr shows the public fingerprint."""
+
+    def __init__(self, directory: Path, key: Ed25519PrivateKey) -> None:
+        self.directory, self.key = directory, key
+
+    @classmethod
+    def create(cls, directory: Path) -> Identity:
+        """The identity in `directory`; a new key if there is none yet.
+
+        Raises:
+            KeyFileError: as `open`.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / KEY_FILE).exists():
+            key = Ed25519PrivateKey.generate()
+            pem = key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            write_durably(directory / KEY_FILE, pem)
+        return cls.open(directory)
+
+    @classmethod
+    def open(cls, directory: Path) -> Identity:
+        """The identity in `directory`.
+
+        Raises:
+            KeyFileError: no key, one that others may read, or one that is damaged.
+        """
+        path = directory / KEY_FILE
+        try:
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            pem = path.read_bytes()
+        except OSError as error:
+            raise KeyFileError(f"{path} cannot be read: enrol first, or name the right directory") from error
+        if mode & 0o077:
+            raise KeyFileError(f"{path} may be read by others (mode {mode:03o}): chmod 600 it, or enrol with a new key")
+        try:
+            key = serialization.load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError) as error:
+            raise KeyFileError(f"{path} is damaged: restore it, or enrol with a new key") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise KeyFileError(f"{path} is not an Ed25519 key")
+        return cls(directory, key)
+
+    @property
+    def public_key(self) -> str:
+        return encode_public_key(self.key.public_key())
+
+    def memberships(self) -> list[Membership]:
+        """Every study that this hospital enrolled in, by name."""
+        return [self.membership(path.stem) for path in sorted((self.directory / "studies").glob("*.json"))]
+
+    def membership(self, study: str) -> Membership:
+        """Raises ConfigurationError if this directory is not enrolled in `study`, or its file is damaged."""
+        path = self._path(study)
+        try:
+            return Membership.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ConfigurationError(f"this hospital has not enrolled in study {study!r}") from error
+        except ValidationError as error:
+            raise ConfigurationError(f"{path} is damaged: enrol again with the same token") from error
+
+    def remember(self, membership: Membership) -> None:
+        """Write it durably."""
+        path = self._path(membership.study)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_durably(path, membership.model_dump_json(indent=1).encode())
+
+    def _path(self, study: str) -> Path:
+        return self.directory / "studies" / f"{study}.json"
+
+    def __repr__(self) -> str:
+        return f"Identity({str(self.directory)!r}, key {fingerprint(self.key.public_key())[:16]}…)"
+
+
+def active_fingerprint(roster: Roster) -> str:
+    """The fingerprint of the roster's active members, computed here."""
+    active = ((member.client, member.public_key) for member in roster.members if member.state == "active")
+    return roster_fingerprint(roster.study, active)
+
+
+def strangers(membership: Membership, roster: Roster) -> list[str]:
+    """Active members that the pin does not hold with this key; members that left need no new pin."""
+    if membership.pinned is None:
+        return []
+    known = {(member.client, member.public_key) for member in membership.pinned}
+    return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]
