@@ -1,0 +1,64 @@
+"""Privacy accounting for federated learning: Bayesian and classical, every number a certificate."""
+
+from __future__ import annotations
+
+from accounting.bayesian import BayesianAccountant
+from accounting.calibration import calibrate_noise, most_steps, prospect, smallest_population
+from accounting.conversion import (
+    attack_success,
+    delta_from_moments,
+    epsilon_delta_curve,
+    epsilon_from_moments,
+    group,
+    largest_moment,
+    percentile_delta,
+    population_fraction,
+    posterior_bounds,
+)
+from accounting.divergence import log_moment, replace_one_moment
+from accounting.errors import (
+    AccountingError,
+    EstimatorRefused,
+    HorizonExceeded,
+    InvalidArgument,
+    LimitExceeded,
+    ReservationClosed,
+    Unreachable,
+)
+from accounting.estimation import binary_upper_mean, upper_mean
+from accounting.reservation import Reservation
+from accounting.units import Guarantee, Level, Notion, Observer, Relation
+
+__all__ = [
+    "AccountingError",
+    "BayesianAccountant",
+    "EstimatorRefused",
+    "Guarantee",
+    "HorizonExceeded",
+    "InvalidArgument",
+    "Level",
+    "LimitExceeded",
+    "Notion",
+    "Observer",
+    "Relation",
+    "Reservation",
+    "ReservationClosed",
+    "Unreachable",
+    "attack_success",
+    "binary_upper_mean",
+    "calibrate_noise",
+    "delta_from_moments",
+    "epsilon_delta_curve",
+    "epsilon_from_moments",
+    "group",
+    "largest_moment",
+    "log_moment",
+    "most_steps",
+    "percentile_delta",
+    "population_fraction",
+    "posterior_bounds",
+    "prospect",
+    "replace_one_moment",
+    "smallest_population",
+    "upper_mean",
+]
