@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from accounting.classical import ClassicalAccountant
-from accounting.conversion import epsilon_from_moments
+from accounting.conversion import epsilon_from_moments, largest_moment
 from accounting.divergence import log_moment
 from accounting.errors import InvalidArgument
 from accounting.evidence import CumulativeMoments, Evidence
@@ -77,9 +78,7 @@ class ClassicalLimit(LimitAccount):
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
-        self._filter = ClassicalAccountant(
-            delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
-        )
+        self._filter = self._filter_at(0)
 
     @property
     def enforced_by(self) -> str:
@@ -89,11 +88,10 @@ class ClassicalLimit(LimitAccount):
         return self._filter.epsilon()
 
     def epsilon_after_worst_round(self) -> float:
-        return self._filter.epsilon_after(**self._round())
+        return self._epsilon_after(1)
 
     def charge(self, evidence: Evidence | None) -> None:
-        self._filter.step(**self._round())
-        self.rounds += 1
+        self.restore({"rounds": self.rounds + 1})
 
     def rounds_left(self) -> int:
         if not self.fits_worst_round:
@@ -122,10 +120,19 @@ class ClassicalLimit(LimitAccount):
         return {"rounds": self.rounds}
 
     def restore(self, state: dict[str, Any]) -> None:
+        # One product, not a running sum: live and restored agree to the last bit.
         rounds: int = state["rounds"]
-        if rounds:
-            self._filter.step(**self._round(rounds))
+        self._filter = self._filter_at(rounds)
         self.rounds = rounds
+
+    def _filter_at(self, rounds: int) -> ClassicalAccountant:
+        plan, limit = self.plan, self.limit
+        account = ClassicalAccountant(
+            delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
+        )
+        if rounds:
+            account.step(**self._round(rounds))
+        return account
 
     def _round(self, rounds: int = 1) -> dict[str, Any]:
         plan = self.plan
@@ -133,7 +140,7 @@ class ClassicalLimit(LimitAccount):
         return {"noise_multiplier": plan.noise_multiplier, "sampling_rate": plan.sampling_rate, "count": steps}
 
     def _epsilon_after(self, rounds: int) -> float:
-        return self._filter.epsilon_after(**self._round(rounds))
+        return self._filter_at(self.rounds + rounds).epsilon()
 
     def _voided(self, guarantee: Guarantee) -> Guarantee:
         if self.plan.bayesian is None or self.plan.disclosure != "plain":
@@ -156,11 +163,9 @@ class CumulativeLimit(LimitAccount):
             raise InvalidArgument("plan", "has no Bayesian settings")
         self._bayesian: BayesianPlan = plan.bayesian
         self._beta = math.nextafter(limit.delta - limit.failure, 0.0)
-        orders = np.array([plan.bayesian.filter_order, *plan.bayesian.orders])
-        self._orders: FloatArray = orders
-        self._growth, self._cap = self._worst_step(orders)
         # Row 0 is the filter order, the rest the report.
-        self._reported: FloatArray = np.zeros_like(orders)
+        self._growth, self._cap = self._worst_step()
+        self._reported: FloatArray = np.zeros_like(self._cap)
         self._last_growth = math.inf
 
     @property
@@ -203,7 +208,7 @@ class CumulativeLimit(LimitAccount):
         if self.rounds == 0:
             return []
         epsilon, order = epsilon_from_moments(
-            self._orders[1:], self._reported[1:], self._beta, conversion=self._bayesian.conversion
+            self._bayesian.orders, self._reported[1:], self._beta, conversion=self._bayesian.conversion
         )
         best = self._guarantee(epsilon, order, revealed=True)
         sentence = f"{best.assumption}; read at the best of all orders, so the stop was not chosen by the terms"
@@ -215,21 +220,29 @@ class CumulativeLimit(LimitAccount):
 
     def restore(self, state: dict[str, Any]) -> None:
         reported = np.array(state["reported"], dtype=np.float64)
-        if reported.shape != self._orders.shape:
+        if reported.shape != self._cap.shape:
             raise InvalidArgument("state", "was saved with other orders")
         self._reported, self.rounds = reported, state["rounds"]
         growth: float | None = state["last_growth"]
         self._last_growth = math.inf if growth is None else growth
 
-    def _worst_step(self, orders: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _worst_step(self) -> tuple[FloatArray, FloatArray]:
         """Nats one noised step adds at most, and the classical cap of one step, at every order."""
-        plan = self.plan
-        mechanism = {"noise_std": plan.noise_std, "sampling_rate": plan.sampling_rate}
-        cap = log_moment(orders, plan.clip_norm, **mechanism)
+        cap = self._moments(lambda order: order)
         if self._bayesian.adversary == "path":
             return cap, cap
         # Adaptive: the ledger is kept at 2λ+1 and halved.
-        return log_moment(2 * orders + 1, plan.clip_norm, **mechanism) / 2, cap
+        return self._moments(lambda order: 2 * order + 1) / 2, cap
+
+    def _moments(self, at: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        plan = self.plan
+        rows = [np.array([self._bayesian.filter_order]), np.array(self._bayesian.orders)]
+        return np.concatenate(
+            [
+                log_moment(at(row), plan.clip_norm, noise_std=plan.noise_std, sampling_rate=plan.sampling_rate)
+                for row in rows
+            ]
+        )
 
     def _reserved(self) -> FloatArray:
         steps = self.plan.steps_per_round
@@ -254,10 +267,8 @@ class CumulativeLimit(LimitAccount):
         return epsilon_from_moments([order], [moment], self._beta, conversion=self._bayesian.conversion)[0]
 
     def _threshold(self) -> float:
-        """The log-moment at which the limit is reached; ε is linear in it at one order."""
-        order = self._bayesian.filter_order
-        at_one = epsilon_from_moments([order], [1.0], self._beta, conversion=self._bayesian.conversion)[0]
-        return 1.0 + order * (self.limit.epsilon - at_one)
+        bayesian = self._bayesian
+        return largest_moment(bayesian.filter_order, self.limit.epsilon, self._beta, conversion=bayesian.conversion)
 
     def _guarantee(self, epsilon: float, order: float, revealed: bool) -> Guarantee:
         plan, bayesian = self.plan, self._bayesian

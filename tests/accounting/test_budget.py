@@ -75,7 +75,7 @@ def studies(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(studies(), st.data())
 def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_need(study, data):
     budget = Budget(study)
