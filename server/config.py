@@ -21,7 +21,11 @@ DRIVERS = ("sqlite", "postgresql+psycopg")
 
 # Names that other parts of the same installation read; the coordinator lets them pass.
 FOREIGN_NAMES = frozenset(
-    f"{PREFIX}{name}" for name in ("DATA", "FAILPOINT", "FAILPOINT_LOG", "SERVER", "API_KEY", "CLIENT_HOME")
+    PREFIX + name
+    for name in (
+        *("DATA", "FAILPOINT", "FAILPOINT_LOG"),
+        *("SERVER", "OPERATOR_KEY", "OPERATOR_KEY_FILE", "CLIENT_HOME", "CA_FILE", "ALLOW_HTTP"),
+    )
 )
 
 

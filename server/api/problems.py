@@ -28,6 +28,7 @@ from client_sdk.protocol.messages import Problem
 from client_sdk.protocol.settings import Message
 from client_sdk.protocol.signing import ClockSkew, SigningError
 from client_sdk.protocol.tensors import TensorError
+from server.domain.errors import Rejected
 from server.telemetry import request_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -71,6 +72,7 @@ CATALOGUE: dict[str, Entry] = {
     "study-finished": Entry(409, "The study is finished"),
     "not-sampled": Entry(409, "The client was not sampled in this round"),
     "different-update": Entry(409, "Another update is recorded already"),
+    "model-missing": Entry(409, "The study has no initial model"),
     "invitation-used": Entry(409, "The invitation has been used"),
     "round-closed": Entry(410, "The round takes no more updates"),
     "invitation-expired": Entry(410, "The invitation has expired"),
@@ -137,6 +139,8 @@ def problem_of(error: Exception) -> Response:
     match error:
         case ApiProblem():
             return answer(error.code, error.detail, **error.members)
+        case Rejected():
+            return answer(error.code, error.detail, extra=error.extra or None)
         case ClockSkew():
             return answer(error.code, error.detail, server_time=error.server_time)
         case SigningError():

@@ -1,0 +1,130 @@
+"""Who asks: a client by its signature on this very request, a person by an API key.
+
+A client's token covers method, address and body. Handlers that read JSON get the body compared before they run;
+handlers that stream one compare the digest themselves, before anything is recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from client_sdk.protocol.signing import RequestClaims as Claims
+from client_sdk.protocol.signing import claimed_identity, decode_public_key, verify_request_token
+from server.api.context import ClientName, Context, Here, StudyName
+from server.api.problems import ApiProblem
+from server.services import enrolment, operators
+from server.services.operators import Operator
+
+OPERATOR_KEY_PREFIX = "wrk_"
+
+
+@dataclass(frozen=True)
+class Client:
+    """A hospital whose signature on this request is good."""
+
+    study: str
+    name: str
+    body_sha256: str
+
+
+Caller = Client | Operator
+
+
+async def signer(request: Request, here: Here) -> Caller:
+    """Who signed the request line. The body has not been looked at."""
+    token = _bearer(request)
+    if token.startswith(OPERATOR_KEY_PREFIX):
+        return await run_in_threadpool(operators.authenticate, here.coordinator, token)
+    claims = await run_in_threadpool(_verify, here, token, request.method, target(request, here.settings.origin))
+    return Client(claims.study, claims.client, claims.body_sha256)
+
+
+async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
+    """Who signed the request, body included."""
+    if isinstance(who, Client) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
+        raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
+    return who
+
+
+def target(request: Request, origin: str) -> str:
+    """The address a client signs: the public origin, the path as it came, the query as it came."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = request.scope["query_string"]
+    return origin + raw.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise ApiProblem("bad-token", "send `Authorization: Bearer …` with a signed token or an API key")
+    return token.strip()
+
+
+def _verify(here: Context, token: str, method: str, url: str) -> Claims:
+    name, study = claimed_identity(token)
+    identity = enrolment.identify(here.coordinator, study, name)
+    claims = verify_request_token(
+        token,
+        decode_public_key(identity.public_key),
+        audience=here.settings.origin,
+        method=method,
+        url=url,
+        now=here.clock(),
+    )
+    if method == "POST":
+        if claims.token_id is None:
+            raise ApiProblem("bad-token", "a POST is signed with a jti, which is used once")
+        enrolment.use_token(here.coordinator, study, name, claims.token_id)
+    return claims
+
+
+def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    if isinstance(who, Operator) and who.role == "operator":
+        return who
+    raise ApiProblem("forbidden", "this needs an operator's key")
+
+
+def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+    return operator(who)
+
+
+def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    if isinstance(who, Operator):
+        return who
+    raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
+
+
+def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
+    if isinstance(who, Operator) or who.study == study:
+        return who
+    raise ApiProblem("forbidden", "the client takes part in another study")
+
+
+def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Client:
+    if isinstance(who, Client) and who.study == study:
+        return who
+    raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
+
+
+def itself(client: ClientName, who: Annotated[Client, Depends(member)]) -> Client:
+    if who.name == client:
+        return who
+    raise ApiProblem("forbidden", "a client speaks for itself only")
+
+
+def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> Client:
+    return itself(client, member(study, who))
+
+
+OperatorOnly = Annotated[Operator, Depends(operator)]
+StreamingOperator = Annotated[Operator, Depends(streaming_operator)]
+Viewer = Annotated[Operator, Depends(viewer)]
+Reader = Annotated[Caller, Depends(reader)]
+Member = Annotated[Client, Depends(member)]
+Itself = Annotated[Client, Depends(itself)]
+StreamingItself = Annotated[Client, Depends(streaming_itself)]

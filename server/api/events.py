@@ -1,0 +1,48 @@
+"""What happens in a study, as server-sent events for a dashboard; polling works as well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from client_sdk.protocol.messages import Event
+from server.api.auth import Reader
+from server.api.context import After, Context, Here, StudyName
+from server.services import events
+
+router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
+KEEP_ALIVE_SECONDS = 15.0
+Wait = Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False, description="seconds before the stream ends")]
+LastEventId = Annotated[str | None, Header(pattern=r"^[0-9]{1,15}$")]
+_STREAM: dict[int | str, Any] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "events"}
+}
+
+
+@router.get("/events", response_class=StreamingResponse, responses=_STREAM)
+async def stream_events(
+    study: StudyName, _: Reader, here: Here, after: After = 0, wait: Wait = 300, last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """Events above `after`, then those to come. Ends after `wait` seconds; a browser comes back by itself."""
+    start = int(last_event_id) if last_event_id is not None else after
+    first = await run_in_threadpool(events.since, here.coordinator, study, start)
+    return StreamingResponse(_lines(here, study, start, wait, first), media_type="text/event-stream")
+
+
+async def _lines(here: Context, study: str, last: int, wait: float, found: list[Event]) -> AsyncIterator[str]:
+    now = asyncio.get_running_loop().time
+    end = now() + wait
+    while True:
+        for event in found:
+            last = event.id
+            yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
+        if now() >= end or here.watcher.closed:
+            return
+        if not found and not await here.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
+            yield ": still here\n\n"
+        found = await run_in_threadpool(events.since, here.coordinator, study, last)

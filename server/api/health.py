@@ -1,0 +1,43 @@
+"""Is the process alive; can it do its work. Both open, neither says anything about a study."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+
+from client_sdk.protocol.settings import Message
+from server.api.context import Here
+from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
+from server.services.ports import Coordinator
+
+router = APIRouter(tags=["health"])
+
+
+class Health(Message):
+    status: Literal["ok"]
+
+
+@router.get("/livez")
+async def livez() -> Health:
+    """The process answers."""
+    return Health(status="ok")
+
+
+@router.get("/readyz")
+def readyz(here: Here) -> Health:
+    """The database answers a question and the blob folder takes a file."""
+    try:
+        check(here.coordinator)
+    except Exception as error:
+        # Whatever stands in the way, a load balancer must hear 503 and nothing about the inside.
+        detail = "the database or the blob folder is away; try again"
+        raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS) from error
+    return Health(status="ok")
+
+
+def check(coordinator: Coordinator) -> None:
+    """Ask the database its time and write a byte to the blob folder. Raises whatever stands in the way."""
+    coordinator.database.read("readiness", lambda transaction: transaction.now())
+    with coordinator.blobs.receive(1) as probe:
+        probe.write(b"\0")

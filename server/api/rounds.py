@@ -1,0 +1,29 @@
+"""The history of rounds. Who took part in which one is shown to operators only."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from client_sdk.protocol.messages import RoundList, RoundView
+from server.api.auth import Caller, Reader
+from server.api.context import After, Here, PageSize, RoundNumber, StudyName
+from server.services import rounds
+from server.services.operators import Operator
+
+router = APIRouter(prefix="/v1/studies/{study}/rounds", tags=["rounds"])
+
+
+def _sees_clients(who: Caller) -> bool:
+    return isinstance(who, Operator) and who.role == "operator"
+
+
+@router.get("")
+def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
+    """Rounds in order of their numbers."""
+    return rounds.list_rounds(here.coordinator, study, with_clients=_sees_clients(who), after=after, limit=limit)
+
+
+@router.get("/{round}")
+def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
+    """One round."""
+    return rounds.show_round(here.coordinator, study, round, with_clients=_sees_clients(who))

@@ -1,0 +1,118 @@
+"""The composition root of the coordinator's HTTP side. Nothing happens at import."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from server.api import (
+    assignments,
+    budget,
+    docs,
+    enrolments,
+    events,
+    health,
+    ledger,
+    metrics,
+    models,
+    operator_keys,
+    refusals,
+    roster,
+    rounds,
+    studies,
+    updates,
+)
+from server.api.context import Context
+from server.api.intake import Intake
+from server.api.openapi import describe
+from server.api.problems import Problems, answer_exception
+from server.api.watcher import Watcher
+from server.config import Settings
+from server.coordinator import open_coordinator
+from server.services.events import marks
+from server.services.ports import Coordinator
+from server.telemetry import RequestLog
+from server.worker import Worker
+
+ROUTERS: tuple[APIRouter, ...] = tuple(
+    noun.router
+    for noun in (
+        *(studies, enrolments, roster, assignments, models, rounds, updates, refusals),
+        *(metrics, budget, ledger, events, operator_keys, health, docs),
+    )
+)
+
+
+def create_app(
+    settings: Settings, *, coordinator: Coordinator | None = None, clock: Callable[[], float] = time.time
+) -> FastAPI:
+    """The application over `coordinator`, or over the one that `settings` describe.
+
+    Args:
+        clock: seconds since the epoch, for the time window of signed requests.
+
+    Raises:
+        As `server.coordinator.open_coordinator`.
+    """
+    opened = coordinator or open_coordinator(settings)
+    worker = Worker(opened) if settings.worker else None
+    watcher = Watcher(partial(marks, opened), settings.watch_seconds)
+    app = FastAPI(
+        title="Wardround",
+        description="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(worker, watcher),
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,
+        middleware=[
+            Middleware(RequestLog),
+            Middleware(
+                Intake,
+                limit=settings.body_limit_bytes,
+                idle_seconds=settings.body_idle_seconds,
+                least_rate=settings.body_least_rate,
+            ),
+            Middleware(Problems),
+        ],
+        exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
+    )
+    app.state.context = Context(settings, opened, watcher, clock, worker.wake if worker else _nobody_to_wake)
+    for router in ROUTERS:
+        app.include_router(router)
+    docs.mount_static(app)
+    app.openapi = cache(partial(describe, app))
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _nobody_to_wake() -> None:
+    """The worker is another process; it looks by itself."""
+
+
+def _lifespan(worker: Worker | None, watcher: Watcher) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        thread = threading.Thread(target=worker.run, name="worker", daemon=True) if worker else None
+        if thread:
+            thread.start()
+        yield
+        watcher.close()
+        if worker and thread:
+            worker.stop()
+            thread.join()
+
+    return lifespan
