@@ -8,6 +8,7 @@ integers back into floats is post-processing.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from client_sdk.protocol.discrete_gaussian import sampler
+from client_sdk.protocol.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
+from client_sdk.protocol.randomness import InsecureSource, RandomSource, SecureSource, SeededSource
+
 from .gradients.clipping import ClippedSum
 from .gradients.errors import NonFiniteError
-from client_sdk.protocol.randomness import InsecureSource, RandomSource, SecureSource, SeededSource
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise", "gaussian_noise"]
 
-# The grid is this much finer than the noise; the rounding of n numbers then adds 2^-14 to the sensitivity.
-_GRID_BITS = 14
-_EXACT = 2.0**53
+# The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
+# the sensitivity, coarse enough that one noise sample takes 32 random bits.
+_GRID_BITS = 22
+_EXACT_UNITS = 2.0**51
+_SMALL_UNITS = 2.0**30
+_UP = 1 + 2.0**-50
+EXACT = "exact discrete Gaussian on a fixed-point grid"
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class NoisySum:
     sensitivity: clip norm plus the most that rounding can add; noise_std / sensitivity ≥ noise_multiplier.
     resolution: grid spacing.
     sampling_error: bound on the total variation distance to exact noise over all coordinates; add it to δ.
+    law: what was added, in words, for the record.
     """
 
     gradients: dict[str, Tensor]
@@ -43,6 +50,7 @@ class NoisySum:
     sensitivity: float
     resolution: float
     sampling_error: float
+    law: str
 
 
 def positive(name: str, value: float) -> float:
@@ -51,9 +59,9 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
-def grid(scale: float, coordinates: int) -> float:
-    """The largest power of two ≤ scale · 2^-14 / √coordinates: a public grid spacing."""
-    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 1)) / 2)
+def grid(noise_std: float) -> float:
+    """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
+    return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
 
 
 def gaussian_noise(size: int, std: float, *, source: RandomSource) -> NDArray[np.float64]:
@@ -61,8 +69,8 @@ def gaussian_noise(size: int, std: float, *, source: RandomSource) -> NDArray[np
     positive("std", std)
     if size < 0:
         raise ValueError(f"size must be at least 0, got {size}")
-    spacing = 2.0 ** (math.floor(math.log2(std)) - 24)
-    return sampler(std / spacing).sample(size, source) * spacing
+    spacing = grid(std)
+    return np.multiply(sampler(std / spacing).sample(size, source), spacing, dtype=np.float64)
 
 
 def add_noise(
@@ -71,7 +79,7 @@ def add_noise(
     """Round the clipped sum to the grid and add exact discrete Gaussian noise.
 
     noise_multiplier: noise standard deviation over sensitivity, > 0.
-    resolution: grid spacing; the default adds at most 2^-14 of the clip norm to the sensitivity.
+    resolution: grid spacing, a power of two; by default about 2⁻²² of the noise.
 
     Guarantee: noise_std ≥ noise_multiplier × sensitivity, where sensitivity = clip_norm + resolution · √coordinates
     bounds how far two neighbouring sums lie apart after rounding (each coordinate moves by at most one spacing more).
@@ -80,22 +88,47 @@ def add_noise(
     """
     multiplier = positive("noise_multiplier", noise_multiplier)
     coordinates = sum(value.numel() for value in clipped.gradients.values())
-    scale = clipped.clip_norm * min(1.0, multiplier)
-    spacing = grid(scale, coordinates) if resolution is None else positive("resolution", resolution)
-    sensitivity = math.nextafter(clipped.clip_norm + spacing * math.sqrt(coordinates) * (1 + 2.0**-50), math.inf)
-    law = sampler(math.nextafter(multiplier * sensitivity / spacing * (1 + 2.0**-50), math.inf))
-    noised = {
-        name: _noised(name, value, spacing, law.sample(value.numel(), source))
-        for name, value in clipped.gradients.items()
+    spacing = grid(multiplier * clipped.clip_norm) if resolution is None else positive("resolution", resolution)
+    if math.frexp(spacing)[0] != 0.5:
+        raise ValueError(f"resolution must be a power of two, got {resolution!r}")
+    sensitivity = clipped.clip_norm + spacing * math.sqrt(coordinates)
+    law = sampler(multiplier * (sensitivity * _UP) / spacing * _UP)
+    noised = _noised(clipped.gradients, spacing, law, source)
+    return NoisySum(noised, law.std * spacing, sensitivity * _UP, spacing, law.sampling_error * coordinates, EXACT)
+
+
+def _noised(
+    gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
+) -> dict[str, Tensor]:
+    sizes = [value.numel() for value in gradients.values()]
+    flat = np.empty(sum(sizes), np.float64 if any(v.dtype == torch.float64 for v in gradients.values()) else np.float32)
+    ends = np.cumsum(sizes).tolist()
+    for value, end in zip(gradients.values(), ends, strict=True):
+        # Exact but for overflow, caught below: the spacing is a power of two. Half-precision sums become float32 first.
+        units = value.detach().cpu().to(torch.from_numpy(flat).dtype).flatten().numpy()
+        with np.errstate(over="ignore"):
+            np.multiply(units, 1.0 / spacing, out=flat[end - value.numel() : end])
+    largest = math.sqrt(float(np.dot(flat, flat)))
+    if not largest < _EXACT_UNITS:
+        raise _misfit(gradients)
+    small = largest < _SMALL_UNITS and law.dtype == np.int32
+    scratch = np.empty(CHUNK, np.int32 if small else np.int64)
+    for start, noise in law.chunks(len(flat), source):
+        part = flat[start : start + len(noise)]
+        noised = scratch[: len(part)]
+        np.copyto(noised, np.rint(part, out=part), casting="unsafe")
+        noised += noise
+        # From here on only the noised integers are read: what rounding does to them is post-processing.
+        part[:] = noised
+        part *= spacing
+    return {
+        name: torch.from_numpy(flat[end - value.numel() : end]).view(value.shape).to(value)
+        for (name, value), end in zip(gradients.items(), ends, strict=True)
     }
-    return NoisySum(noised, law.std * spacing, sensitivity, spacing, law.sampling_error * coordinates)
 
 
-def _noised(name: str, value: Tensor, spacing: float, noise: NDArray[np.int64]) -> Tensor:
-    units = value.detach().to("cpu", torch.float64) / spacing
-    if not bool(torch.isfinite(units).all()):
-        raise NonFiniteError(f"the clipped sum of parameter {name!r}")
-    if units.numel() and float(units.abs().max()) >= _EXACT / 2:
-        raise OverflowError(f"the clipped sum of parameter {name!r} does not fit the grid; raise the resolution")
-    integers = units.round_().to(torch.int64).add_(torch.from_numpy(noise).view(value.shape))
-    return (integers.double() * spacing).to(value)
+def _misfit(gradients: Mapping[str, Tensor]) -> Exception:
+    for name, value in gradients.items():
+        if not bool(torch.isfinite(value).all()):
+            return NonFiniteError(f"the clipped sum of parameter {name!r}")
+    return OverflowError("the clipped sum does not fit the grid; choose a larger resolution")

@@ -2,7 +2,7 @@
 
 The line is cut into cells of equal width 2^b. Under the graph lies a rectangle in each cell, its height rounded down
 to a multiple of 2⁻¹⁶/width: with one 16-bit lookup and b uniform bits almost every sample is drawn from the
-rectangles. The rest (about one in a hundred) is drawn from what the rectangles left over, by rejection with integer
+rectangles. The rest (about one in a hundred) is drawn from what the rectangles leave over, by rejection with integer
 cell weights and a comparison that is decided in float64 where it is clear and in 120-digit decimals where it is not.
 Both parts have exact probabilities, so the mixture is the law itself; only the tails beyond 15 s are cut.
 """
@@ -10,6 +10,7 @@ Both parts have exact probabilities, so the mixture is the law itself; only the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
@@ -20,17 +21,19 @@ from client_sdk.protocol.randomness import RandomSource
 
 TAIL = 15.0  # in standard deviations
 MAX_STD = 2.0**40
+CHUNK = 1 << 15
+_SLOTS = 1 << 16
+_SLACK = 2.0**-44  # bounds the density's relative error in float64: an exponent up to 113, rounded
 _PI = Decimal(
     "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679821480865132"
 )
-_SLACK = 2.0**-44  # bounds the density's relative error in float64: an exponent up to 113, rounded
 
 
 class DiscreteGaussian:
-    """A sampler for one standard deviation `std`, in grid units.
+    """A sampler for one standard deviation `std`, in grid units: the law's parameter s, 0 < std ≤ 2⁴⁰.
 
-    sampling_error: total variation distance per sample between what is drawn and the law (the cut tails). Add
-    (number of samples) × sampling_error to δ.
+    sampling_error: total variation distance per sample between what is drawn and the law (the cut tails); for n
+    samples n · (1 + e^ε) · sampling_error, below 10⁻³⁰ for any use, adds to δ.
     """
 
     def __init__(self, std: float) -> None:
@@ -42,88 +45,113 @@ class DiscreteGaussian:
         half = math.ceil(TAIL * std / width) + 1
         self.starts = np.arange(-half, half, dtype=np.int64) * width
         self.sampling_error = 2.0 * math.exp(-((half * width) ** 2) / (2 * std**2))
-        far = np.maximum(abs(self.starts), abs(self.starts + width - 1))
-        near = np.minimum(abs(self.starts), abs(self.starts + width - 1))
-        self._normaliser = float(_normaliser(self.std))
-        low, high = self._density(far), self._density(near)
-        counts = np.floor(low * width * 65536 * (1 - _SLACK)).astype(np.int64)
-        self._floor = counts / (65536.0 * width)
-        self._table = np.repeat(self.starts, counts)
-        self._fast = len(self._table)
-        self._build_rest(low, high, width)
-
-    def _density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / self._normaliser
-
-    def _build_rest(self, low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> None:
-        """Integer weights of the cells, proportional to an upper bound on what their rectangle left over."""
-        above = (high - self._floor) * (1 + _SLACK) + high * _SLACK
-        scale = 2.0**62 / float((above * width).sum())
-        # Rounded up to a float64, hence to an integer the rejection bound below equals exactly.
+        edges = abs(self.starts), abs(self.starts + (width - 1))
+        low, high = self.density(np.maximum(*edges)), self.density(np.minimum(*edges))
+        counts = np.floor(low * width * _SLOTS * (1 - _SLACK)).astype(np.int64)
+        self.floor = counts / float(_SLOTS * width)
+        self.fast = int(counts.sum())
+        self.dtype = np.int32 if half * width < 2**30 else np.int64
+        # Slots beyond `fast` are overwritten by samples of the rest.
+        self._table = np.zeros(_SLOTS, self.dtype)
+        self._table[: self.fast] = np.repeat(self.starts, counts)
+        above = (high - self.floor) * (1 + _SLACK) + high * _SLACK
+        # A power of two, so that the weights and the bounds they stand for are proportional without rounding.
+        scale = 2.0 ** (61 - math.ceil(math.log2(float((above * width).sum()))))
         weights = np.ceil(above * width * scale) + 1.0
-        self._weights = np.cumsum(weights.astype(np.uint64))
-        self._bound = weights / (scale * width)
-        self._margin = 2 * _SLACK * high / self._bound + 2.0**-50
+        self.weights = np.cumsum(weights.astype(np.uint64))
+        self.bound = weights / (scale * width)
+        self._margin = 2 * _SLACK * high / self.bound + 2.0**-50
+
+    def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P(x) in float64, relative error below 2⁻⁴⁴."""
+        return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / float(normaliser(self.std))
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
         """(size,) independent integers."""
-        index = source.words(size, np.uint16)
-        escaped = np.flatnonzero(index >= self._fast) if self._fast < 65536 else np.empty(0, np.int64)
-        table = np.resize(self._table, 65536) if self._fast else np.zeros(65536, np.int64)
-        out = table[index]
-        out += self._offsets(size, source)
-        if len(escaped):
-            out[escaped] = self._rest(len(escaped), source)
+        out = np.empty(size, np.int64)
+        for start, part in self.chunks(size, source):
+            out[start : start + len(part)] = part
         return out
 
-    def _offsets(self, size: int, source: RandomSource) -> NDArray[np.int64]:
-        """Uniform on [0, width)."""
-        if self.bits == 0:
-            return np.zeros(size, np.int64)
-        dtype = np.uint32 if self.bits <= 32 else np.uint64
-        return (source.words(size, dtype) & dtype((1 << self.bits) - 1)).astype(np.int64)
+    def chunks(self, size: int, source: RandomSource) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
+        """(start, samples) in pieces that fit the processor's cache; each array is reused for the next piece."""
+        index = np.empty(CHUNK, np.int64)
+        out = np.empty(CHUNK, self.dtype)
+        rest = self._rest_stream(size, source)
+        for start in range(0, size, CHUNK):
+            n = min(CHUNK, size - start)
+            words = source.words(n, np.uint16)
+            index[:n] = words
+            np.take(self._table, index[:n], out=out[:n], mode="wrap")
+            if self.bits:
+                out[:n] += self._offsets(n, source)
+            escaped = np.flatnonzero(words >= self.fast) if self.fast < _SLOTS else ()
+            if len(escaped):
+                out[escaped] = rest.take(len(escaped))
+            yield start, out[:n]
 
-    def _rest(self, size: int, source: RandomSource) -> NDArray[np.int64]:
-        """Samples of the law minus the rectangles."""
-        found: list[NDArray[np.int64]] = []
-        missing = size
-        while missing > 0:
-            draws = 2 * missing + 64
-            pick = source.words(draws, np.uint64) >> np.uint64(1)
-            pick = pick[pick < self._weights[-1]]
-            cell = np.searchsorted(self._weights, pick, side="right")
-            x = self.starts[cell] + self._offsets(len(cell), source)
-            ratio = (self._density(x) - self._floor[cell]) / self._bound[cell]
-            coin = (source.words(len(cell), np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-            accepted = coin < ratio
-            for i in np.flatnonzero(abs(coin - ratio) <= self._margin[cell]):
-                accepted[i] = self._decide(int(x[i]), int(cell[i]), float(coin[i]), source)
-            kept = x[accepted][:missing]
-            found.append(kept)
-            missing -= len(kept)
-        return np.concatenate(found)
+    def _offsets(self, size: int, source: RandomSource) -> NDArray[np.integer]:
+        """Uniform on [0, width)."""
+        dtype = np.uint16 if self.bits <= 16 else np.uint32 if self.bits <= 32 else np.uint64
+        words = source.words(size, dtype)
+        if self.bits < words.itemsize * 8:
+            words = words & dtype((1 << self.bits) - 1)
+        return words if words.itemsize < 4 else words.astype(self.dtype)
+
+    def _rest_stream(self, size: int, source: RandomSource) -> _Reservoir:
+        expected = size * (1 - self.fast / _SLOTS)
+        return _Reservoir(self, source, int(expected + 4 * math.sqrt(expected)) + 16)
+
+    def rest(self, draws: int, source: RandomSource) -> NDArray[np.int64]:
+        """At most `draws` samples of the law minus the rectangles, by rejection."""
+        pick = source.words(draws, np.uint64) >> np.uint64(3)
+        pick = pick[pick < self.weights[-1]]
+        cell = np.searchsorted(self.weights, pick, side="right")
+        x = self.starts[cell]
+        if self.bits:
+            x += self._offsets(len(cell), source).astype(np.int64)
+        ratio = (self.density(x) - self.floor[cell]) / self.bound[cell]
+        coin = (source.words(len(cell), np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        accepted = coin < ratio
+        for i in np.flatnonzero(abs(coin - ratio) <= self._margin[cell]):
+            accepted[i] = self._decide(int(x[i]), int(cell[i]), float(coin[i]), source)
+        return x[accepted]
 
     def _decide(self, x: int, cell: int, coin: float, source: RandomSource) -> bool:
-        """The comparison coin < (P(x) − floor)/bound with 320 random bits and 120 digits."""
+        """The comparison coin < (P(x) − floor) / bound with 320 more random bits and 120 digits."""
         with localcontext() as context:
             context.prec = 120
             more = int.from_bytes(source.words(40, np.uint8).tobytes(), "big")
             exact_coin = Decimal(coin) + Decimal(more) / Decimal(2) ** (320 + 53)
-            density = (-(Decimal(x) ** 2) / (2 * Decimal(self.std) ** 2)).exp() / _normaliser(self.std)
-            ratio = (density - Decimal(float(self._floor[cell]))) / Decimal(float(self._bound[cell]))
-            return bool(exact_coin < ratio)
+            density = (-(Decimal(x) ** 2) / (2 * Decimal(self.std) ** 2)).exp() / normaliser(self.std)
+            return exact_coin < (density - Decimal(float(self.floor[cell]))) / Decimal(float(self.bound[cell]))
+
+
+class _Reservoir:
+    """Samples of the rest, drawn many at a time and each handed out once."""
+
+    def __init__(self, law: DiscreteGaussian, source: RandomSource, block: int) -> None:
+        self._law, self._source, self._block = law, source, min(block, CHUNK)
+        self._ready = np.empty(0, np.int64)
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        while len(self._ready) < count:
+            self._ready = np.concatenate([self._ready, self._law.rest(2 * self._block, self._source)])
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        return taken
 
 
 @lru_cache(maxsize=32)
-def _normaliser(std: float) -> Decimal:
+def normaliser(std: float) -> Decimal:
     """Σ_x exp(−x²/2s²) to 100 digits: the sum itself, or Poisson summation s√(2π)(1 + 2Σ e^{−2π²s²k²}) above s = 4."""
     with localcontext() as context:
         context.prec = 120
         s2 = Decimal(std) ** 2
-        terms = range(1, 2 + math.ceil(22 * std)) if std < 4 else range(1, 3)
         if std < 4:
-            return 1 + 2 * sum(((-(Decimal(k) ** 2) / (2 * s2)).exp() for k in terms), Decimal(0))
-        return (2 * _PI * s2).sqrt() * (1 + 2 * sum(((-2 * _PI**2 * s2 * k * k).exp() for k in terms), Decimal(0)))
+            terms = ((-(Decimal(k) ** 2) / (2 * s2)).exp() for k in range(1, 2 + math.ceil(22 * std)))
+            return 1 + 2 * sum(terms, Decimal(0))
+        terms = ((-2 * _PI**2 * s2 * k * k).exp() for k in (1, 2))
+        return (2 * _PI * s2).sqrt() * (1 + 2 * sum(terms, Decimal(0)))
 
 
 @lru_cache(maxsize=8)

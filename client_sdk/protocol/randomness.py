@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
+_ZEROS = memoryview(bytes(1 << 16))
 _REKEY_BYTES = 1 << 36  # far below the 2^64 blocks after which counter mode becomes distinguishable
 
 
@@ -40,9 +41,9 @@ class RandomSource(ABC):
         if count < 0:
             raise ValueError(f"count must be at least 0, got {count}")
         size = count * np.dtype(dtype).itemsize
+        plain = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
         with self._lock:
-            stream = self._opened(size)
-            return np.frombuffer(stream.update(bytes(size)), dtype=dtype)
+            return np.frombuffer(self._opened(size).update(plain), dtype=dtype)
 
     def _opened(self, size: int) -> CipherContext:
         # A forked child would otherwise repeat its parent's noise, and the difference of the two would show the data.
