@@ -1,0 +1,168 @@
+"""The coordinator's own commands: those that touch its database rather than its API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.messages import OperatorKey
+    from server.config import Settings
+    from server.services.ports import Coordinator
+
+Host = Annotated[str | None, typer.Option(help="address to listen on")]
+Port = Annotated[int | None, typer.Option(help="port to listen on")]
+Working = Annotated[bool | None, typer.Option(help="move rounds on in this process")]
+Check = Annotated[bool, typer.Option(help="only ask whether database and blob folder answer")]
+RoleOption = Annotated[Literal["operator", "viewer"], typer.Option(help="a viewer reads, an operator acts")]
+Label = Annotated[str, typer.Option(help="who holds the key")]
+KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new file (mode 0600), not to the screen")]
+KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the coordinator's commands to `wardround`. Imports of the web stack wait until a command runs."""
+    app.command()(serve)
+    app.command()(worker)
+    app.command()(migrate)
+    operator = typer.Typer(no_args_is_help=True, help="API keys of people, made beside the database.")
+    operator.command("init")(operator_init)
+    operator.command("list")(operator_list)
+    operator.command("rotate")(operator_rotate)
+    operator.command("revoke")(operator_revoke)
+    app.add_typer(operator, name="operator")
+
+
+def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
+    """Run the coordinator's API, and a worker inside it unless told otherwise."""
+    from server.serving import serve as run
+
+    with _plain_errors():
+        run(_settings(host=host, port=port, worker=worker))
+
+
+def worker(check: Check = False) -> None:
+    """Move rounds on in a process of its own."""
+    from server.api.health import check as ask
+    from server.telemetry import configure_logging
+    from server.worker import Worker
+
+    settings = _settings()
+    configure_logging(settings.log_level)
+    with _coordinator(settings) as coordinator:
+        if check:
+            ask(coordinator)
+            return
+        moving = Worker(coordinator)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: moving.stop())
+        moving.run()
+
+
+def migrate() -> None:
+    """Bring the database to this version's schema and make the signing key if there is none."""
+    from server.db.migrate import migrate as upgrade
+
+    with _plain_errors():
+        upgrade(_settings())
+
+
+def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
+    """Make an API key. It is shown once."""
+    from client_sdk.protocol.messages import OperatorKeyCreate
+    from server.services.operators import create_key
+
+    with _coordinator(_settings()) as coordinator:
+        _hand_over(create_key(coordinator, OperatorKeyCreate(role=role, label=label)), key_file)
+
+
+def operator_list() -> None:
+    """Show all keys, without their secrets."""
+    from server.services.operators import list_keys
+
+    with _coordinator(_settings()) as coordinator:
+        for key in list_keys(coordinator).keys:
+            state = "valid" if key.revoked_at is None else f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
+            typer.echo(f"{key.id}  {key.role:8}  {key.created_at:%Y-%m-%d %H:%M}  {state:24}  {key.label}")
+
+
+def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
+    """Make a successor with the same role and label. The old key works until it is revoked."""
+    from client_sdk.protocol.messages import OperatorKeyCreate
+    from server.services.operators import create_key, list_keys
+
+    with _coordinator(_settings()) as coordinator:
+        old = next((key for key in list_keys(coordinator).keys if key.id == id and key.revoked_at is None), None)
+        if old is None:
+            _fail(f"no valid key has the id {id}; `wardround operator list` shows them")
+        successor = create_key(coordinator, OperatorKeyCreate(role=old.role, label=old.label))
+        _hand_over(successor, key_file)
+
+
+def operator_revoke(id: KeyId) -> None:
+    """End a key now."""
+    from server.services.operators import revoke_key
+
+    with _coordinator(_settings()) as coordinator:
+        typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")
+
+
+def _settings(**options: object) -> Settings:
+    from server.config import load
+
+    with _plain_errors():
+        return load(os.environ, **options)
+
+
+@contextmanager
+def _coordinator(settings: Settings) -> Iterator[Coordinator]:
+    from server.coordinator import open_coordinator
+
+    with _plain_errors():
+        coordinator = open_coordinator(settings)
+        try:
+            yield coordinator
+        finally:
+            coordinator.database.dispose()
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What a person did wrong is one line on standard error, not a traceback."""
+    from sqlalchemy.exc import DBAPIError
+
+    from server.config import ConfigurationError
+    from server.domain.errors import Rejected
+
+    try:
+        yield
+    except (ConfigurationError, Rejected) as error:
+        _fail(str(error))
+    except DBAPIError as error:
+        _fail(f"the database does not answer as it should ({type(error.orig).__name__}); check WARDROUND_DATABASE_URL")
+
+
+def _hand_over(made: OperatorKey, key_file: Path | None) -> None:
+    secret = made.key or ""
+    if key_file is None:
+        typer.echo(secret)
+        return
+    try:
+        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError:
+        _fail(f"{key_file} cannot be made as a new file; revoke {made.id} and try again")
+    with os.fdopen(handle, "w") as file:
+        file.write(secret + "\n")
+    typer.echo(f"{made.id} is in {key_file}")
+
+
+def _fail(text: str) -> NoReturn:
+    print(f"wardround: {text}", file=sys.stderr)
+    raise typer.Exit(1)
