@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accounting.bayesian import BayesianAccountant
 from accounting.calibration import calibrate_noise, most_steps, prospect, smallest_population
+from accounting.classical import ClassicalAccountant
 from accounting.conversion import (
     attack_success,
     delta_from_moments,
@@ -26,20 +27,30 @@ from accounting.errors import (
     Unreachable,
 )
 from accounting.estimation import binary_upper_mean, upper_mean
+from accounting.individual import IndividualFilter
+from accounting.mechanisms import GaussianPair, LaplacePair, OutcomePair, RandomisedResponse, subsampled_moment
+from accounting.odometer import Odometer
 from accounting.reservation import Reservation
 from accounting.units import Guarantee, Level, Notion, Observer, Relation
 
 __all__ = [
     "AccountingError",
     "BayesianAccountant",
+    "ClassicalAccountant",
     "EstimatorRefused",
+    "GaussianPair",
     "Guarantee",
     "HorizonExceeded",
+    "IndividualFilter",
     "InvalidArgument",
+    "LaplacePair",
     "Level",
     "LimitExceeded",
     "Notion",
     "Observer",
+    "Odometer",
+    "OutcomePair",
+    "RandomisedResponse",
     "Relation",
     "Reservation",
     "ReservationClosed",
@@ -60,5 +71,6 @@ __all__ = [
     "prospect",
     "replace_one_moment",
     "smallest_population",
+    "subsampled_moment",
     "upper_mean",
 ]

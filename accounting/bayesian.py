@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from accounting.conversion import Conversion, delta_from_moments, epsilon_from_moments, largest_moment
-from accounting.costs import Evidence, Step
+from accounting.costs import Measurement, Step
 from accounting.divergence import Direction, Values
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
@@ -98,8 +98,10 @@ class BayesianAccountant:
             raise InvalidArgument("weights", "belong to composition holder")
         if composition == "holder" and checkpoints is not None:
             raise InvalidArgument("checkpoints", "belong to composition running")
-        self._composition, self._estimator, self._adversary = composition, estimator, adversary
-        self._conversion, self._sample, self._cap = conversion, sample, bool(cap)
+        self._composition, self._estimator, self._cap = composition, estimator, bool(cap)
+        self._adversary: Literal["path", "adaptive"] = adversary
+        self._conversion: Conversion = conversion
+        self._sample: Literal["members", "held-out", "public"] = sample
         self._level, self._observer, self._relation = Level(level), Observer(observer), Relation(relation)
         self._direction: Direction = direction
         # One row per reported order, sharing the failure probability, and one for the filter with all of it.
@@ -110,7 +112,7 @@ class BayesianAccountant:
         self._ledger: HolderLedger | RunningLedger
         if composition == "holder":
             horizon_weights = Weights(self._horizon, weights)
-            self._ledger = HolderLedger(self._ledger_orders, shares, horizon_weights, estimator)
+            self._ledger = HolderLedger(self._ledger_orders, shares, horizon_weights, estimator, failure=self._failure)
         else:
             once = np.arange(self._rows.size) >= self._orders.size
             points = declared_checkpoints(checkpoints, self._horizon)
@@ -164,11 +166,11 @@ class BayesianAccountant:
         """
         self._check_free()
         step = self._step(noise_std, sampling_rate, max_distance)
-        evidence = self._evidence(distances, counts, count_noise, sample_size, step)
-        if evidence is None and max_distance is None:
+        measured = self._measurement(distances, counts, count_noise, sample_size, step)
+        if measured is None and max_distance is None:
             raise InvalidArgument("distances", "are required where max_distance is not given")
         self._check_limit(step)
-        self._charge(step, evidence, bounded=self._cap)
+        self._charge(step, measured, bounded=self._cap)
 
     def reserve(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> Reservation:
         """Set aside the worst case of the next step(s); LimitExceeded or HorizonExceeded refuse it."""
@@ -294,9 +296,9 @@ class BayesianAccountant:
             direction=self._direction,
         )
 
-    def _evidence(
+    def _measurement(
         self, distances: Values | None, counts: Values | None, count_noise: float, sample_size: int | None, step: Step
-    ) -> Evidence | None:
+    ) -> Measurement | None:
         if distances is None:
             for name, value in (("counts", counts), ("sample_size", sample_size), ("count_noise", count_noise or None)):
                 if value is not None:
@@ -304,7 +306,7 @@ class BayesianAccountant:
             return None
         if self._composition == "running" and counts is not None:
             raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
-        found = Evidence.of(distances, counts, count_noise, sample_size, step.max_distance)
+        found = Measurement.of(distances, counts, count_noise, sample_size, step.max_distance)
         if found.count_noise > 0 and self._estimator not in ("betting", "band"):
             raise InvalidArgument("count_noise", f"{self._estimator} may fall when a count moves up: betting or band")
         return found
@@ -320,7 +322,7 @@ class BayesianAccountant:
         if float(self._ahead(step, steps)[-1]) > allowed:
             raise LimitExceeded(f"the step might pass epsilon = {self._limit!r} at order {self._filter!r}")
 
-    def _charge(self, step: Step, evidence: Evidence | None, *, bounded: bool, steps: int = 1) -> bool:
+    def _charge(self, step: Step, measured: Measurement | None, *, bounded: bool, steps: int = 1) -> bool:
         if step.max_distance is None:
             classical = np.full_like(self._classical, np.inf)
         else:
@@ -328,14 +330,14 @@ class BayesianAccountant:
         self._ledger.check(steps)
         estimated = True
         for _ in range(steps):
-            estimated = self._ledger.charge(step, evidence, bounded=bounded) and estimated
+            estimated = self._ledger.charge(step, measured, bounded=bounded) and estimated
         self._classical = classical
         self._steps += steps
         low, high = self._rates or (step.sampling_rate, step.sampling_rate)
         self._rates = (min(low, step.sampling_rate), max(high, step.sampling_rate))
-        if evidence is not None and evidence.counts is not None:
-            noise = f" with noise {evidence.count_noise!r} on the counts" if evidence.count_noise > 0 else ""
-            self._resolution.add(f"histogram of {evidence.counts.size} bins rounded up{noise}")
+        if measured is not None and measured.counts is not None:
+            noise = f" with noise {measured.count_noise!r} on the counts" if measured.count_noise > 0 else ""
+            self._resolution.add(f"histogram of {measured.counts.size} bins rounded up{noise}")
         return estimated
 
     def _combine(self, rows: FloatArray, classical: FloatArray) -> FloatArray:

@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Measurement:
     """The private part: distances of a sample, or a histogram of them over rounded-up bin edges."""
 
     distances: FloatArray
@@ -76,8 +76,8 @@ class Evidence:
         count_noise: float,
         sample_size: int | None,
         max_distance: float | None,
-    ) -> Evidence:
-        """Checked evidence; distances above the clip norm are a clipping bug and are refused."""
+    ) -> Measurement:
+        """Checked; distances above the clip norm are a clipping bug and are refused."""
         array = check_array("distances", distances)
         if max_distance is not None and bool((array > max_distance).any()):
             raise InvalidArgument("distances", f"holds {float(array.max())!r}, above max_distance {max_distance!r}")

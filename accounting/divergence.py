@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from accounting.errors import InvalidArgument
+from accounting.special import log_gamma
 from accounting.units import FloatArray, check_array, check_choice, check_orders, check_positive, check_rate
 
 Values = float | Sequence[float] | npt.NDArray[np.floating]
@@ -126,7 +126,7 @@ def log_sum(terms: FloatArray) -> FloatArray:
 def log_binomial(trials: int, rate: float) -> FloatArray:
     """Log-probabilities of Binomial(trials, rate), 0 < rate < 1."""
     k = np.arange(trials + 1)
-    choose = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
+    choose = log_gamma(np.array(trials + 1)) - log_gamma(k + 1) - log_gamma(trials - k + 1)
     return choose + k * np.log(rate) + (trials - k) * np.log1p(-rate)
 
 

@@ -17,13 +17,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import betaincinv
-from scipy.stats import beta as beta_law
-from scipy.stats import t as student_law
 
 from accounting.divergence import Values, log_expm1, log_sum
 from accounting.errors import EstimatorRefused, InvalidArgument
+from accounting.special import beta_quantile, beta_upper_quantile, root, student_upper_quantile
 from accounting.units import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
@@ -88,7 +85,7 @@ def binary_upper_mean(ones: int, trials: int, failure: float) -> float:
     k = check_count("ones", ones, least=0)
     if k > n:
         raise InvalidArgument("ones", f"must be ≤ trials = {n}, not {k}")
-    return float(beta_law.isf(check_delta(failure, "failure"), k + 1, n - k + 1))
+    return beta_upper_quantile(k + 1, n - k + 1, check_delta(failure, "failure"))
 
 
 def lower_counts(counts: Values, noise_std: float, failure: float, *, sample_size: int) -> npt.NDArray[np.int64]:
@@ -137,7 +134,7 @@ def _student_t(values: FloatArray, weights: FloatArray, gamma: float) -> float:
     variance = float(weights @ deviations**2) / m
     if variance <= (8e-16 * mean) ** 2:
         raise EstimatorRefused("the sample variance is zero: Student t would claim to know the population exactly")
-    quantile = float(student_law.isf(gamma, m - 1))
+    quantile = student_upper_quantile(m - 1, gamma)
     bound = mean + quantile * math.sqrt(variance / (m - 1))
     return max(0.0, top + math.log(max(bound, _TINY)))
 
@@ -169,11 +166,11 @@ def _betting(values: FloatArray, weights: FloatArray, gamma: float, ceiling: flo
         return ceiling
     if log_capital(low) >= 0:
         return _from_unit(1 / (1 + math.exp(-low)), ceiling)
-    root = float(brentq(log_capital, low, high, xtol=1e-9, rtol=1e-12))  # type: ignore[arg-type]
+    logit = root(log_capital, low, high)
     # The capital rises with the mean; step to the side where it is surely above 1/γ.
-    while log_capital(root) < 0:
-        root += 1e-9 * max(1.0, abs(root))
-    return _from_unit(1 / (1 + math.exp(-root)), ceiling)
+    while log_capital(logit) < 0:
+        logit += 1e-9 * max(1.0, abs(logit))
+    return _from_unit(1 / (1 + math.exp(-logit)), ceiling)
 
 
 def _grouped(y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -181,10 +178,10 @@ def _grouped(y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray
     if y.size > _CELLS:
         grid = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, _CELLS)])
         index = np.searchsorted(grid, y, side="left")
-        totals = np.bincount(index, weights=weights, minlength=grid.size)
+        totals = np.bincount(index, weights=weights, minlength=grid.size).astype(np.float64)
         return grid[totals > 0], totals[totals > 0]
     distinct, inverse = np.unique(y, return_inverse=True)
-    return distinct, np.bincount(inverse, weights=weights)
+    return distinct, np.bincount(inverse, weights=weights).astype(np.float64)
 
 
 def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float) -> float:
@@ -202,7 +199,7 @@ def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float)
 def _order_statistic_band(m: int, gamma: float, ranks: tuple[int, ...]) -> FloatArray:
     """F(x_(i)) ≥ BetaInv(γ/m; i, m−i+1) for all i at once, by a union bound; made monotone."""
     i = np.asarray(ranks, dtype=np.float64)
-    quantiles = betaincinv(i, m - i + 1, gamma / m)
+    quantiles = beta_quantile(i, m - i + 1, gamma / m)
     # Lower quantiles of a Beta law below 1e-300 come back as 0, and rounding is towards less mass below.
     return np.maximum.accumulate(quantiles * (1 - 1e-9))
 

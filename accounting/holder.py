@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.costs import Evidence, Step
+from accounting.costs import Measurement, Step
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
 from accounting.estimation import Estimator, upper_mean
@@ -50,8 +50,12 @@ class Weights:
 class HolderLedger:
     """Σ c_t for every row; a row is a ledger order with its own share of the failure probability."""
 
-    def __init__(self, orders: FloatArray, shares: FloatArray, weights: Weights, estimator: Estimator) -> None:
-        self._orders, self._shares, self._weights, self._estimator = orders, shares, weights, estimator
+    def __init__(
+        self, orders: FloatArray, shares: FloatArray, weights: Weights, estimator: Estimator, *, failure: float
+    ) -> None:
+        self._failure = failure
+        self._orders, self._shares, self._weights = orders, shares, weights
+        self._estimator: Estimator = estimator
         self._sums = np.zeros(orders.size)
         self._steps = 0
 
@@ -66,14 +70,14 @@ class HolderLedger:
         self.check(steps)
         return self._sums + steps * step.ceiling(self._orders)
 
-    def charge(self, step: Step, evidence: Evidence | None, *, bounded: bool) -> bool:
+    def charge(self, step: Step, measured: Measurement | None, *, bounded: bool) -> bool:
         """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
         weight = self._weights[self._steps + 1]
         ceiling = step.ceiling(self._orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
         cost, estimated = ceiling, False
-        if evidence is not None:
+        if measured is not None:
             try:
-                cost, estimated = self._estimate(step, evidence, weight, ceiling), True
+                cost, estimated = self._estimate(step, measured, weight, ceiling), True
             except EstimatorRefused:
                 if step.max_distance is None:
                     raise
@@ -81,18 +85,17 @@ class HolderLedger:
         self._steps += 1
         return estimated
 
-    def _estimate(self, step: Step, evidence: Evidence, weight: float, ceiling: FloatArray) -> FloatArray:
-        share = weight / 2 if evidence.count_noise > 0 else weight
-        # The noise of the counts is one event for all orders, so it takes no share per order.
-        counts = evidence.settled_counts(float(self._shares.max()) * weight / 2)
+    def _estimate(self, step: Step, measured: Measurement, weight: float, ceiling: FloatArray) -> FloatArray:
+        share = weight / 2 if measured.count_noise > 0 else weight
+        # Half for the noise of the counts, which is one event for all orders.
+        counts = measured.settled_counts(self._failure * weight / 2)
         costs = np.empty_like(ceiling)
-        for row, values in enumerate(step.costs(self._orders, evidence.distances)):
-            if not np.isfinite(values).all() or np.isnan(ceiling[row]):
+        for row, values in enumerate(step.costs(self._orders, measured.distances)):
+            top = float(ceiling[row]) / weight
+            if not np.isfinite(values).all() or (self._estimator != "student-t" and math.isinf(top)):
                 costs[row] = np.inf
                 continue
-            top = None if step.max_distance is None else float(ceiling[row]) / weight
-            log_values = values / weight if top is None else np.minimum(values / weight, top)
-            log_max = None if top is None or not math.isfinite(top) else top
+            log_values, log_max = np.minimum(values / weight, top), top if math.isfinite(top) else None
             costs[row] = weight * upper_mean(
                 log_values, float(self._shares[row]) * share, method=self._estimator, log_max=log_max, counts=counts
             )

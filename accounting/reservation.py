@@ -42,8 +42,8 @@ class Reservation:
         account = self._open()
         if self._steps != 1:
             raise InvalidArgument("steps", "a reservation of several steps stands, or is settled by observe")
-        evidence = account._evidence(distances, counts, count_noise, sample_size, self._step)  # pyright: ignore[reportPrivateUsage]
-        return self._close(evidence)
+        measured = account._measurement(distances, counts, count_noise, sample_size, self._step)  # pyright: ignore[reportPrivateUsage]
+        return self._close(measured)
 
     def stand(self) -> None:
         """Charge the whole reservation."""
@@ -82,8 +82,8 @@ class Reservation:
             raise ReservationClosed("this reservation is closed")
         return self._accountant
 
-    def _close(self, evidence: Any) -> bool:
+    def _close(self, measured: Any) -> bool:
         account = self._accountant
-        estimated = account._charge(self._step, evidence, bounded=True, steps=self._steps)  # pyright: ignore[reportPrivateUsage]
+        estimated = account._charge(self._step, measured, bounded=True, steps=self._steps)  # pyright: ignore[reportPrivateUsage]
         account._pending = None  # pyright: ignore[reportPrivateUsage]
         return estimated

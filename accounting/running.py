@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accounting.costs import Evidence, Step
+from accounting.costs import Measurement, Step
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
 from accounting.estimation import Estimator, upper_mean
@@ -55,7 +55,8 @@ class RunningLedger:
         horizon: int | None,
         checkpoints: tuple[int, ...] | None,
     ) -> None:
-        self._orders, self._shares, self._once, self._estimator = orders, shares, once, estimator
+        self._orders, self._shares, self._once = orders, shares, once
+        self._estimator: Estimator = estimator
         self._horizon, self._checkpoints = horizon, checkpoints
         self._steps = 0
         self._sums: FloatArray | None = None
@@ -90,14 +91,14 @@ class RunningLedger:
                 ahead[row] = self._bound(int(row), sums, top, self._steps + steps, float(ahead[row]))
         return ahead
 
-    def charge(self, step: Step, evidence: Evidence | None, *, bounded: bool) -> bool:
+    def charge(self, step: Step, measured: Measurement | None, *, bounded: bool) -> bool:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
         self.check()
         known = step.max_distance is not None
         ceiling = step.ceiling(self._orders) if known else np.full_like(self._ceiling, np.inf)
         reserved = self.worst(step) if bounded and known and self._once.any() else None
-        if evidence is not None:
-            self._sums = self._added(step, evidence, ceiling)
+        if measured is not None:
+            self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:
             self._sums = self._sums + ceiling[:, None]
         self._ceiling = self._ceiling + ceiling
@@ -112,18 +113,18 @@ class RunningLedger:
             self._known = np.where(self._once, np.minimum(self.moments(), reserved), self._known)
             self._known_ceiling = np.where(self._once, self._ceiling, self._known_ceiling)
             self._present = None
-        return evidence is not None
+        return measured is not None
 
-    def _added(self, step: Step, evidence: Evidence, ceiling: FloatArray) -> FloatArray:
-        if evidence.counts is not None:
+    def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
+        if measured.counts is not None:
             raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
         if self._observed:
             raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no panel")
-        size = evidence.distances.size
+        size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
             raise InvalidArgument("distances", f"is a panel of {size}, the panel so far has {self._sums.shape[1]}")
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
-        return before + np.minimum(step.costs(self._orders, evidence.distances), ceiling[:, None])
+        return before + np.minimum(step.costs(self._orders, measured.distances), ceiling[:, None])
 
     def observe(self, rows: BoolArray, values: FloatArray, counts: FloatArray | None, log_max: float) -> None:
         """The clients' own sums up to this step, for the marked rows."""
@@ -144,7 +145,7 @@ class RunningLedger:
 
     def _bound(self, row: int, sums: FloatArray, ceiling: float, steps: int, sure: float) -> float:
         """The estimate, or what is sure without it; never above what is sure."""
-        if not np.isfinite(sums).all():
+        if not np.isfinite(sums).all() or (self._estimator != "student-t" and math.isinf(ceiling)):
             return sure
         log_max = float(ceiling) if math.isfinite(ceiling) else None
         values = sums if log_max is None else np.minimum(sums, log_max)
