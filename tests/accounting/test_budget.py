@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.accounts import distance_edges
 from accounting.budget import Budget, BudgetExceeded, OutOfOrder, replay
 from accounting.evidence import CumulativeMoments, DistanceHistogram, evidence_to_dict
 from accounting.ledger import LedgerError, append
@@ -254,3 +255,58 @@ def test_no_evidence_holds_such_a_number(value):
 def test_a_plan_survives_json():
     for study in (plan(), plan(notions=("classical",))):
         assert Plan.from_dict(json.loads(json.dumps(study.to_dict()))) == study
+
+
+def client_plan(**changes):
+    limits = (
+        LimitPlan(Level.CLIENT, Notion.BAYESIAN, 3.0, DELTA, FAILURE),
+        LimitPlan(Level.CLIENT, Notion.CLASSICAL, 8.0, DELTA, None),
+    )
+    bayesian = BayesianPlan((4.0, 8.0), 8.0, "student-t", "holder", "path", "improved")
+    return plan(**{"scheme": "client", "limits": limits, "bayesian": bayesian, "steps_per_round": 1, **changes})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=64, max_size=64), min_size=1, max_size=6),
+    st.sampled_from(["student-t", "betting", "band", "bernstein"]),
+    st.sampled_from(["path", "adaptive"]),
+    st.sampled_from(["plain", "public"]),
+)
+def test_histograms_are_charged_at_most_at_the_reservation_and_replay_the_same(
+    rounds, estimator, adversary, disclosure
+):
+    bayesian = BayesianPlan((4.0, 8.0), 8.0, estimator, "holder", adversary, "improved")
+    study = client_plan(bayesian=bayesian, noise_multiplier=4.0, disclosure=disclosure, horizon=20)
+    budget = Budget(study)
+    entries = [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
+    for number, counts in enumerate(rounds, start=1):
+        evidence = DistanceHistogram(tuple(counts))
+        budget.reserve(number)
+        worst = budget.accounts[0].epsilon_after_worst_round()
+        budget.settle(number, evidence)
+        assert budget.accounts[0].epsilon() <= worst
+        entries.append(append(entries[-1], "reserved", number, {}))
+        entries.append(append(entries[-1], "settled", number, {"evidence": evidence_to_dict(evidence)}))
+    cap = len(rounds) * exact_moment(8, 4.0, 0.1)
+    assert budget.accounts[0].epsilon() <= exact_epsilon(8, cap, DELTA - FAILURE) * (1 + mp.mpf("1e-6"))
+    assert replay(entries).statements() == budget.statements()
+    assert Budget.restore(study, json.loads(json.dumps(budget.state()))).statements() == budget.statements()
+
+
+def test_small_updates_cost_less_than_the_worst_case_under_the_model_based_estimator():
+    budget = Budget(client_plan())
+    counts = [0] * 64
+    counts[9], counts[10] = 60, 40  # updates about a sixth of the clip norm
+    budget.reserve(1)
+    worst = budget.accounts[0].epsilon_after_worst_round()
+    budget.settle(1, DistanceHistogram(tuple(counts)))
+    edges = distance_edges(budget.plan)
+    # The mean of e^(Tφ) over the same sample is below any upper bound on it.
+    mean = mp.fsum(n * mp.exp(300 * exact_moment_at(8, 2.0, 0.1, d / 0.5)) for n, d in zip(counts, edges, strict=True))
+    least = exact_epsilon(8, mp.log(mean / 100) / 300, DELTA - FAILURE)
+    assert least <= budget.accounts[0].epsilon() < worst
+
+
+def exact_moment_at(order, sigma, q, ratio):
+    return exact_moment(order, sigma / float(ratio), q)

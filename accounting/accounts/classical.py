@@ -1,0 +1,82 @@
+"""The classical limit: worst case over all records, from the public plan alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from accounting.accounts.base import LimitAccount
+from accounting.classical import ClassicalAccountant
+from accounting.evidence import Evidence
+from accounting.plan import LimitPlan, Plan
+from accounting.units import Guarantee
+
+VOID_WHILE_PLAIN = "void against whoever sees the round's privacy terms, which this study shows as they are"
+
+
+class ClassicalLimit(LimitAccount):
+    """Rényi filter at one public order; PLD beside it for readers of a study whose stop was fixed in advance."""
+
+    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
+        super().__init__(plan, limit)
+        self._filter = self._filter_at(0)
+
+    @property
+    def enforced_by(self) -> str:
+        return f"Rényi divergence at order {self.plan.classical_order:g}"
+
+    def epsilon(self) -> float:
+        return self._filter.epsilon()
+
+    def epsilon_after_worst_round(self) -> float:
+        return self._epsilon_after(1)
+
+    def charge(self, evidence: Evidence | None) -> None:
+        self.restore({"rounds": self.rounds + 1})
+
+    @property
+    def growth(self) -> float:
+        # At one order ε is linear in the moment, apart from the constant that the first round brings.
+        return self._epsilon_after(2) - self._epsilon_after(1)
+
+    def certificate(self, *, finished: bool) -> Guarantee:
+        return self._voided(self._filter.certificate())
+
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        headline = ClassicalAccountant(
+            delta=self.limit.delta, method="pld", level=self.limit.level, observer=self.plan.observer
+        )
+        if self.rounds:
+            headline.step(**self._round(self.rounds))
+        return [("privacy-loss distribution", self._voided(headline.certificate()))]
+
+    def state(self) -> dict[str, Any]:
+        return {"rounds": self.rounds}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        # One product, not a running sum: live and restored agree to the last bit.
+        rounds: int = state["rounds"]
+        self._filter = self._filter_at(rounds)
+        self.rounds = rounds
+
+    def _filter_at(self, rounds: int) -> ClassicalAccountant:
+        plan, limit = self.plan, self.limit
+        account = ClassicalAccountant(
+            delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
+        )
+        if rounds:
+            account.step(**self._round(rounds))
+        return account
+
+    def _round(self, rounds: int = 1) -> dict[str, Any]:
+        plan = self.plan
+        steps = rounds * plan.steps_per_round
+        return {"noise_multiplier": plan.noise_multiplier, "sampling_rate": plan.sampling_rate, "count": steps}
+
+    def _epsilon_after(self, rounds: int) -> float:
+        return self._filter_at(self.rounds + rounds).epsilon()
+
+    def _voided(self, guarantee: Guarantee) -> Guarantee:
+        if self.plan.bayesian is None or self.plan.disclosure != "plain":
+            return guarantee
+        return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption}; {VOID_WHILE_PLAIN}")
