@@ -1,0 +1,204 @@
+"""The deployment files name only what exists: commands, files, variables, secrets, ports and addresses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from server.cli import register
+from server.config import load
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = sorted(name for name, service in SERVICES.items() if "build" in service)
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+CADDY = (ROOT / "deploy" / "Caddyfile").read_text()
+PROXY_PORT = re.compile(r"^:(\d+) \{", re.MULTILINE)
+
+
+def _parses(words: list[str]) -> bool:
+    """Whether the words of a `wardround` command parse; nothing is run."""
+    app = typer.Typer()
+    register(app)
+    assert words[0] == "wardround"
+    return CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
+
+
+def _resolve(words: list[str]) -> None:
+    assert _parses(words), f"no such command: {' '.join(words)}"
+
+
+@pytest.mark.parametrize("words", [["wardround", "swerve"], ["wardround", "serve", "--nonsense"]])
+def test_a_wrong_command_would_be_noticed(words: list[str]) -> None:
+    assert not _parses(words)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_command_of_ours_exists_with_its_options(service: str) -> None:
+    _resolve(SERVICES[service]["command"])
+    check = SERVICES[service].get("healthcheck", {}).get("test", ["CMD"])[1:]
+    if check[:1] == ["wardround"]:
+        _resolve(check)
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_health_checks_are_there_and_ask_something_that_answers(service: str) -> None:
+    if service == "migrate":
+        return
+    check = SERVICES[service]["healthcheck"]["test"]
+    assert check[0] == "CMD"
+    for url in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w*)", " ".join(check)):
+        if service == "api":
+            assert url == (SERVICES["api"]["environment"]["WARDROUND_PORT"], "/readyz")
+        else:
+            assert url[0] in PROXY_PORT.findall(CADDY)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_variable_is_a_setting_with_a_valid_value(service: str, tmp_path: Path) -> None:
+    environment = dict(SERVICES[service]["environment"])
+    for name, value in environment.items():
+        if name.endswith("_FILE"):
+            (tmp_path / name).write_text("secret")
+            environment[name] = str(tmp_path / name)
+        if "${" in value:
+            environment[name] = "https://study.example.org"
+    settings = load(environment)
+    assert settings.database().drivername == "postgresql+psycopg"
+    assert settings.database().host in SERVICES
+    assert settings.database().username == SERVICES["database"]["environment"]["POSTGRES_USER"]
+    assert settings.database().database == SERVICES["database"]["environment"]["POSTGRES_DB"]
+    assert str(settings.home) in {volume.split(":")[1] for volume in SERVICES[service]["volumes"]}
+
+
+def test_every_variable_of_the_host_is_documented() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    for name in set(re.findall(r"\$\{(\w+)", text)):
+        assert f"`{name}`" in OPERATIONS
+
+
+def test_secrets_are_files_that_are_declared_granted_and_documented() -> None:
+    for secret in COMPOSE["secrets"].values():
+        path = ROOT / secret["file"]
+        assert path.parent == ROOT / "deploy" / "secrets"
+        assert f"deploy/secrets/{path.name}" in OPERATIONS
+        assert not path.exists(), "a secret is not part of the sources"
+    for service in SERVICES.values():
+        used = re.findall(
+            r"/run/secrets/(\w+)", yaml.safe_dump(service) + (CADDY if service["image"][:5] == "caddy" else "")
+        )
+        assert set(used) == set(service.get("secrets", []))
+        assert set(used) <= set(COMPOSE["secrets"])
+
+
+def test_the_folder_of_secrets_is_ignored() -> None:
+    assert (ROOT / "deploy" / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore"]
+
+
+def test_no_password_is_written_down() -> None:
+    for service in SERVICES.values():
+        for name, value in service["environment"].items():
+            assert not re.search(r"(PASSWORD|SECRET|TOKEN|KEY)$", name), name
+            assert not re.search(r"://[^/@]*:[^/@]*@", value), name
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_nobody_is_root_and_nobody_may_become_it(service: str) -> None:
+    user = SERVICES[service]["user"]
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    assert SERVICES[service]["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in SERVICES[service]["security_opt"]
+
+
+def test_only_the_proxy_is_reachable() -> None:
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy"]
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+    published = SERVICES["proxy"]["ports"][0].rsplit(":", 1)[1]
+    assert published in PROXY_PORT.findall(CADDY)
+
+
+def test_the_proxy_finds_the_api() -> None:
+    (upstream,) = re.findall(r"reverse_proxy (\S+)", CADDY)
+    assert upstream == f"api:{SERVICES['api']['environment']['WARDROUND_PORT']}"
+    response_timeout = int(re.findall(r"response_header_timeout (\d+)s", CADDY)[0])
+    assert response_timeout > load({}).long_poll_seconds
+    for host_path in (volume.split(":")[0] for volume in SERVICES["proxy"]["volumes"]):
+        assert (ROOT / host_path).is_file()
+    assert SERVICES["proxy"]["volumes"][0].split(":")[1] in SERVICES["proxy"]["command"]
+
+
+def test_volumes_networks_and_order_resolve() -> None:
+    for name, service in SERVICES.items():
+        named = {volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith(".")}
+        assert named <= set(COMPOSE["volumes"])
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
+        for other, wanted in service.get("depends_on", {}).items():
+            assert other in SERVICES, name
+            if wanted["condition"] == "service_healthy":
+                assert "healthcheck" in SERVICES[other]
+            else:
+                assert wanted["condition"] == "service_completed_successfully"
+                assert SERVICES[other]["restart"] == "no"
+
+
+def _docker_stages() -> dict[str, list[list[str]]]:
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    stages: dict[str, list[list[str]]] = {}
+    current: list[list[str]] = []
+    for words in (shlex.split(line, comments=True) for line in lines):
+        if words[:1] == ["FROM"]:
+            current = stages.setdefault(words[3], list(stages.get(words[1], [])))
+        if words:
+            current.append(words)
+    return stages
+
+
+def test_images_build_from_what_is_there() -> None:
+    stages = _docker_stages()
+    assert set(stages) == {"base", "server", "client"}
+    assert {SERVICES[name]["build"]["target"] for name in OURS} == {"server"}
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for words in stages["client"]:
+        if words[0] == "COPY":
+            for source in words[1:-1]:
+                assert (ROOT / source).exists()
+                assert any(fnmatch(source, pattern) for pattern in allowed)
+
+
+@pytest.mark.parametrize(("stage", "extra"), [("server", "server"), ("client", "client")])
+def test_images_install_their_extra_and_run_as_a_user(stage: str, extra: str) -> None:
+    words = _docker_stages()[stage]
+    assert any(f".[{extra}]" in line for line in words if line[0] == "RUN")
+    assert ["USER", "wardround"] in words
+    (useradd,) = [" ".join(line) for line in words if line[0] == "RUN" and "useradd" in line]
+    assert f"--uid {SERVICES['api']['user'].split(':')[0]} " in useradd
+
+
+def test_the_server_image_needs_no_torch() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = [*extras["server"], *extras["protocol"], *extras["cli"]]
+    assert not any(name.startswith(("torch", "httpx", "wardround[client")) for name in wanted)
+
+
+def test_make_and_ci_resolve() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert {"demo", "test", "lint", "serve"} <= targets
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    for line in re.findall(r"^\t\$\(BIN\)/(wardround .*)$", makefile, re.MULTILINE):
+        _resolve(line.replace("$(ARGS)", "").split())
+    for module in re.findall(r"python -m (experiments\.\w+)", makefile):
+        assert (ROOT / Path(*module.split("."))).with_suffix(".py").is_file() or (
+            ROOT / Path(*module.split(".")) / "__main__.py"
+        ).is_file()
