@@ -88,18 +88,19 @@ def _get(target: str, model: type[M]) -> Call[M]:
     return Call("GET", target, _as(model))
 
 
-def _send(method: str, target: str, model: type[M], body: BaseModel | None = None) -> Call[M]:
+def _post(target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool) -> Call[M]:
     content = b"" if body is None else body.model_dump_json().encode()
     kind = None if body is None else JSON
-    return Call(method, target, _as(model), content, kind, repeatable=method == "PUT")
+    return Call("POST", target, _as(model), content, kind, repeatable=repeatable)
 
 
 def create_study(study: StudyCreate) -> Call[Study]:
-    return _send("POST", _path("studies"), Study, study)
+    """Repeatable: a study that exists exactly so is the answer."""
+    return _post(_path("studies"), Study, study, repeatable=True)
 
 
 def studies(after: str | None = None) -> Call[StudyList]:
-    return _get(_query(_path("studies"), cursor=after), StudyList)
+    return _get(_query(_path("studies"), after=after), StudyList)
 
 
 def study(name: str) -> Call[Study]:
@@ -107,7 +108,8 @@ def study(name: str) -> Call[Study]:
 
 
 def move_study(name: str, action: Action) -> Call[Study]:
-    return _send("POST", _path("studies", name, action), Study)
+    """Repeatable: a study that is in that state already stays in it."""
+    return _post(_path("studies", name, action), Study, repeatable=True)
 
 
 def put_initial_model(name: str, body: bytes) -> Call[ModelInfo]:
@@ -115,7 +117,8 @@ def put_initial_model(name: str, body: bytes) -> Call[ModelInfo]:
 
 
 def invite(name: str, invitation: InvitationCreate) -> Call[Invitation]:
-    return _send("POST", _path("studies", name, "invitations"), Invitation, invitation)
+    """Not repeatable: every invitation has a token of its own."""
+    return _post(_path("studies", name, "invitations"), Invitation, invitation, repeatable=False)
 
 
 def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
@@ -192,7 +195,7 @@ def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[LedgerPa
 
 
 def rounds(name: str, after: str | None = None) -> Call[RoundList]:
-    return _get(_query(_path("studies", name, "rounds"), cursor=after), RoundList)
+    return _get(_query(_path("studies", name, "rounds"), after=after), RoundList)
 
 
 def round_view(name: str, round: int) -> Call[RoundView]:
@@ -200,7 +203,7 @@ def round_view(name: str, round: int) -> Call[RoundView]:
 
 
 def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKey]:
-    return _send("POST", _path("operator-keys"), OperatorKey, key)
+    return _post(_path("operator-keys"), OperatorKey, key, repeatable=False)
 
 
 def operator_keys() -> Call[OperatorKeyList]:

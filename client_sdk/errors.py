@@ -23,6 +23,7 @@ WardroundError
 │   └── LostLedger                earlier rounds are known, but not to the ledger on this disk
 ├── LedgerInUse                   another process holds this ledger
 ├── LedgerDamaged                 the ledger on this disk is not what was written
+├── LedgerNotWritten              the disk is full or read-only; nothing changed
 └── TrainingStopped               NaN or an infinity met while training; nothing was sent
 """
 
@@ -147,6 +148,10 @@ class LedgerInUse(WardroundError):
 
 class LedgerDamaged(WardroundError):
     """The ledger's chain is broken or it was written by another version."""
+
+
+class LedgerNotWritten(WardroundError):
+    """Nothing was changed, computed or sent."""
 
 
 class TrainingStopped(WardroundError):

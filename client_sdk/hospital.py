@@ -1,0 +1,191 @@
+"""A hospital: enrol once, then join studies.
+
+hospital = Hospital.enrol("https://study.example.org", token, directory="wardround-hospital")
+outcome = hospital.join("sepsis", "logistic-regression", data)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from client_sdk import tasks
+from client_sdk._exchange import Clock
+from client_sdk._transport import Transport
+from client_sdk.client import Client
+from client_sdk.config import Connection
+from client_sdk.credentials import Signature
+from client_sdk.data import Records
+from client_sdk.enrolment import enrol
+from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.identity import Identity, Membership
+from client_sdk.ledger import HospitalLedger, ledger_path
+from client_sdk.own_budget import Charge
+from client_sdk.participation import Outcome, Participation, rounds_received
+from client_sdk.policy import POLICY_FILE, SitePolicy
+from client_sdk.protocol.messages import Study
+from client_sdk.protocol.randomness import RandomSource, SecureSource
+from client_sdk.tasks import Task
+from client_sdk.training import LocalTraining
+
+PATIENCE_SECONDS = 24 * 3600.0
+
+
+class Hospital:
+    """One identity in one directory: its key, its memberships, its ledgers, its site policy.
+
+    connection  turns an address into the way it is dialled (proxy, private CA); the default asks for https
+    transport   replaces the network (tests)
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+        clock: Clock | None = None,
+    ) -> None:
+        self.identity, self.directory = identity, identity.directory
+        self._connection = connection or _patient
+        self._transport, self._clock = transport, clock or Clock()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+    ) -> Self:
+        """The hospital whose identity lies in `directory`.
+
+        Raises:
+            KeyFileError: nobody enrolled here, or the key file is readable by others.
+        """
+        return cls(Identity.open(Path(directory)), connection=connection, transport=transport)
+
+    @classmethod
+    def enrol(
+        cls,
+        url: str,
+        token: str,
+        *,
+        directory: str | Path,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+    ) -> Self:
+        """Exchange an invitation token for a membership; makes the identity key if there is none. Repeatable.
+
+        Raises:
+            ConfigurationError: not a token.
+            NotTrusted: the coordinator that answered is not the one that made the token.
+            ApiError: the invitation is unknown, used or expired.
+        """
+        hospital = cls(Identity.create(Path(directory)), connection=connection, transport=transport)
+        with hospital._client(url) as client:
+            hospital.identity.remember(enrol(client, hospital.identity, token))
+        return hospital
+
+    def client(self, study: str) -> Client:
+        """A client that signs as this hospital in `study`; any call of the API a hospital may make."""
+        membership = self.identity.membership(study)
+        return self._client(membership.url, self._signature(membership))
+
+    def join(
+        self,
+        study: str,
+        task: str | Task,
+        data: Records,
+        *,
+        device: str = "cpu",
+        dataset: str = "records",
+        policy: SitePolicy | None = None,
+        accept_lost_ledger: bool = False,
+        source: RandomSource | None = None,
+    ) -> Outcome:
+        """Take part in `study` until it ends.
+
+        task     the name that the study must use, or a Task of this hospital's own
+        data     the records; one per patient
+        device   of torch
+        dataset  names the records: all studies that use the same ones share one ledger
+        policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
+        accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
+
+        Raises:
+            ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
+            LedgerInUse: another process works on this data set.
+            and as `Participation.run`.
+        """
+        membership = self.identity.membership(study)
+        rules = self.policy() if policy is None else policy
+        with (
+            HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger,
+            self._client(membership.url, self._signature(membership)) as client,
+        ):
+            shown = client.study(study)
+            _require_same_settings(ledger, shown, membership, dataset)
+            chosen = _task(task, shown)
+            records = chosen.dataset(data).without(rules.excluded_patients)
+            training = LocalTraining(chosen, records, shown.settings, source or SecureSource(), device)
+            if accept_lost_ledger:
+                _accept_loss(client, ledger, membership, shown)
+            return Participation(
+                client,
+                membership,
+                ledger,
+                rules,
+                training,
+                dataset=dataset,
+                outbox=self.directory / "outbox",
+                settings_sha256=shown.settings_sha256,
+            ).run()
+
+    def policy(self) -> SitePolicy:
+        """The site policy in the directory; without a file, the strict one."""
+        path = self.directory / POLICY_FILE
+        return SitePolicy.read(path) if path.exists() else SitePolicy()
+
+    def _signature(self, membership: Membership) -> Signature:
+        return Signature(self.identity.key, membership.client, membership.study, membership.origin)
+
+    def _client(self, url: str, credentials: Signature | None = None) -> Client:
+        connection = self._connection(url)
+        return Client(connection, credentials, transport=self._transport(connection), clock=self._clock)
+
+    def __repr__(self) -> str:
+        return f"Hospital({self.identity!r})"
+
+
+def _patient(url: str) -> Connection:
+    return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
+
+
+def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Membership, dataset: str) -> None:
+    """Settings are frozen when the hospital first joins, also if the coordinator forgets."""
+    digest = shown.settings.digest()
+    if digest != shown.settings_sha256:
+        raise BadAssignment("the study's settings do not have the digest that the coordinator names")
+    opened = ledger.opened(membership.study)
+    if opened is None:
+        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": digest}
+        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
+    elif (opened["settings_sha256"], opened["coordinator_key"]) != (digest, membership.coordinator_key):
+        raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
+
+
+def _task(wanted: str | Task, shown: Study) -> Task:
+    training = shown.settings.training
+    if isinstance(wanted, Task):
+        return wanted
+    if wanted != training.task:
+        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
+    return tasks.load(training.task, training.task_parameters)
+
+
+def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
+    told = rounds_received(client, membership.study, membership.client)
+    if told - ledger.rounds_known(membership.study):
+        ledger.accept_loss(membership.study, max(told), Charge.of_round(shown.settings))

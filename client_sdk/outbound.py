@@ -1,0 +1,81 @@
+"""The outbound log: what left this building, when, its digest, and which charge paid for it."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal
+
+What = Literal["update", "refusal"]
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS outbound (
+    number   INTEGER PRIMARY KEY,
+    study    TEXT NOT NULL,
+    round    INTEGER NOT NULL,
+    what     TEXT NOT NULL CHECK (what IN ('update', 'refusal')),
+    sha256   TEXT NOT NULL,
+    bytes    INTEGER NOT NULL,
+    charge   INTEGER REFERENCES entries (sequence),
+    ready_at TEXT NOT NULL,
+    answer   TEXT,
+    sent_at  TEXT,
+    UNIQUE (study, round, what, sha256)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One body. `ready_at`: from here on it may have left; `sent_at`, `answer`: when and how the coordinator answered.
+
+    charge: sequence number of the ledger entry that paid for it; a refusal needs none.
+    Times are UTC in ISO 8601.
+    """
+
+    study: str
+    round: int
+    what: What
+    sha256: str
+    bytes: int
+    charge: int | None
+    ready_at: str
+    answer: str | None = None
+    sent_at: str | None = None
+
+
+def make_ready(connection: sqlite3.Connection, departure: Departure) -> None:
+    """Write the body down before its first byte leaves; a body made ready twice is one line."""
+    connection.execute(
+        "INSERT OR IGNORE INTO outbound (study, round, what, sha256, bytes, charge, ready_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            departure.study,
+            departure.round,
+            departure.what,
+            departure.sha256,
+            departure.bytes,
+            departure.charge,
+            departure.ready_at,
+        ),
+    )
+
+
+def mark_answered(
+    connection: sqlite3.Connection, study: str, round: int, sha256: str, *, answer: str, sent_at: str
+) -> None:
+    """Keep the first answer to a body; a repetition changes nothing."""
+    connection.execute(
+        "UPDATE outbound SET answer = ?, sent_at = ? WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
+        (answer, sent_at, study, round, sha256),
+    )
+
+
+def departures(connection: sqlite3.Connection, study: str | None = None) -> list[Departure]:
+    """Everything that left or may have left, oldest first."""
+    rows = connection.execute(
+        "SELECT study, round, what, sha256, bytes, charge, ready_at, answer, sent_at FROM outbound"
+        " WHERE ? IS NULL OR study = ? ORDER BY number",
+        (study, study),
+    )
+    return [Departure(*row) for row in rows]

@@ -1,0 +1,86 @@
+"""The hospital's own limits over one set of records, whatever any coordinator claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from accounting.classical import ClassicalAccountant
+from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.protocol.settings import LevelName, StudySettings
+
+
+@dataclass(frozen=True)
+class OwnLimit:
+    """At this level never more than (epsilon, delta), classical, over all studies on these records.
+
+    order  the one Rényi moment order at which it is enforced, fixed before the first charge
+    """
+
+    level: LevelName
+    epsilon: float
+    delta: float
+    order: float
+
+    @staticmethod
+    def usual_order(epsilon: float, delta: float) -> float:
+        """The order that is best where Gaussian noise without sampling reaches (epsilon, delta): 2 ln(1/δ) / ε."""
+        return 2 * math.log(1 / delta) / epsilon
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one round costs at most, from public numbers: `steps` Gaussian steps at one level.
+
+    scheme client: the noise is the coordinator's, and protects against those who see releases only.
+    """
+
+    level: LevelName
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+    @classmethod
+    def of_round(cls, settings: StudySettings) -> Charge:
+        """The charge of one round of a study."""
+        privacy = settings.privacy
+        if privacy.scheme == "parallel":
+            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, settings.steps_per_round)
+        # A round abandoned for want of clients tells who was sampled; then sampling earns no credit.
+        rate = privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
+        return cls("client", privacy.noise_multiplier, rate, 1)
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Charge:
+        """Out of a ledger entry."""
+        return cls(**{field.name: body[field.name] for field in fields(cls)})
+
+
+def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
+    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021, Theorem 4.3)."""
+    account = ClassicalAccountant(delta=limit.delta, method="rdp", order=limit.order)
+    for charge in charges:
+        if charge.level == limit.level:
+            account.step(
+                noise_multiplier=charge.noise_multiplier, sampling_rate=charge.sampling_rate, count=charge.steps
+            )
+    return account.epsilon()
+
+
+def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequence[OwnLimit]) -> None:
+    """Whether one more charge keeps every limit.
+
+    Raises:
+        OwnBudgetExceeded: one would be passed. An ε that is NaN or infinite reads as passed.
+    """
+    for limit in limits:
+        if limit.level != next_one.level:
+            continue
+        after = epsilon_spent([*charges, next_one], limit)
+        if not after <= limit.epsilon:
+            raise OwnBudgetExceeded(
+                "own-budget-exceeded",
+                f"this hospital's own limit at level {limit.level} (epsilon {limit.epsilon:g}) would be passed",
+            )

@@ -1,0 +1,299 @@
+"""The run loop of one hospital in one study.
+
+A round, in this order: believe the assignment, ask the site policy, pay from the own ledger, train, sync the finished
+bytes, send. Killed anywhere and started again, the same round gets the same bytes or was never sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from client_sdk.client import Client
+from client_sdk.durable import sync_directory, write_durably
+from client_sdk.errors import (
+    ApiError,
+    BadAssignment,
+    ConflictError,
+    LedgerDamaged,
+    LostLedger,
+    NotTrusted,
+    Refused,
+    TrainingStopped,
+    UpdateDisputed,
+)
+from client_sdk.identity import Membership
+from client_sdk.ledger import ChargedRound, HospitalLedger
+from client_sdk.own_budget import Charge
+from client_sdk.policy import SitePolicy
+from client_sdk.protocol.failpoints import failpoint, register
+from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import UPDATE, Array, TensorError, decode, encode, encoded_size_limit
+from client_sdk.terms import PrivacyTerms
+from client_sdk.training import LocalTraining
+from client_sdk.trust import Trust
+from client_sdk.weights import spec_of_model
+
+_LOG = logging.getLogger(__name__)
+_WAIT_SECONDS = 25.0
+_PAUSE_SECONDS = 2.0
+
+register(
+    "hospital.before-charge",
+    "hospital.after-charge",
+    "hospital.after-training",
+    "hospital.after-bytes",
+    "hospital.after-settle",
+    "hospital.after-send",
+    "hospital.after-answer",
+    "hospital.before-refusal",
+    "hospital.after-refusal",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a participation ended. `statement`: the coordinator's last budget, whose ledger was followed to its head."""
+
+    study: str
+    reason: str
+    rounds_sent: int
+    rounds_refused: int
+    statement: BudgetStatement
+
+
+class Participation:
+    """One hospital in one study; `run` returns when the study has ended."""
+
+    def __init__(
+        self,
+        client: Client,
+        membership: Membership,
+        ledger: HospitalLedger,
+        policy: SitePolicy,
+        training: LocalTraining,
+        *,
+        dataset: str,
+        outbox: Path,
+        settings_sha256: str,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._membership, self._ledger = client, membership, ledger
+        self._policy, self._training, self._dataset = policy, training, dataset
+        self._outbox, self._sleep = outbox / membership.study, sleep
+        self._settings: StudySettings = training.settings
+        self.study, self.name = membership.study, membership.client
+        self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
+        self._sent = self._refused = 0
+
+    def run(self) -> Outcome:
+        """Take part until the study ends.
+
+        A round that the policy or the own budget refuses is answered with the refusal, and the hospital stays.
+
+        Raises:
+            NotTrusted: the coordinator contradicts itself. Told to it where possible; nothing more is sent.
+            TrainingStopped: NaN or an infinity; told to the coordinator as a refusal of the round.
+            LostLedger: rounds are missing from the own ledger.
+            ApiError, ConnectionFailed: nothing is lost; run again.
+        """
+        self._require_known_past()
+        while True:
+            try:
+                given = self._client.assignment(self.study, _WAIT_SECONDS)
+            except ConflictError as error:
+                if error.code == "study-finished":
+                    return self._finished()
+                self._sleep(_PAUSE_SECONDS)
+                continue
+            if given is None:
+                if not self._client.budget(self.study).can_continue:
+                    return self._finished()
+                continue
+            try:
+                self._take_part(self._believed(given))
+            except Refused as refused:
+                self._refuse(given.assignment.round, refused)
+
+    def _take_part(self, assignment: AssignmentBody) -> None:
+        self._ledger.see_head(self.study, self._trust.head)
+        pinned = self._membership.pinned is not None
+        self._policy.check(self.study, self._dataset, self._settings, roster_pinned=pinned)
+        charged = self._ledger.charged_round(self.study, assignment.round)
+        if charged is None and assignment.deadline.timestamp() <= self._client.clock.now():
+            _LOG.warning("round %d: its deadline has passed; nothing is charged", assignment.round)
+            self._sleep(_PAUSE_SECONDS)
+            return
+        self._pay(assignment, charged)
+        charged = self._ledger.charged_round(self.study, assignment.round)
+        if charged is None or charged.sha256 is None:
+            self._compute(assignment)
+        self._send(assignment.round)
+
+    def _pay(self, assignment: AssignmentBody, charged: ChargedRound | None) -> None:
+        if charged is not None:
+            if charged.model_sha256 != assignment.model.sha256:
+                self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
+            return
+        failpoint("hospital.before-charge")
+        charge = Charge.of_round(self._settings)
+        limits = self._policy.own_limits()
+        self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
+        failpoint("hospital.after-charge")
+
+    def _compute(self, assignment: AssignmentBody) -> None:
+        """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
+        weights = self._model(assignment)
+        terms = self._terms()
+        try:
+            update = self._training.update(weights, terms)
+            extra = {} if terms is None else terms.tensors()
+        except TrainingStopped as stopped:
+            self._refuse(assignment.round, Refused("training-stopped", "training met NaN or an infinity"))
+            raise stopped
+        body = encode({UPDATE + name: array for name, array in update.items()} | extra)
+        failpoint("hospital.after-training")
+        self._outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._file(assignment.round), body)
+        failpoint("hospital.after-bytes")
+        sums = None if terms is None else terms.to_bytes()
+        digest = hashlib.sha256(body).hexdigest()
+        self._ledger.finish_update(self.study, assignment.round, sha256=digest, size=len(body), sums=sums)
+        failpoint("hospital.after-settle")
+        self._forget_before(assignment.round)
+
+    def _send(self, round: int) -> None:
+        body = self._finished_bytes(round)
+        digest = hashlib.sha256(body).hexdigest()
+        try:
+            self._client.put_update(self.study, round, self.name, body)
+            answer = "accepted"
+            self._sent += 1
+        except ConflictError as error:
+            if error.code == "different-update":
+                raise UpdateDisputed(
+                    f"the coordinator holds another update of this hospital for round {round}: a second installation, "
+                    "or a ledger that was restored"
+                ) from error
+            answer = error.code
+            _LOG.warning("round %d: the coordinator did not take the update (%s); its charge stays", round, error.code)
+        failpoint("hospital.after-send")
+        self._ledger.mark_answered(self.study, round, digest, answer)
+        failpoint("hospital.after-answer")
+
+    def _refuse(self, round: int, refused: Refused) -> None:
+        """Write the no down, then tell the coordinator."""
+        _LOG.warning("round %d refused: %s", round, refused.detail)
+        refusal = Refusal(code=refused.code, detail=refused.detail[:500])
+        body = refusal.model_dump_json().encode()
+        digest = hashlib.sha256(body).hexdigest()
+        self._ledger.ready_refusal(self.study, round, sha256=digest, size=len(body))
+        failpoint("hospital.before-refusal")
+        try:
+            self._client.put_refusal(self.study, round, self.name, refusal)
+            answer = "recorded"
+        except ConflictError as error:
+            answer = error.code
+        self._refused += 1
+        failpoint("hospital.after-refusal")
+        self._ledger.mark_answered(self.study, round, digest, answer)
+
+    def _believed(self, given: Assignment) -> AssignmentBody:
+        try:
+            return self._trust.assignment(given)
+        except NotTrusted as error:
+            self._stop(given.assignment.round, error)
+
+    def _stop(self, round: int, error: NotTrusted) -> NoReturn:
+        """Say why, so that the round does not wait for this hospital, and stop."""
+        try:
+            self._refuse(round, Refused(error.code, str(error)))
+        except ApiError as unheard:
+            _LOG.warning("the coordinator did not take the refusal: %s", unheard)
+        raise error
+
+    def _model(self, assignment: AssignmentBody) -> dict[str, Array]:
+        spec = spec_of_model(self._training.task.model())
+        body = self._client.model(self.study, assignment.model.version, largest=encoded_size_limit(spec))
+        if hashlib.sha256(body).hexdigest() != assignment.model.sha256:
+            self._stop(assignment.round, BadAssignment("the model is not the one that the assignment names"))
+        try:
+            return decode(body, spec)
+        except TensorError as error:
+            self._stop(assignment.round, BadAssignment(f"the model is not one of this task: {error.detail}"))
+
+    def _terms(self) -> PrivacyTerms | None:
+        privacy = self._settings.privacy
+        if privacy.scheme != "parallel" or privacy.bayesian is None:
+            return None
+        patients, saved = self._training.dataset.patients, self._ledger.sums(self.study)
+        if saved is not None:
+            return PrivacyTerms.restore(self._settings, patients, saved)
+        terms = PrivacyTerms(self._settings, patients)
+        terms.charge_lost_rounds(self._ledger.rounds_lost(self.study))
+        return terms
+
+    def _require_known_past(self) -> None:
+        missing = self._rounds_told() - self._ledger.rounds_known(self.study)
+        if missing:
+            raise LostLedger(
+                "lost-ledger",
+                f"the coordinator holds updates of this hospital from round {min(missing)} on that the ledger of data "
+                f"set {self._dataset!r} does not know: restore it, or accept the loss with --accept-lost-ledger",
+            )
+
+    def _rounds_told(self) -> set[int]:
+        """Rounds for which the coordinator says that this hospital sent an update."""
+        return rounds_received(self._client, self.study, self.name)
+
+    def _finished_bytes(self, round: int) -> bytes:
+        charged = self._ledger.charged_round(self.study, round)
+        try:
+            body = self._file(round).read_bytes()
+        except OSError:
+            body = b""
+        if charged is None or hashlib.sha256(body).hexdigest() != charged.sha256:
+            raise LedgerDamaged(f"the finished update of round {round} is gone from {self._outbox}")
+        return body
+
+    def _finished(self) -> Outcome:
+        statement = self._client.budget(self.study)
+        self._trust.statement(statement)
+        self._ledger.see_head(self.study, self._trust.head)
+        reason = statement.stop_reason or "no further round fits"
+        self._ledger.finish_study(self.study, reason)
+        return Outcome(self.study, reason, self._sent, self._refused, statement)
+
+    def _file(self, round: int) -> Path:
+        return self._outbox / f"{round}.safetensors"
+
+    def _forget_before(self, round: int) -> None:
+        """Scrub updates of earlier rounds: they will not be asked for again, and their digests are in the ledger."""
+        old = [p for p in self._outbox.glob("*.safetensors") if p.stem.isdigit() and int(p.stem) < round]
+        for path in old:
+            path.unlink()
+        if old:
+            sync_directory(self._outbox)
+
+
+def rounds_received(client: Client, study: str, name: str) -> set[int]:
+    """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
+    found: set[int] = set()
+    after: str | None = None
+    while True:
+        page = client.rounds(study, after)
+        found |= {
+            view.round
+            for view in page.rounds
+            for entry in view.clients or []
+            if entry.client == name and entry.state == "received"
+        }
+        if page.next is None:
+            return found
+        after = page.next
