@@ -49,8 +49,11 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         use: Use = ctx.use
-        use.output_grad = grads[0]
-        return (use.layer.signal(use.input, grads[0]) if ctx.needs_input_grad[0] else None), None, None
+        use.output_grad = g = grads[0]
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        with torch.autocast(g.device.type, enabled=False):
+            return use.layer.signal(use.input.to(g.dtype), g), None, None
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class ConvLayer(Layer):
         padded, pad = self._padded(x)
         if padded is not x:
             return super().signal(x, g)
-        return self._backward(x, g, self.own("weight"), pad, self.module.groups, of_input=True)  # type: ignore[arg-type]
+        return self._backward(x, g, self.own("weight").to(g.dtype), pad, self.module.groups, of_input=True)
 
     def _direct(self, a: Tensor, g: Tensor) -> Tensor:
         """(batch, *weight shape) gradients."""
@@ -67,7 +67,7 @@ class ConvLayer(Layer):
 
     def _summed(self, a: Tensor, g: Tensor) -> Tensor:
         a, pad = self._padded(a)
-        return self._backward(a, g, self.own("weight"), pad, self.module.groups, of_input=False)  # type: ignore[arg-type]
+        return self._backward(a, g, self.own("weight"), pad, self.module.groups, of_input=False)
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}

@@ -30,7 +30,8 @@ class Layer(ABC):
         self.module: Any = module
         self.names = names  # own parameter name -> name in the model, trainable ones only
 
-    def own(self, key: str) -> Tensor | None:
+    def own(self, key: str) -> Any:
+        """The module's parameter, detached; None where it has none."""
         parameter = self.module._parameters[key]
         return None if parameter is None else parameter.detach()
 
@@ -39,10 +40,11 @@ class Layer(ABC):
         """The module's forward with detached parameters."""
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
-        """The input's gradient from the output's."""
+        """The input's gradient from the output's; both in the output's type."""
         with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            (found,) = torch.autograd.grad(self.forward(x), x, g)
+            x = x.detach().to(self.module.weight.dtype).requires_grad_()
+            y = self.forward(x)
+            (found,) = torch.autograd.grad(y, x, g.to(y.dtype))
         return found
 
     @abstractmethod
@@ -70,11 +72,11 @@ class Layer(ABC):
 class LinearLayer(Layer):
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.own("weight"), self.own("bias")
-        flat = product(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[arg-type]
+        flat = product(x.reshape(-1, x.shape[-1]), weight, bias)
         return flat.view(*x.shape[:-1], flat.shape[-1])
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
-        return product(g.reshape(-1, g.shape[-1]), self.own("weight").T).view(x.shape)  # type: ignore[union-attr]
+        return product(g.reshape(-1, g.shape[-1]), self.own("weight").T.to(g.dtype)).view(x.shape)
 
     def _positions(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         return a.reshape(a.shape[0], -1, a.shape[-1]), g.reshape(g.shape[0], -1, g.shape[-1])
@@ -132,7 +134,7 @@ class LinearLayer(Layer):
 
 class EmbeddingLayer(Layer):
     def forward(self, x: Tensor) -> Tensor:
-        return functional.embedding(x, self.own("weight"), self.module.padding_idx)  # type: ignore[arg-type]
+        return functional.embedding(x, self.own("weight"), self.module.padding_idx)
 
     def _rows(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(record, token, gradient) of every position that has a gradient."""
@@ -159,7 +161,7 @@ class EmbeddingLayer(Layer):
         self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         record, token, rows = self._rows(a, g)
-        out = torch.zeros_like(self.own("weight"), dtype=rows.dtype)  # type: ignore[arg-type]
+        out = torch.zeros_like(self.own("weight"), dtype=rows.dtype)
         return {"weight": out.index_add_(0, token, rows * weights["weight"][record, None])}
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -174,7 +176,7 @@ class NormalisedLayer(Layer):
     def normalised(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         module = self.module
         if isinstance(module, nn.LayerNorm):
-            return functional.layer_norm(x, module.normalized_shape, weight, bias, module.eps)  # type: ignore[arg-type]
+            return functional.layer_norm(x, module.normalized_shape, weight, bias, module.eps)
         if isinstance(module, nn.GroupNorm):
             return functional.group_norm(x, module.num_groups, weight, bias, module.eps)
         return functional.instance_norm(x, weight=weight, bias=bias, eps=module.eps)

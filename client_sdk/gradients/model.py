@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .clipping import ClippedSum, checked_clip_norm, checked_groups
+from .clipping import ClippedSum, checked_clip_norm, checked_groups, clip_factors, total_norms
 from .errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from .inspection import refuse_cross_record, trainable
-from .layerwise import Layerwise
-from .per_record import PerRecord
+from .layerwise import Layerwise, Signals, full_precision
+from .per_record import Gradients, PerRecord
 from .probe import a_few, refuse_interaction, verify
 
 Method = Literal["auto", "layerwise", "vmap"]
@@ -57,6 +57,7 @@ class PerRecordGradients:
         self._verified: set[object] = set()
         refuse_cross_record(model)
         self._parameters = checked_parameters(model)
+        self._dtype = next(iter(self._parameters.values())).dtype
         self._engine: Layerwise | PerRecord = self._chosen()
 
     def _chosen(self) -> Layerwise | PerRecord:
@@ -80,7 +81,7 @@ class PerRecordGradients:
 
         inputs, targets: first axis the records. Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
-        parts = self._run(inputs, targets, lambda x, y: self._engine.norms(x, y))
+        parts = self._run(inputs, targets, lambda done: total_norms(done.squares))
         return torch.cat(parts) if parts else self._no_norms()
 
     def clipped_sum(
@@ -102,10 +103,15 @@ class PerRecordGradients:
         names = checked_groups(groups, list(self._parameters))
         shift = None if centre is None else checked_centre(centre, self._parameters)
 
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            return self._engine.add(x, y, clip_norm=bound, groups=names, centre=shift, into=total)
-
         total: dict[str, Tensor] = {}
+
+        def step(done: Signals | Gradients) -> Tensor:
+            if shift is not None:
+                done.shift(shift)
+            norms = total_norms(done.squares)
+            done.add_weighted(clip_factors(done.squares, names, bound, self._dtype), total)
+            return norms
+
         parts = self._run(inputs, targets, step)
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
@@ -117,7 +123,8 @@ class PerRecordGradients:
         device = next(iter(self._parameters.values())).device
         return torch.zeros(0, dtype=torch.float64, device=device)
 
-    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Signals | Gradients], Tensor]) -> list[Tensor]:
+        """step's results for the micro-batches in order."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
         if not len(inputs):
@@ -129,13 +136,18 @@ class PerRecordGradients:
         parts: list[Tensor] = []
         with torch.no_grad():
             for x, y in zip(inputs.split(self.micro_batch), targets.split(self.micro_batch), strict=True):
-                try:
-                    parts.append(step(x, y))
-                except NotLayerwise as why:
-                    self._engine = self._fallen_back(why)
-                    self._confirm(inputs, targets)
-                    parts.append(step(x, y))
+                done = self._signals(x, y)
+                with full_precision(inputs.device):
+                    parts.append(step(done))
         return parts
+
+    def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
+        try:
+            return self._engine.run(x, y)
+        except NotLayerwise as why:
+            self._engine = self._fallen_back(why)
+            self._confirm(x, y)
+            return self._engine.run(x, y)
 
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
@@ -151,7 +163,7 @@ class PerRecordGradients:
                 self._engine = self._fallen_back(why)
         if isinstance(self._engine, PerRecord) and self._engine.vectorised:
             try:
-                self._engine.gradients(a_few(inputs, 2), a_few(targets, 2))
+                self._engine.run(a_few(inputs, 2), a_few(targets, 2))
             except (RuntimeError, NotImplementedError) as why:
                 if self._asked == "vmap":
                     raise

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from .clipping import clip_factors, total_norms
 from .inspection import trainable
 from .layers import squared_norms
-from .layerwise import Loss, add, checked_losses
+from .layerwise import Loss, add, checked_losses, full_precision
+
+
+class Gradients:
+    """Per-record gradients of one micro-batch: parameter name -> (batch, *shape).
+
+    squares: parameter name -> (batch,) squared norms.
+    """
+
+    def __init__(self, each: dict[str, Tensor]) -> None:
+        self.each = each
+        self.squares = {name: squared_norms(value) for name, value in each.items()}
+
+    def shift(self, centre: Mapping[str, Tensor]) -> None:
+        """From here on the gradients are g_i − centre."""
+        self.each = {name: value - centre[name] for name, value in self.each.items()}
+        self.squares = {name: squared_norms(value) for name, value in self.each.items()}
+
+    def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor]) -> None:
+        """into[name] += Σ_i factors[name][i] · gradient_i."""
+        for name, value in self.each.items():
+            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
 
 
 class PerRecord:
@@ -25,6 +45,19 @@ class PerRecord:
         self.model, self.loss, self.vectorised = model, loss, vectorised
         self.parameters = trainable(model)
 
+    def run(self, inputs: Tensor, targets: Tensor) -> Gradients:
+        """One micro-batch."""
+        each = self._vectorised(inputs, targets) if self.vectorised else self._one_by_one(inputs, targets)
+        with full_precision(inputs.device):
+            return Gradients(each)
+
+    def _vectorised(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        detached = {name: p.detach() for name, p in self.parameters.items()}
+        each = vmap(grad_and_value(self._one_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+        gradients, (losses, outputs) = each(detached, inputs, targets)
+        checked_losses(lambda _outputs, _targets: losses, outputs, targets, len(inputs))
+        return gradients
+
     def _one_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         output = functional_call(self.model, parameters, (x.unsqueeze(0),))
         losses = self.loss(output, y.unsqueeze(0))
@@ -32,14 +65,7 @@ class PerRecord:
             raise ValueError(f"loss must return one value per record, got shape {tuple(losses.shape)} for one record")
         return losses[0], output.detach()
 
-    def gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Parameter name -> (batch, *shape)."""
-        if self.vectorised:
-            detached = {name: p.detach() for name, p in self.parameters.items()}
-            each = vmap(grad_and_value(self._one_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-            gradients, (losses, outputs) = each(detached, inputs, targets)
-            checked_losses(lambda _o, _t: losses, outputs, targets, len(inputs))
-            return gradients
+    def _one_by_one(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         rows = [self._backward(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(inputs))]
         return {name: torch.stack([row[k] for row in rows]) for k, name in enumerate(self.parameters)}
 
@@ -49,31 +75,3 @@ class PerRecord:
             losses = checked_losses(self.loss, self.model(x), y, 1)
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
         return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
-
-    def norms(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return total_norms(squares(self.gradients(inputs, targets)))
-
-    def add(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        *,
-        clip_norm: float,
-        groups: Sequence[Sequence[str]],
-        centre: Mapping[str, Tensor] | None,
-        into: dict[str, Tensor],
-    ) -> Tensor:
-        """Add the micro-batch's clipped gradients to `into`; return the (batch,) unclipped norms."""
-        gradients = self.gradients(inputs, targets)
-        if centre is not None:
-            gradients = {name: value - centre[name] for name, value in gradients.items()}
-        values = squares(gradients)
-        norms = total_norms(values)
-        factors = clip_factors(values, groups, clip_norm, next(iter(self.parameters.values())).dtype)
-        for name, value in gradients.items():
-            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
-        return norms
-
-
-def squares(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: squared_norms(value) for name, value in gradients.items()}
