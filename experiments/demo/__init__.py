@@ -1,0 +1,1 @@
+"""The demonstration: hospitals as processes train over HTTP until the privacy budget is spent."""

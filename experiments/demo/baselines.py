@@ -1,0 +1,126 @@
+"""What the study's accuracy is to be compared with, computed on the same records in the same run.
+
+pooled     one model on all hospitals' records together, without privacy: what nobody may do
+alone      every hospital's own model on its own records, without privacy
+private    every hospital alone under the study's own limits, mechanism and accounting
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from accounting.budget import Budget
+from accounting.evidence import CumulativeMoments
+from client_sdk.data import load as load_records
+from client_sdk.protocol.randomness import SecureSource
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import TERMS
+from client_sdk.tasks import Task, TaskDataset, load
+from client_sdk.terms import PrivacyTerms
+from client_sdk.training import LocalTraining
+from client_sdk.weights import load_weights, weights_of
+from server.domain.plan import plan_of
+
+STEPS, BATCH = 400, 128
+
+
+def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> torch.nn.Module:
+    """A model trained without privacy: Adam on mini-batches."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    model = task.model()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=1e-4)
+    for _ in range(STEPS):
+        batch = torch.randint(len(dataset), (min(BATCH, len(dataset)),), generator=generator)
+        optimiser.zero_grad()
+        task.loss(model(dataset.inputs[batch]), dataset.targets[batch]).mean().backward()
+        optimiser.step()
+    return model
+
+
+def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings) -> tuple[torch.nn.Module, int]:
+    """One hospital as a study of its own until its budget is spent: (model, rounds).
+
+    Its public constants fit its own size; everything else is the study's.
+    """
+    privacy = settings.privacy
+    own = privacy.model_copy(update={"nominal_batch": privacy.sampling_rate * len(dataset), "expected_clients": 1.0})
+    settings = settings.model_copy(update={"privacy": own})
+    training = LocalTraining(task, dataset, settings, SecureSource())
+    terms = PrivacyTerms(settings, dataset.patients) if privacy.bayesian is not None else None
+    budget = Budget.open(plan_of(settings))
+    model = task.model()
+    weights = weights_of(model)
+    number = 0
+    while budget.authorise().allowed:
+        number += 1
+        budget.reserve(number)
+        update = training.update(weights, terms)
+        budget.settle(number, _evidence(terms))
+        weights = {
+            name: array - settings.training.optimiser.learning_rate * update[name] for name, array in weights.items()
+        }
+    load_weights(model, weights)
+    return model, number
+
+
+def accuracy(task: Task, model: torch.nn.Module, dataset: TaskDataset) -> float:
+    with torch.no_grad():
+        return task.metrics(model(dataset.inputs), dataset.targets)["accuracy"]
+
+
+def compute(
+    settings: StudySettings, hospitals: Mapping[str, TaskDataset], evaluation: TaskDataset
+) -> dict[str, object]:
+    """JSON: accuracies on the evaluation set."""
+    task = load(settings.training.task, settings.training.task_parameters)
+    pooled = TaskDataset(
+        torch.cat([dataset.inputs for dataset in hospitals.values()]),
+        torch.cat([dataset.targets for dataset in hospitals.values()]),
+        tuple(f"{name}/{patient}" for name, dataset in hospitals.items() for patient in dataset.patients),
+    )
+    result: dict[str, object] = {
+        "majority": float(np.max(np.bincount(evaluation.targets.numpy()))) / len(evaluation),
+        "pooled": accuracy(task, fitted(task, pooled), evaluation),
+        "alone": {name: accuracy(task, fitted(task, own), evaluation) for name, own in hospitals.items()},
+    }
+    if settings.privacy.scheme == "parallel":
+        private = {name: alone_and_private(task, own, settings) for name, own in hospitals.items()}
+        result["private"] = {name: accuracy(task, model, evaluation) for name, (model, _) in private.items()}
+        result["private_rounds"] = {name: rounds for name, (_, rounds) in private.items()}
+    return result
+
+
+def _evidence(terms: PrivacyTerms | None) -> CumulativeMoments | None:
+    if terms is None:
+        return None
+    tensors = terms.tensors()
+    return CumulativeMoments(float(tensors[TERMS + "filter"][0]), tuple(tensors[TERMS + "moments"].tolist()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("settings", type=Path, help="the study's settings as JSON")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("evaluation", type=Path)
+    parser.add_argument("hospitals", type=Path, nargs="+")
+    parser.add_argument("--patient-column")
+    options = parser.parse_args()
+    settings = StudySettings.model_validate_json(options.settings.read_text())
+    task = load(settings.training.task, settings.training.task_parameters)
+
+    def read(path: Path) -> TaskDataset:
+        return task.dataset(load_records(path, patient_column=options.patient_column))
+
+    found = compute(settings, {path.stem: read(path) for path in options.hospitals}, read(options.evaluation))
+    options.output.write_text(json.dumps(found, indent=1, allow_nan=False))
+
+
+if __name__ == "__main__":
+    main()

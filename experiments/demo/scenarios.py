@@ -1,0 +1,174 @@
+"""Three data sets, split among hospitals, with a declared evaluation set that no guarantee covers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client_sdk.data import Examples, Records, Table, read_csv, read_idx
+
+# Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
+# ranges that its instruments and textbooks give.
+BREAST_CANCER = {
+    "worst radius": "9..28",
+    "worst texture": "15..40",
+    "worst perimeter": "60..190",
+    "worst area": "250..2250",
+    "worst smoothness": "0.09..0.18",
+    "worst compactness": "0.05..0.65",
+    "worst concavity": "0..0.75",
+    "worst concave points": "0..0.25",
+    "worst symmetry": "0.2..0.45",
+    "worst fractal dimension": "0.06..0.13",
+}
+HEART_COLUMNS = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal"),
+    "num",
+)
+# Adult reference ranges; where three of the four hospitals did not measure, a public constant stands in.
+HEART_DISEASE = {
+    "age": "30..75",
+    "sex": "0|1",
+    "cp": "1|2|3|4",
+    "trestbps": "100..170; missing=130",
+    "chol": "150..350; missing=240",
+    "fbs": "0..1; missing=0",
+    "restecg": "0|1|2; missing",
+    "thalach": "80..190; missing=140",
+    "exang": "0..1; missing=0",
+    "oldpeak": "0..4; missing=1",
+    "slope": "1|2|3; missing",
+    "ca": "0..3; missing=0",
+    "thal": "3|6|7; missing",
+}
+
+
+class DataMissing(Exception):
+    """The files are not there; the text says what to set."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """hospitals: name -> its training records, in order of size. evaluation: declared, outside the guarantee."""
+
+    name: str
+    source: str
+    split: str
+    hospitals: Mapping[str, Records]
+    evaluation: Records
+    task: str
+    task_parameters: Mapping[str, Any]
+
+    @property
+    def patients(self) -> int:
+        """Patients whose records train the model."""
+        return sum(len(records) for records in self.hospitals.values())
+
+
+def breast_cancer(seed: int = 0) -> Scenario:
+    """569 patients of scikit-learn's Wisconsin diagnostic set, unevenly split among four hospitals."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch: Any = load_breast_cancer()
+    columns = {str(name): bunch.data[:, i] for i, name in enumerate(bunch.feature_names) if name in BREAST_CANCER}
+    # scikit-learn writes malignant as 0.
+    table = Table.of({**columns, "malignant": 1 - bunch.target, "patient": np.arange(569)}, patient_column="patient")
+    order = np.random.default_rng(seed).permutation(569)
+    held_out, training = order[:114], order[114:]
+    shares = dict(zip(("university", "city", "county", "rural"), np.split(training, [205, 323, 405]), strict=True))
+    return Scenario(
+        name="breast-cancer",
+        source="Wisconsin diagnostic breast cancer, 569 patients (comes with scikit-learn)",
+        split="split unevenly at random among four made-up hospitals",
+        hospitals={name: table.take(rows) for name, rows in shares.items()},
+        evaluation=table.take(held_out),
+        task="logistic-regression",
+        task_parameters={"label": "malignant", **{f"column.{name}": text for name, text in BREAST_CANCER.items()}},
+    )
+
+
+def heart_disease(seed: int = 0) -> Scenario:
+    """The four hospitals of the UCI heart disease set; a fifth of each hospital's patients is the evaluation set."""
+    folder = data_folder() / "heart_disease_4_hospitals"
+    random = np.random.default_rng(seed)
+    hospitals: dict[str, Table] = {}
+    held_out: list[Table] = []
+    for site in ("cleveland", "hungarian", "va", "switzerland"):
+        table = _heart_table(_existing(folder / f"processed.{site}.data"), site)
+        order = random.permutation(len(table))
+        hospitals[site] = table.take(order[len(order) // 5 :])
+        held_out.append(table.take(order[: len(order) // 5]))
+    return Scenario(
+        name="heart-disease",
+        source=f"UCI heart disease, {sum(map(len, [*hospitals.values(), *held_out]))} patients of four real hospitals",
+        split="the site is the split",
+        hospitals=hospitals,
+        evaluation=_concatenate(held_out),
+        task="logistic-regression",
+        task_parameters={"label": "disease", **{f"column.{name}": text for name, text in HEART_DISEASE.items()}},
+    )
+
+
+def mnist(clients: int, records: int, seed: int = 0) -> Scenario:
+    """`clients` hospitals with `records` handwritten digits each; evaluation on 2,000 digits of the test set."""
+    folder = data_folder() / "mnist"
+    images, labels = (read_idx(_existing(folder / f"train-{part}-ubyte.gz")) for part in ("images-idx3", "labels-idx1"))
+    if clients * records > len(labels):
+        raise DataMissing(f"{clients} clients with {records} digits each: there are only {len(labels)}")
+    order = np.random.default_rng(seed).permutation(len(labels))[: clients * records].reshape(clients, records)
+    everything = Examples.of(images, labels)
+    test = Examples.of(read_idx(folder / "t10k-images-idx3-ubyte.gz"), read_idx(folder / "t10k-labels-idx1-ubyte.gz"))
+    return Scenario(
+        name="mnist",
+        source=f"MNIST, {clients * records} handwritten digits",
+        split=f"dealt at random to {clients} clients, every digit a patient of its own",
+        hospitals={f"client-{i + 1}": everything.take(order[i]) for i in range(clients)},
+        evaluation=test.take(np.arange(2000)),
+        task="cnn",
+        task_parameters={"height": 28, "width": 28, "classes": 10, "filters": 8, "hidden": 32},
+    )
+
+
+def data_folder() -> Path:
+    """Where the data sets that do not come with a package lie: WARDROUND_DATA, or ../shared/data."""
+    return Path(os.environ.get("WARDROUND_DATA") or Path(__file__).resolve().parents[2] / ".." / "shared" / "data")
+
+
+def write(records: Records, path: Path) -> Path:
+    """Records as a file that a hospital process reads; returns the path with its ending."""
+    if isinstance(records, Examples):
+        path = path.with_suffix(".npz")
+        np.savez(path, inputs=records.inputs, labels=records.labels, patients=np.array(records.patients))
+        return path
+    import pandas as pd
+
+    path = path.with_suffix(".csv")
+    pd.DataFrame({"patient": records.patients, **records.columns}).to_csv(path, index=False)
+    return path
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise DataMissing(f"{path} is missing: set WARDROUND_DATA to the folder that holds {path.parent.name}/")
+    return path
+
+
+def _heart_table(path: Path, site: str) -> Table:
+    columns = dict(read_csv(path, names=HEART_COLUMNS).columns)
+    # A pressure or a cholesterol of 0 is how some sites wrote "not measured".
+    for name in ("trestbps", "chol"):
+        columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
+    columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
+    return Table.of(
+        {**columns, "patient": [f"{site}-{i}" for i in range(len(columns["age"]))]}, patient_column="patient"
+    )
+
+
+def _concatenate(tables: list[Table]) -> Table:
+    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+    return Table(columns, tuple(patient for table in tables for patient in table.patients))

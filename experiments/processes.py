@@ -1,0 +1,159 @@
+"""A coordinator and its hospitals as real processes on this machine, each with a log, none left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+STOP_SECONDS = 10.0
+TAIL_LINES = 25
+WARDROUND = (sys.executable, "-m", "client_sdk.main")
+
+
+class ProcessFailed(Exception):
+    """A process ended that should not have, or with an error. `tail` is the end of its log."""
+
+    def __init__(self, name: str, code: int | None, log: Path) -> None:
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        self.name, self.code, self.log = name, code, log
+        self.tail = "\n".join(lines[-TAIL_LINES:])
+        how = "does not answer" if code is None else f"ended with code {code}"
+        super().__init__(f"{name} {how}; the end of {log}:\n{self.tail}")
+
+
+def environment(**settings: str | Path | None) -> dict[str, str]:
+    """This process's environment without its WARDROUND_* names, and with those given here.
+
+    One thread of linear algebra each: four hospitals share the cores of one machine.
+    """
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("WARDROUND_")}
+    given = {f"WARDROUND_{key.upper()}": str(value) for key, value in settings.items() if value is not None}
+    return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **given}
+
+
+def run(name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> str:
+    """Run a command to its end and return what it printed.
+
+    Raises:
+        ProcessFailed: it ended with an error.
+    """
+    with log.open("a") as errors:
+        done = subprocess.run([*WARDROUND, *arguments], env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
+        errors.write(done.stdout if done.returncode else "")
+    if done.returncode:
+        raise ProcessFailed(name, done.returncode, log)
+    return done.stdout
+
+
+class Process:
+    """One long-running process in a session of its own: Ctrl-C reaches the parent alone, which stops them in order."""
+
+    def __init__(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
+        self.name, self.log = name, log
+        self._file: IO[str] = log.open("a")
+        self.popen = subprocess.Popen(
+            arguments,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def check(self) -> None:
+        """Raise ProcessFailed if it has ended with an error."""
+        if self.popen.poll() not in (None, 0):
+            raise ProcessFailed(self.name, self.popen.returncode, self.log)
+
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.popen.poll()
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code.
+
+        Raises:
+            ProcessFailed: it still runs after `seconds`.
+        """
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise ProcessFailed(self.name, None, self.log) from error
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        self._file.close()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> int:
+        """Ask it to end, wait, kill it if it does not; returns its exit code."""
+        self.interrupt()
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            return self.popen.wait()
+        finally:
+            self._file.close()
+
+
+class Processes:
+    """The processes of one run; leaving the block stops all of them, the last started first."""
+
+    def __init__(self) -> None:
+        self._running: list[Process] = []
+
+    def start(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
+        process = Process(name, arguments, env=env, log=log)
+        self._running.append(process)
+        return process
+
+    def check(self) -> None:
+        """Raise ProcessFailed for the first that ended with an error."""
+        for process in self._running:
+            process.check()
+
+    def leave(self, process: Process) -> None:
+        """Let this one live on after the block."""
+        self._running.remove(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.interrupt()
+        for process in reversed(self._running):
+            process.stop()
+
+
+def until(answer: Callable[[], bool], *, seconds: float, check: Callable[[], None], every: float = 0.05) -> bool:
+    """Ask until the answer is yes; False after `seconds`. `check` raises when waiting has become pointless."""
+    end = time.monotonic() + seconds
+    while not answer():
+        check()
+        if time.monotonic() > end:
+            return False
+        time.sleep(every)
+    return True
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
