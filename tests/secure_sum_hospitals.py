@@ -74,7 +74,7 @@ class World:
         self, clients: int, colluders: int = 1, vectors: Sequence[VectorSpec] | None = None, tag: str = ""
     ) -> None:
         draw = stream(f"world {clients} {colluders} {tag}")
-        self.vectors = tuple(vectors or [count_vector("terms", 3, clients)])
+        self.vectors = tuple(vectors or [count_vector("terms", 3, clients + 2)])
         self.colluders = colluders
         self.coordinator = Ed25519PrivateKey.from_private_bytes(draw(32))
         identities = {f"h{i:03d}": Ed25519PrivateKey.from_private_bytes(draw(32)) for i in range(clients)}

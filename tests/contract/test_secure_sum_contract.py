@@ -1,0 +1,155 @@
+"""The published vectors of the secure sum, reproduced by the library and by a second implementation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.protocol import masking, secure_sum_vectors, shamir, transcript
+from client_sdk.protocol.secure_sum_messages import Parameters, SignedParameters
+from client_sdk.secure_sum import SecureSumClient
+from client_sdk.secure_sum_checks import Expectation, Floors, Party
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
+from server.domain import secure_sum_views as views
+from tests.contract import secure_sum_reference as reference
+from tests.secure_sum_hospitals import MemoryStore
+
+NOW = 50
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Any]:
+    return json.loads(reference.FILE.read_text())
+
+
+def test_the_second_implementation_made_the_file(published) -> None:
+    assert reference.compute(reference.PARAMETERS) == published
+
+
+def test_every_derivation_is_reproduced(published) -> None:
+    h1 = bytes.fromhex(published["h1"])
+    parameters = Parameters.from_bytes(published["parameters"].encode())
+    assert transcript.parameters_hash(parameters.to_bytes()).hex() == published["ph"]
+    for name, client in published["clients"].items():
+        private = {use: bytes.fromhex(value) for use, value in client["private"].items()}
+        assert masking.public_key(private["share"]).hex() == client["share_key"]
+        shares = shamir.split((private["seed"], private["mask"]), 4, parameters.threshold, private["coefficients"])
+        assert [share.hex() for share in shares] == client["shares"]
+        sharing, pairing = (masking.Agreement(name, private[use], h1) for use in ("share", "mask"))
+        for peer, key in client["pair_share_keys"].items():
+            assert sharing.share_key(peer, bytes.fromhex(published["clients"][peer]["share_key"])).hex() == key
+        for peer, keys in client["pair_mask_keys"].items():
+            public = bytes.fromhex(published["clients"][peer]["mask_key"])
+            assert {vector: pairing.mask_key(peer, public, vector).hex() for vector in keys} == keys
+        for vector in ("update", "terms"):
+            assert masking.self_mask_key(private["seed"], h1, vector).hex() == client["self_mask_keys"][vector]
+            assert transcript.canary_word(h1, name, vector).hex() == client["canaries"][vector]
+
+
+class Given:
+    """The randomness of the published session, in the order in which a client asks for it."""
+
+    def __init__(self, private: dict[str, str]) -> None:
+        self._queue = [bytes.fromhex(private[use]) for use in ("share", "mask", "seed", "coefficients")]
+
+    def __call__(self, size: int) -> bytes:
+        assert size == 32
+        return self._queue.pop(0)
+
+
+def clients_of(published: dict[str, Any], coordinator: Ed25519PrivateKey) -> dict[str, SecureSumClient]:
+    identities = {
+        name: Ed25519PrivateKey.from_private_bytes(bytes.fromhex(client["private"]["identity"]))
+        for name, client in published["clients"].items()
+    }
+    roster = {name: key.public_key() for name, key in identities.items()}
+    floors = Floors(colluders=0, min_survivors=3, allow_three=False)
+    return {
+        name: SecureSumClient(
+            Party(name, key, coordinator.public_key(), roster, "0a" * 32, floors),
+            "example",
+            1,
+            MemoryStore(),
+            Given(published["clients"][name]["private"]),
+        )
+        for name, key in identities.items()
+    }
+
+
+def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
+    coordinator = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    clients = clients_of(published, coordinator)
+    raw = published["parameters"].encode()
+    parameters = Parameters.from_bytes(raw)
+    statement = bytes.fromhex(published["parameters_statement"])
+    signed = SignedParameters(parameters=raw, signature=coordinator.sign(statement))
+    expected = Expectation("example", 1, "0b" * 32, parameters.vectors)
+    roster = {name: client._party.identity.public_key() for name, client in clients.items()}
+    session = domain.open_session(parameters, roster)
+
+    for name, client in clients.items():
+        keys = client.advertise(signed, expected, NOW)
+        assert keys.signature.hex() == published["clients"][name]["keys_signature"]
+        session = domain.admit_keys(session, keys)
+    session = domain.advance(session, NOW)
+    assert session.h1.hex() == published["h1"]
+
+    for name, client in clients.items():
+        shares = client.share(views.key_list(session), NOW)
+        assert shares.slots.hex() == published["clients"][name]["slots"]
+        assert shares.commitment.hex() == published["clients"][name]["commitment"]
+        session = domain.admit_shares(session, shares)
+    session = domain.advance(session, NOW)
+
+    vectors: dict[str, dict[str, np.ndarray]] = {}
+    for name, after in published["survivors"].items():
+        values = published["clients"][name]["words"]
+        words = {spec.name: np.array(values[spec.name], spec.dtype) for spec in parameters.vectors}
+        upload = clients[name].mask(views.inbox(session, name), words, NOW)
+        vectors[name] = dict(upload.vectors)
+        assert {v: w.tobytes().hex() for v, w in upload.vectors.items()} == after["masked"]
+        assert upload.manifest.signature.hex() == after["masked_signature"]
+        session = domain.admit_manifest(session, upload.manifest)
+        for vector, masked in upload.vectors.items():
+            digest = hashlib.sha256(masked.tobytes()).digest()
+            session = domain.admit_octets(session, name, vector, digest, masked.nbytes)
+    session = domain.advance(session, parameters.deadlines.masked)
+    assert session.survivors_hash.hex() == published["survivors_hash"]
+
+    for name, after in published["survivors"].items():
+        message = clients[name].confirm(views.survivor_list(session), NOW)
+        assert message.signature.hex() == after["consistency_signature"]
+        session = domain.admit_consistency(session, message)
+    session = domain.advance(session, NOW)
+    for name, after in published["survivors"].items():
+        opened = clients[name].unmask(views.consistency_list(session), NOW)
+        assert [[s.peer, s.kind, s.share.hex()] for s in opened.shares] == after["opened"]
+        assert opened.signature.hex() == after["unmask_signature"]
+        session = domain.admit_unmask(session, opened)
+
+    recovered = recovery.recover(session)
+    for spec in parameters.vectors:
+        total = recovery.masked_total(spec, (vectors[name][spec.name] for name in session.survivors))
+        assert recovery.unmask_total(session, recovered, spec, total) is None
+        assert total.tobytes().hex() == published["sums"][spec.name]
+    digests = {v: hashlib.sha256(bytes.fromhex(octets)).digest() for v, octets in published["sums"].items()}
+    _, result = recovery.summed(session, digests, coordinator.sign)
+    assert transcript.is_signed(
+        coordinator.public_key(), result.signature, bytes.fromhex(published["result_statement"])
+    )
+
+
+def test_the_sums_decode_to_what_the_survivors_sent(published) -> None:
+    parameters = Parameters.from_bytes(published["parameters"].encode())
+    terms = parameters.vector("terms")
+    total = np.frombuffer(bytes.fromhex(published["sums"]["terms"]), terms.dtype)
+    assert secure_sum_vectors.decode(terms, total).tolist() == [1 + 2**40 + 5, 2 + 3 + 2**50]
+    update = parameters.vector("update")
+    total = np.frombuffer(bytes.fromhex(published["sums"]["update"]), update.dtype)
+    assert (secure_sum_vectors.decode(update, total) * 2**20).tolist() == [-4, 11, 9]
