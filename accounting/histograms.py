@@ -110,7 +110,7 @@ def _refine(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> F
         if not wide.size:
             break
         left = np.append(0.0, nodes)
-        nodes = np.insert(nodes, wide, (left[wide] + nodes[wide]) / 2)
+        nodes = np.sort(np.append(nodes, (left[wide] + nodes[wide]) / 2))
     return nodes
 
 

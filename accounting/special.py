@@ -39,3 +39,8 @@ def student_upper_quantile(freedom: float, probability: float) -> float:
 def root(function: Callable[[float], float], low: float, high: float) -> float:
     """A zero between two arguments of opposite sign (Brent)."""
     return float(_roots.brentq(function, low, high, xtol=1e-9, rtol=1e-12))
+
+
+def log_normal_cdf(x: FloatArray) -> FloatArray:
+    """ln Φ(x); far in the lower tail it keeps its digits."""
+    return np.asarray(_functions.log_ndtr(x), dtype=np.float64)
