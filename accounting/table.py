@@ -28,6 +28,8 @@ def tabulated(orders: FloatArray, ratio: FloatArray, rate: float) -> FloatArray:
     if top == 0 or rate == 0:
         out.fill(0.0)
         return out
+    if not 1e-100 < top < 1e100:
+        return np.stack([exact_moment(float(order), ratio, rate) for order in orders])
     # A power of two, so that a panel whose largest norm moves a little keeps its table.
     nodes, values, slopes = _table(tuple(orders.tolist()), float(2.0 ** np.ceil(np.log2(top))), rate)
     offset, scratch = np.empty(_BLOCK), np.empty(_BLOCK)

@@ -1,0 +1,156 @@
+"""φ against 30-digit sums and integrals, closed forms, and quadrature of the reverse direction."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting import InvalidArgument, log_moment, replace_one_moment
+
+mp.mp.dps = 30
+
+
+def exact(order: float, distance: float, std: float, rate: float) -> mp.mpf:
+    """log E_Q (P/Q)^{λ+1}: the binomial sum at integer orders, else the integral over the Gaussian."""
+    lam, d, s, q = (mp.mpf(float(v)) for v in (order, distance, std, rate))
+    c, alpha = d / s, lam + 1
+    if order == int(order):
+        n = int(alpha)
+        return mp.log(
+            mp.fsum(
+                mp.binomial(n, k) * q**k * (1 - q) ** (n - k) * mp.exp((k * k - k) * c * c / 2) for k in range(n + 1)
+            )
+        )
+
+    def integrand(z: mp.mpf) -> mp.mpf:
+        return ((1 - q + q * mp.exp(c * z - c * c / 2)) ** alpha) * mp.npdf(z)
+
+    points = sorted([mp.mpf(-14), mp.mpf(-7), mp.mpf(0), alpha * c / 2, alpha * c + 7, alpha * c + 14])
+    return mp.log(mp.quad(integrand, points, maxdegree=8))
+
+
+def random_grid(seed: int, count: int) -> list[tuple[float, float, float, float]]:
+    rng = np.random.default_rng(seed)
+    orders = [float(rng.integers(1, 65)) if i % 2 else float(np.exp(rng.uniform(-3, 3.5))) for i in range(count)]
+    return [
+        (order, *(float(np.exp(rng.uniform(*span))) for span in ((-6, 1), (-1, 2), (-7, -0.01)))) for order in orders
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_never_below_the_exact_value_and_never_a_millionth_above(seed: int) -> None:
+    for order, distance, std, rate in random_grid(seed, 20):
+        truth = exact(order, distance, std, rate)
+        ours = mp.mpf(float(log_moment(order, distance, noise_std=std, sampling_rate=rate)))
+        assert truth <= ours <= truth * (1 + mp.mpf("1e-6")), (order, distance, std, rate)
+
+
+@pytest.mark.parametrize("order", [3, 2.5, 0.01])
+def test_tiny_costs_keep_their_digits(order: float) -> None:
+    # To first order in d²: φ = (λ+1)λ/2 · q² d²/s².
+    ours = float(log_moment(order, 1e-9, noise_std=1.0, sampling_rate=1e-3))
+    assert ours == pytest.approx((order + 1) * order / 2 * 1e-24, rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 7, 0.3, 12.5])
+def test_without_sampling_it_is_the_gaussian_closed_form(order: float) -> None:
+    ours = float(log_moment(order, 1.5, noise_std=2.0, sampling_rate=1.0))
+    truth = order * (order + 1) * 1.5**2 / (2 * 2.0**2)
+    assert truth <= ours <= truth * (1 + 1e-8)
+
+
+def test_the_index_is_lambda_plus_one() -> None:
+    # At λ = 1 the moment is log(1 + q²(e^{d²/s²} − 1)); one trial fewer would give 0.
+    q, ratio = 0.2, 0.8
+    truth = np.log1p(q * q * np.expm1(ratio**2))
+    assert float(log_moment(1, 0.8, noise_std=1.0, sampling_rate=q)) == pytest.approx(truth, rel=1e-8)
+
+
+@pytest.mark.parametrize(("order", "std", "rate"), [(2, 0.7, 0.1), (8, 1.0, 0.01), (32, 2.0, 0.3), (3.5, 1.0, 0.2)])
+def test_forward_bounds_the_reverse_direction(order: float, std: float, rate: float) -> None:
+    def integrand(z: mp.mpf) -> mp.mpf:
+        ratio = 1 - rate + rate * mp.exp(z / std - mp.mpf(1) / (2 * std**2))
+        return ratio ** (-order) * mp.npdf(z)
+
+    reverse = mp.log(mp.quad(integrand, [-40, -20, -10, 0, 10, 20, 40]))
+    assert float(log_moment(order, 1.0, noise_std=std, sampling_rate=rate)) >= float(reverse)
+
+
+def test_the_printed_reverse_bound_is_first_order_in_the_rate() -> None:
+    small, smaller = (
+        float(log_moment(4, 1.0, noise_std=1.0, sampling_rate=q, direction="printed")) for q in (1e-4, 1e-5)
+    )
+    assert small / smaller == pytest.approx(10, rel=0.01)
+    forward = [float(log_moment(4, 1.0, noise_std=1.0, sampling_rate=q)) for q in (1e-4, 1e-5)]
+    assert forward[0] / forward[1] == pytest.approx(100, rel=0.01)
+
+
+def test_replace_one_is_joint_convexity() -> None:
+    q, lam, ratio = 0.1, 6, 0.5
+    truth = np.log(1 - q + q * np.exp(lam * (lam + 1) * ratio**2 / 2))
+    ours = float(replace_one_moment(lam, 1.0, noise_std=2.0, sampling_rate=q))
+    assert truth <= ours <= truth * (1 + 1e-6)
+
+
+def test_zero_distance_and_zero_rate_cost_exactly_nothing() -> None:
+    assert log_moment([1, 2.5], [0.0, 1.0], noise_std=1.0, sampling_rate=0.0).tolist() == [[0, 0], [0, 0]]
+    assert float(log_moment(2, 0.0, noise_std=1.0, sampling_rate=0.5)) == 0.0
+
+
+def test_an_overflowing_cost_is_infinite_not_an_error() -> None:
+    assert float(log_moment(4, 1e200, noise_std=1e-200, sampling_rate=0.1)) == np.inf
+    assert float(log_moment(4.5, 1e200, noise_std=1e-200, sampling_rate=0.1)) == np.inf
+
+
+def test_shapes_are_orders_then_distances() -> None:
+    assert log_moment([1, 2], [[0.1, 0.2, 0.3]], noise_std=1.0, sampling_rate=0.1).shape == (2, 1, 3)
+    assert log_moment(1, [0.1, 0.2], noise_std=1.0, sampling_rate=0.1).shape == (2,)
+    assert log_moment(1, 0.1, noise_std=1.0, sampling_rate=0.1).shape == ()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    order=st.one_of(st.integers(1, 40), st.floats(0.1, 20)),
+    distance=st.floats(1e-3, 3),
+    std=st.floats(0.5, 10),
+    rate=st.floats(1e-3, 0.9),
+)
+def test_monotone_in_distance_noise_rate_and_order(order: float, distance: float, std: float, rate: float) -> None:
+    def cost(o: float = order, d: float = distance, s: float = std, q: float = rate) -> float:
+        return float(log_moment(o, d, noise_std=s, sampling_rate=q))
+
+    base = cost()
+    assert cost(d=distance * 1.1) > base
+    assert cost(s=std * 1.1) < base
+    assert cost(q=rate * 1.1) > base
+    assert cost(o=order + 1) > base
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), -1.0, -0.0, "1", True, None])
+@pytest.mark.parametrize("name", ["order", "distance", "noise_std", "sampling_rate"])
+def test_bad_numbers_are_refused_by_name(name: str, bad: object) -> None:
+    arguments: dict[str, object] = {"order": 2, "distance": 1.0, "noise_std": 1.0, "sampling_rate": 0.1} | {name: bad}
+    with pytest.raises(InvalidArgument, match=f"^{name}:"):
+        log_moment(arguments.pop("order"), arguments.pop("distance"), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("order", {"order": 0}),
+        ("order", {"order": [2, 1]}),
+        ("order", {"order": []}),
+        ("order", {"order": 1.5, "direction": "printed"}),
+        ("distance", {"distance": []}),
+        ("noise_std", {"noise_std": 0.0}),
+        ("sampling_rate", {"sampling_rate": 1.0000001}),
+        ("direction", {"direction": "reverse"}),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(name: str, arguments: dict[str, object]) -> None:
+    values: dict[str, object] = {"order": 2, "distance": 1.0, "noise_std": 1.0, "sampling_rate": 0.1} | arguments
+    with pytest.raises(InvalidArgument, match=f"^{name}:"):
+        log_moment(values.pop("order"), values.pop("distance"), **values)  # type: ignore[arg-type]
