@@ -134,8 +134,9 @@ class Budget:
     def statements(self) -> list[dict[str, Any]]:
         """One JSON statement per limit, the enforced number first, and one per level that nothing protects."""
         allowed = self.authorise().allowed
-        other = Level.CLIENT if self.plan.level is Level.INSTANCE else Level.INSTANCE
-        return [self._statement(account, allowed) for account in self.accounts] + [_unbounded(other)]
+        bounded = {account.limit.level for account in self.accounts}
+        unbounded = [_unbounded(level) for level in Level if level not in bounded]
+        return [self._statement(account, allowed) for account in self.accounts] + unbounded
 
     def percentiles(self) -> list[dict[str, float]]:
         """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction."""
@@ -240,7 +241,7 @@ def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
     """The kind of account that keeps this limit under this plan."""
     if limit.notion is Notion.CLASSICAL:
         return ClassicalLimit(plan, limit)
-    return HistogramLimit(plan, limit) if plan.scheme == "client" else CumulativeLimit(plan, limit)
+    return HistogramLimit(plan, limit) if limit.level is Level.CLIENT else CumulativeLimit(plan, limit)
 
 
 def _plan_in(entry: Entry) -> Plan:

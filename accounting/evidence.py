@@ -7,39 +7,57 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounting.errors import InvalidArgument
-from accounting.units import check_array, check_count, check_nonnegative
+from accounting.units import check_array, check_count, check_nonnegative, check_positive
 
 
 @dataclass(frozen=True)
 class DistanceHistogram:
-    """How many of the sampled clients lie in each bin of distances, every distance rounded up to its bin's edge."""
+    """How many of the sampled clients lie in each bin of distances, every distance rounded up to its bin's edge.
+
+    Under disclosure `noised` the counts carry discrete Gaussian noise of standard deviation count_noise and may be
+    negative; sample_size is then the public true total.
+    """
 
     counts: tuple[int, ...]
+    sample_size: int | None = None
+    count_noise: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.counts:
             raise InvalidArgument("counts", "is empty")
         for count in self.counts:
-            check_count("counts", count, least=0)
+            check_count("counts", count, least=0 if self.sample_size is None else -(2**62))
+        if self.sample_size is not None:
+            check_count("sample_size", self.sample_size)
+            check_positive("count_noise", self.count_noise)
+        elif self.count_noise != 0:
+            raise InvalidArgument("sample_size", "is needed where the counts carry noise")
 
 
 @dataclass(frozen=True)
 class CumulativeMoments:
     """Upper bounds on the log-moments spent since the study began, the largest of all reporting clients.
 
-    filter  nats at the plan's filter order;  moments  nats at every order of the report
+    filter    nats at the plan's filter order;  moments  nats at every order of the report
+    complete  every client that ever took part is among the reports
+    papers    scheme sequential: this round's secure sum of the clients' costs at q = B_i/N, at every order of the
+              report, as in the papers
     """
 
     filter: float
     moments: tuple[float, ...]
+    complete: bool = False
+    papers: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_nonnegative("filter", self.filter)
         check_array("moments", self.moments)
+        if self.papers is not None:
+            check_array("papers", self.papers)
 
     @classmethod
     def largest(cls, reports: list[CumulativeMoments]) -> CumulativeMoments:
-        """Elementwise maximum: valid for every client at once.
+        """Elementwise maximum: valid for every reporting client at once.
 
         Raises:
             InvalidArgument: no report, or reports of different lengths.
@@ -50,7 +68,29 @@ class CumulativeMoments:
         return cls(max(report.filter for report in reports), tuple(max(column) for column in columns))
 
 
-Evidence = DistanceHistogram | CumulativeMoments
+@dataclass(frozen=True)
+class JointEvidence:
+    """Scheme joint: one round seen at both levels."""
+
+    clients: DistanceHistogram | None
+    records: CumulativeMoments | None
+
+
+Evidence = DistanceHistogram | CumulativeMoments | JointEvidence
+
+
+def histogram_in(evidence: Evidence | None) -> DistanceHistogram | None:
+    """What the evidence says of clients' distances."""
+    if isinstance(evidence, JointEvidence):
+        return evidence.clients
+    return evidence if isinstance(evidence, DistanceHistogram) else None
+
+
+def moments_in(evidence: Evidence | None) -> CumulativeMoments | None:
+    """What the evidence says of records."""
+    if isinstance(evidence, JointEvidence):
+        return evidence.records
+    return evidence if isinstance(evidence, CumulativeMoments) else None
 
 
 def evidence_to_dict(evidence: Evidence | None) -> dict[str, Any] | None:
@@ -58,22 +98,35 @@ def evidence_to_dict(evidence: Evidence | None) -> dict[str, Any] | None:
     match evidence:
         case None:
             return None
-        case DistanceHistogram(counts):
-            return {"counts": list(counts)}
-        case CumulativeMoments(filter_moment, moments):
-            return {"filter": filter_moment, "moments": list(moments)}
+        case DistanceHistogram(counts, size, noise):
+            told: dict[str, Any] = {"counts": list(counts)}
+            return told if size is None else {**told, "sample_size": size, "count_noise": noise}
+        case CumulativeMoments(filter_moment, moments, complete, papers):
+            told = {"filter": filter_moment, "moments": list(moments), "complete": complete}
+            return told if papers is None else {**told, "papers": list(papers)}
+        case JointEvidence(clients, records):
+            return {"clients": evidence_to_dict(clients), "records": evidence_to_dict(records)}
 
 
 def evidence_from_dict(value: Mapping[str, Any] | None) -> Evidence | None:
     """Inverse of `evidence_to_dict`.
 
     Raises:
-        InvalidArgument: neither form, or numbers that are no evidence.
+        InvalidArgument: no known form, or numbers that are no evidence.
     """
     if value is None:
         return None
-    if set(value) == {"counts"}:
-        return DistanceHistogram(tuple(value["counts"]))
-    if set(value) == {"filter", "moments"}:
-        return CumulativeMoments(value["filter"], tuple(value["moments"]))
+    if {"counts"} <= set(value) <= {"counts", "sample_size", "count_noise"}:
+        return DistanceHistogram(tuple(value["counts"]), value.get("sample_size"), value.get("count_noise", 0.0))
+    if set(value) == {"clients", "records"}:
+        parts = (evidence_from_dict(value["clients"]), evidence_from_dict(value["records"]))
+        return JointEvidence(histogram_in(parts[0]), moments_in(parts[1]))
+    if {"filter", "moments"} <= set(value) <= {"filter", "moments", "complete", "papers"}:
+        papers = value.get("papers")
+        return CumulativeMoments(
+            value["filter"],
+            tuple(value["moments"]),
+            bool(value.get("complete", False)),
+            None if papers is None else tuple(papers),
+        )
     raise InvalidArgument("evidence", "is neither a histogram nor cumulative moments")

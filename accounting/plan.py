@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, cast
 
+from accounting.composition import total_noise
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.units import (
     Level,
     Notion,
     Observer,
+    Relation,
     check_choice,
     check_count,
     check_delta,
@@ -19,8 +22,13 @@ from accounting.units import (
     check_rate,
 )
 
-Scheme = Literal["client", "parallel"]
-PROTECTS: dict[str, Level] = {"client": Level.CLIENT, "parallel": Level.INSTANCE}
+Scheme = Literal["client", "sequential", "parallel", "joint"]
+PROTECTS: dict[str, tuple[Level, ...]] = {
+    "client": (Level.CLIENT,),
+    "sequential": (Level.INSTANCE,),
+    "parallel": (Level.INSTANCE,),
+    "joint": (Level.INSTANCE, Level.CLIENT),
+}
 
 
 class PlanError(AccountingError, ValueError):
@@ -86,60 +94,138 @@ class BayesianPlan:
 
 
 @dataclass(frozen=True)
+class Mechanism:
+    """One noised step as one level sees it.
+
+    clip_norm      L2 norm of what one neighbour can change
+    noise_std      standard deviation of the noise that is sure to be there, on the same scale
+    sampling_rate  Poisson rate that is credited
+    """
+
+    clip_norm: float
+    noise_std: float
+    sampling_rate: float
+    steps_per_round: int
+    relation: Relation
+
+    @property
+    def noise_multiplier(self) -> float:
+        """noise_std / clip_norm, rounded down."""
+        return math.nextafter(self.noise_std / self.clip_norm, 0.0)
+
+
+@dataclass(frozen=True)
+class HistogramRelease:
+    """Disclosure `noised`: every `every` rounds a histogram is published.
+
+    std  standard deviation of the discrete Gaussian noise that is sure to be on each of its counts
+    """
+
+    std: float
+    every: int
+
+    def __post_init__(self) -> None:
+        check_positive("std", self.std)
+        check_count("every", self.every)
+
+    def within(self, rounds: int) -> int:
+        """How many histograms the first `rounds` rounds publish."""
+        return rounds // self.every
+
+
+@dataclass(frozen=True)
 class Plan:
     """One study as its budget sees it.
 
-    clip_norm        L2 sensitivity of the sum that gets noise
-    noise_multiplier noise standard deviation / clip_norm
-    sampling_rate    Poisson rate that is credited at the protected level
-    steps_per_round  noised steps in a round;  horizon: most of them over the study
-    classical_order  the one order at which the classical limit is enforced
-    disclosure       plain: settled costs are seen and acted on; public: only worst-case costs are, until the end
-    observer         against whom the certificates hold
+    clip_norm         L2 bound on one record's gradient; in scheme client on one client's update
+    client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
+    noise_multiplier  standard deviation of one adder's noise / clip_norm
+    honest_shares     noise shares in the sum that are sure to be honest (sequential, joint); else 1
+    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise
+    steps_per_round   noised steps in a round;  horizon: most of them over the study
+    classical_order   the one order at which the classical limits are enforced
+    disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; public: only
+                      worst cases are, until the end
+    observer          against whom the certificates hold
     """
 
     scheme: Scheme
     limits: tuple[LimitPlan, ...]
     clip_norm: float
+    client_clip_norm: float | None
     noise_multiplier: float
+    honest_shares: int
     sampling_rate: float
     steps_per_round: int
     horizon: int
     classical_order: float
     bayesian: BayesianPlan | None
-    disclosure: Literal["plain", "public"]
+    disclosure: Literal["plain", "noised", "public"]
+    release: HistogramRelease | None
     observer: Observer
 
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, tuple(PROTECTS))
-        check_choice("disclosure", self.disclosure, ("plain", "public"))
+        check_choice("disclosure", self.disclosure, ("plain", "noised", "public"))
         for name in ("clip_norm", "noise_multiplier", "sampling_rate", "classical_order"):
             check_positive(name, getattr(self, name))
         check_rate("sampling_rate", self.sampling_rate)
         check_count("steps_per_round", self.steps_per_round)
         if check_count("horizon", self.horizon) < self.steps_per_round:
             raise PlanError("horizon", "is shorter than one round")
+        self._check_scheme()
         self._check_limits()
+
+    def _check_scheme(self) -> None:
+        if (self.client_clip_norm is not None) != (self.scheme == "joint"):
+            raise PlanError("client_clip_norm", "belongs to scheme joint, which needs it")
+        if self.client_clip_norm is not None:
+            check_positive("client_clip_norm", self.client_clip_norm)
+        if check_count("honest_shares", self.honest_shares) > 1 and self.scheme not in ("sequential", "joint"):
+            raise PlanError("honest_shares", f"scheme {self.scheme} relies on one adder of noise")
+        if self.scheme in ("sequential", "joint") and self.steps_per_round != 1:
+            raise PlanError("steps_per_round", "the noise of others helps in one noisy step a round only")
+        if (self.release is not None) != (self.disclosure == "noised"):
+            raise PlanError("release", "comes together with disclosure noised")
+        if self.release is not None and self.bayesian is None:
+            raise PlanError("release", "without a Bayesian limit there is nothing to publish")
+        if self.release is not None and self.scheme == "joint":
+            raise PlanError("release", "a histogram of records would cost the client level its whole panel")
 
     def _check_limits(self) -> None:
         kinds = [(limit.level, limit.notion) for limit in self.limits]
         if len(set(kinds)) != len(kinds):
             raise PlanError("limits", "at most one per level and notion")
-        if any(level is not self.level for level, _ in kinds):
-            raise PlanError("limits", f"scheme {self.scheme} bounds the {self.level} level only")
-        if (self.level, Notion.CLASSICAL) not in kinds:
+        if any(level not in self.levels for level, _ in kinds):
+            raise PlanError("limits", f"scheme {self.scheme} does not bound every level named")
+        for level in {level for level, _ in kinds}:
+            if (level, Notion.CLASSICAL) not in kinds:
+                raise PlanError("limits", f"a classical limit is missing at level {level}")
+        if not kinds:
             raise PlanError("limits", "a classical limit is missing")
-        if ((self.level, Notion.BAYESIAN) in kinds) != (self.bayesian is not None):
+        if any(notion is Notion.BAYESIAN for _, notion in kinds) != (self.bayesian is not None):
             raise PlanError("bayesian", "comes together with a Bayesian limit")
 
     @property
-    def level(self) -> Level:
-        """The level this scheme protects; the other one is unbounded."""
+    def levels(self) -> tuple[Level, ...]:
+        """The levels this scheme protects; any other one is unbounded."""
         return PROTECTS[self.scheme]
 
-    @property
-    def noise_std(self) -> float:
-        return self.noise_multiplier * self.clip_norm
+    def mechanism(self, level: Level) -> Mechanism:
+        """One noised step of this scheme as `level` sees it.
+
+        Raises:
+            PlanError: the scheme does not protect this level.
+        """
+        if level not in self.levels:
+            raise PlanError("level", f"scheme {self.scheme} does not protect level {level}")
+        std = self.noise_multiplier * self.clip_norm
+        if self.honest_shares > 1:
+            std = total_noise([std] * self.honest_shares)
+        if self.scheme == "joint" and level is Level.CLIENT and self.client_clip_norm is not None:
+            # Who takes part is seen, and a client that takes part always adds its noise: no sampling, zero-out.
+            return Mechanism(self.client_clip_norm, std, 1.0, 1, Relation.ZERO_OUT)
+        return Mechanism(self.clip_norm, std, self.sampling_rate, self.steps_per_round, Relation.ADD_REMOVE)
 
     def to_dict(self) -> dict[str, Any]:
         return cast("dict[str, Any]", _jsonable(asdict(self)))
@@ -157,6 +243,8 @@ class Plan:
             if fields["bayesian"] is not None:
                 bayesian: dict[str, Any] = {**fields["bayesian"], "orders": tuple(fields["bayesian"]["orders"])}
                 fields["bayesian"] = BayesianPlan(**bayesian)
+            if fields["release"] is not None:
+                fields["release"] = HistogramRelease(**fields["release"])
             fields["observer"] = Observer(fields["observer"])
             return cls(**fields)
         except (KeyError, TypeError) as error:

@@ -23,6 +23,7 @@ class LimitAccount(ABC):
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         self.plan = plan
         self.limit = limit
+        self.mechanism = plan.mechanism(limit.level)
         self.rounds = 0
 
     @property
@@ -67,6 +68,10 @@ class LimitAccount(ABC):
 
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None: ...
+
+    def releases(self, rounds: int) -> int:
+        """Noised histograms that the first `rounds` rounds publish."""
+        return 0 if self.plan.release is None else self.plan.release.within(rounds)
 
     @property
     def bayesian(self) -> BayesianPlan:

@@ -40,15 +40,14 @@ class ClassicalLimit(LimitAccount):
         return self._epsilon_after(2) - self._epsilon_after(1)
 
     def certificate(self, *, finished: bool) -> Guarantee:
-        return self._voided(self._filter.certificate())
+        return self._worded(self._filter.certificate())
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         headline = ClassicalAccountant(
             delta=self.limit.delta, method="pld", level=self.limit.level, observer=self.plan.observer
         )
-        if self.rounds:
-            headline.step(**self._round(self.rounds))
-        return [("privacy-loss distribution", self._voided(headline.certificate()))]
+        self._charge(headline, self.rounds)
+        return [("privacy-loss distribution", self._worded(headline.certificate()))]
 
     def state(self) -> dict[str, Any]:
         return {"rounds": self.rounds}
@@ -64,19 +63,28 @@ class ClassicalLimit(LimitAccount):
         account = ClassicalAccountant(
             delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
         )
-        if rounds:
-            account.step(**self._round(rounds))
+        self._charge(account, rounds)
         return account
 
-    def _round(self, rounds: int = 1) -> dict[str, Any]:
-        plan = self.plan
-        steps = rounds * plan.steps_per_round
-        return {"noise_multiplier": plan.noise_multiplier, "sampling_rate": plan.sampling_rate, "count": steps}
+    def _charge(self, account: ClassicalAccountant, rounds: int) -> None:
+        step = self.mechanism
+        if rounds:
+            account.step(
+                noise_multiplier=step.noise_multiplier,
+                sampling_rate=step.sampling_rate,
+                count=rounds * step.steps_per_round,
+            )
+        if self.plan.release is not None and (published := self.releases(rounds)):
+            # One record, or one client, adds one to one count.
+            account.step(noise_multiplier=self.plan.release.std, sampling_rate=1.0, count=published)
 
     def _epsilon_after(self, rounds: int) -> float:
         return self._filter_at(self.rounds + rounds).epsilon()
 
-    def _voided(self, guarantee: Guarantee) -> Guarantee:
-        if self.plan.bayesian is None or self.plan.disclosure != "plain":
-            return guarantee
-        return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption}; {VOID_WHILE_PLAIN}")
+    def _worded(self, guarantee: Guarantee) -> Guarantee:
+        plan, assumption = self.plan, guarantee.assumption
+        if plan.honest_shares > 1:
+            assumption = f"{assumption}; {plan.honest_shares} honest clients added their noise to every sum"
+        if plan.bayesian is not None and plan.disclosure == "plain":
+            assumption = f"{assumption}; {VOID_WHILE_PLAIN}"
+        return dataclasses.replace(guarantee, assumption=assumption, relation=self.mechanism.relation)

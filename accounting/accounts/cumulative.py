@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,25 +13,28 @@ from accounting.accounts.base import LimitAccount, growth_from_json, growth_to_j
 from accounting.conversion import epsilon_from_moments
 from accounting.divergence import log_moment
 from accounting.errors import InvalidArgument
-from accounting.evidence import CumulativeMoments, Evidence
+from accounting.evidence import CumulativeMoments, Evidence, moments_in
+from accounting.histograms import release_charge
 from accounting.plan import LimitPlan, Plan
-from accounting.units import FloatArray, Guarantee, Notion, Observer, Relation
+from accounting.units import FloatArray, Guarantee, Notion
 
 
 class CumulativeLimit(LimitAccount):
-    """Bayesian, parallel: the largest of the clients' own cumulative log-moment bounds.
+    """Bayesian, instance level: the largest of the clients' own cumulative log-moment bounds.
 
-    After a round the bound U(λ) is the maximum of the reports; it never falls, and never passes what it was before
-    plus the round's worst case, because every client's sum grows by at most that. So settling stays below the
-    reservation by construction. Under disclosure `public` the filter counts worst cases; the reports are shown at
-    the end.
+    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported;
+    it never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
+    So settling stays below the reservation by construction. Under disclosure `public` the filter counts worst cases;
+    the reports are shown at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
         # Row 0 is the filter order, the rest the report.
         self._growth, self._cap = self._worst_step()
+        self._release_growth, self._release_cap = self._release()
         self._reported: FloatArray = np.zeros_like(self._cap)
+        self._papers: FloatArray | None = np.zeros(len(self.bayesian.orders)) if plan.scheme == "sequential" else None
         self._last_growth = math.inf
 
     @property
@@ -46,21 +50,23 @@ class CumulativeLimit(LimitAccount):
         return self._read(float(self._reserved()[0]), self.rounds + 1)
 
     def charge(self, evidence: Evidence | None) -> None:
-        reserved, before = self._reserved(), self._reported
+        told, reserved, before = moments_in(evidence), self._reserved(), self._reported
         settled = reserved
-        if isinstance(evidence, CumulativeMoments) and len(evidence.moments) == len(self.bayesian.orders):
-            settled = np.minimum(np.maximum(before, [evidence.filter, *evidence.moments]), reserved)
+        if told is not None and len(told.moments) == len(self.bayesian.orders):
+            floor = np.zeros_like(before) if told.complete else before
+            settled = np.minimum(np.maximum(floor, [told.filter, *told.moments]), reserved)
+        self._papers = self._as_in_papers(told)
         self._reported, self.rounds = settled, self.rounds + 1
-        self._last_growth = float(settled[0] - before[0])
+        self._last_growth = max(0.0, float(settled[0] - before[0]))
 
     @property
     def growth(self) -> float:
-        steps = self.plan.steps_per_round
-        nats = steps * float(self._cap[0]) if self.plan.disclosure == "public" else self._last_growth
+        steps = self.mechanism.steps_per_round
+        nats = steps * float(self._cap[0]) if self.plan.disclosure != "plain" else self._last_growth
         return nats / self.bayesian.filter_order
 
     def certificate(self, *, finished: bool) -> Guarantee:
-        revealed = self.plan.disclosure == "plain" or finished
+        revealed = self.plan.disclosure != "public" or finished
         moment = float(self._reported[0]) if revealed else self._enforced()
         return self._guarantee(self._read(moment, self.rounds), self.bayesian.filter_order, revealed)
 
@@ -71,11 +77,16 @@ class CumulativeLimit(LimitAccount):
         epsilon, order = epsilon_from_moments(
             bayesian.orders, self._reported[1:], self.beta, conversion=bayesian.conversion
         )
-        return [read_at_the_best_order(self._guarantee(epsilon, order, revealed=True))]
+        best = read_at_the_best_order(self._guarantee(epsilon, order, revealed=True))
+        return [best] if self._papers is None else [best, self._paper_report(self._papers)]
 
     def state(self) -> dict[str, Any]:
-        growth = growth_to_json(self._last_growth)
-        return {"rounds": self.rounds, "reported": self._reported.tolist(), "last_growth": growth}
+        return {
+            "rounds": self.rounds,
+            "reported": self._reported.tolist(),
+            "last_growth": growth_to_json(self._last_growth),
+            "papers": None if self._papers is None else self._papers.tolist(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         reported = np.array(state["reported"], dtype=np.float64)
@@ -83,32 +94,62 @@ class CumulativeLimit(LimitAccount):
             raise InvalidArgument("state", "was saved with other orders")
         self._reported, self.rounds = reported, state["rounds"]
         self._last_growth = growth_from_json(state["last_growth"])
+        papers: list[float] | None = state["papers"]
+        self._papers = None if papers is None else np.array(papers, dtype=np.float64)
 
     def _worst_step(self) -> tuple[FloatArray, FloatArray]:
-        """Nats one noised step adds at most, and the classical cap of one step, at every order."""
-        cap = self._moments(lambda order: order)
+        """Nats one noised step adds to the bound at most, and to its classical cap, at every order."""
+        step = self.mechanism
+
+        def cost(orders: FloatArray) -> FloatArray:
+            return log_moment(orders, step.clip_norm, noise_std=step.noise_std, sampling_rate=step.sampling_rate)
+
+        return self._growth_and_cap(cost)
+
+    def _release(self) -> tuple[FloatArray, FloatArray]:
+        """The same of one published histogram."""
+        release = self.plan.release
+        if release is None:
+            return np.zeros_like(self._cap), np.zeros_like(self._cap)
+        return self._growth_and_cap(lambda orders: release_charge(orders, noise_std=release.std))
+
+    def _growth_and_cap(self, cost: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        rows = [np.array([self.bayesian.filter_order]), np.array(self.bayesian.orders)]
+        cap = np.concatenate([cost(row) for row in rows])
         if self.bayesian.adversary == "path":
             return cap, cap
         # Adaptive: the ledger is kept at 2λ+1 and halved.
-        return self._moments(lambda order: 2 * order + 1) / 2, cap
-
-    def _moments(self, at: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        plan = self.plan
-        rows = [np.array([self.bayesian.filter_order]), np.array(self.bayesian.orders)]
-        return np.concatenate(
-            [
-                log_moment(at(row), plan.clip_norm, noise_std=plan.noise_std, sampling_rate=plan.sampling_rate)
-                for row in rows
-            ]
-        )
+        return np.concatenate([cost(2 * row + 1) for row in rows]) / 2, cap
 
     def _reserved(self) -> FloatArray:
-        steps = self.plan.steps_per_round
-        grown = np.nextafter(self._reported + steps * self._growth, np.inf)
-        return np.minimum(grown, np.nextafter((self.rounds + 1) * steps * self._cap, np.inf))
+        steps = self.mechanism.steps_per_round
+        published = self.releases(self.rounds + 1) - self.releases(self.rounds)
+        grown = np.nextafter(self._reported + (steps * self._growth + published * self._release_growth), np.inf)
+        return np.minimum(grown, self._at_worst(self.rounds + 1))
+
+    def _at_worst(self, rounds: int) -> FloatArray:
+        """The classical moments after that many rounds: the cap of any bound."""
+        steps = rounds * self.mechanism.steps_per_round
+        return np.nextafter(steps * self._cap + self.releases(rounds) * self._release_cap, np.inf)
 
     def _charged_at_worst(self, rounds: int) -> float:
-        return math.nextafter(rounds * self.plan.steps_per_round * float(self._cap[0]), math.inf)
+        return float(self._at_worst(rounds)[0])
+
+    def _as_in_papers(self, told: CumulativeMoments | None) -> FloatArray | None:
+        """The papers' running sum; given up for good once a round does not tell its part."""
+        if self._papers is None or told is None or told.papers is None or len(told.papers) != self._papers.size:
+            return None
+        return np.nextafter(self._papers + np.array(told.papers), np.inf)
+
+    def _paper_report(self, moments: FloatArray) -> tuple[str, Guarantee]:
+        bayesian = self.bayesian
+        epsilon, order = epsilon_from_moments(bayesian.orders, moments, self.beta, conversion=bayesian.conversion)
+        sentence = (
+            "as in the papers: who takes part is secret and independent, sizes are equal, and the noise of the sum "
+            "does not depend on who takes part; none of it holds against the coordinator or the peers"
+        )
+        best = self._guarantee(epsilon, order, revealed=True)
+        return "sequential, as in the papers", dataclasses.replace(best, assumption=sentence, composition="holder")
 
     def _enforced(self) -> float:
         if self.plan.disclosure == "public":
@@ -136,13 +177,13 @@ class CumulativeLimit(LimitAccount):
             delta=self.limit.delta,
             level=self.limit.level,
             notion=Notion.BAYESIAN,
-            relation=Relation.ADD_REMOVE,
-            observer=Observer.RELEASES,
+            relation=self.mechanism.relation,
+            observer=plan.observer,
             assumption=sentence + ", each client's estimate for its own population",
-            steps=self.rounds * plan.steps_per_round,
+            steps=self.rounds * self.mechanism.steps_per_round,
             orders=bayesian.orders,
             order=order,
-            sampling_rate=(plan.sampling_rate, plan.sampling_rate),
+            sampling_rate=(self.mechanism.sampling_rate, self.mechanism.sampling_rate),
             horizon=plan.horizon,
             estimator=bayesian.estimator,
             composition=bayesian.composition,

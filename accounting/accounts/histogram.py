@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -10,22 +11,29 @@ import numpy as np
 from accounting.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.bayesian import BayesianAccountant
 from accounting.errors import InvalidArgument
-from accounting.evidence import DistanceHistogram, Evidence
+from accounting.evidence import DistanceHistogram, Evidence, histogram_in
 from accounting.plan import LimitPlan, Plan
-from accounting.units import FloatArray, Guarantee
+from accounting.units import FloatArray, Guarantee, Level
 
 BINS = 64
 
 
 def distance_edges(plan: Plan) -> FloatArray:
-    """Upper bin edges for a client's distance, (64,): equal steps up to the clip norm, public like the plan."""
-    edges = plan.clip_norm * np.arange(1, BINS + 1) / BINS
-    edges[-1] = plan.clip_norm
+    """Upper bin edges for a client's distance, (64,): equal steps up to the clip norm, public like the plan.
+
+    Raises:
+        PlanError: the scheme does not protect clients.
+    """
+    top = plan.mechanism(Level.CLIENT).clip_norm
+    edges = top * np.arange(1, BINS + 1) / BINS
+    edges[-1] = top
     return edges
 
 
 class HistogramLimit(LimitAccount):
     """Bayesian, client level: each round's sampled clients, counted by the distance their update covers.
+
+    Composed by Hölder's inequality, because every round has its own sample of clients.
 
     Under disclosure `public` the limit is kept by an account that sees no evidence; the other is read at the end.
     """
@@ -45,13 +53,15 @@ class HistogramLimit(LimitAccount):
         return self._kept.epsilon()
 
     def epsilon_after_worst_round(self) -> float:
-        if self.rounds >= self.plan.horizon:
+        if self.rounds >= self._most_rounds:
             return math.inf
-        return self._kept.project(steps=self.plan.steps_per_round, **self._step())
+        ahead = copy.deepcopy(self._kept)
+        self._charge(ahead, None)
+        return ahead.epsilon()
 
     def charge(self, evidence: Evidence | None) -> None:
         before = self._kept.filter_moment()
-        self._charge(self._seen, self._counts(evidence))
+        self._charge(self._seen, self._readable(evidence))
         if self._kept is not self._seen:
             self._charge(self._kept, None)
         self.rounds += 1
@@ -86,32 +96,48 @@ class HistogramLimit(LimitAccount):
             orders=bayesian.orders,
             delta=limit.delta,
             failure=limit.failure,
-            horizon=plan.horizon,
-            composition=bayesian.composition,
+            # A published histogram is one more step.
+            horizon=plan.horizon + self.releases(self._most_rounds),
+            composition="holder",
             estimator=bayesian.estimator,
             adversary=bayesian.adversary,
             conversion=bayesian.conversion,
             filter_order=bayesian.filter_order,
             level=limit.level,
             observer=plan.observer,
+            relation=self.mechanism.relation,
         )
 
-    def _step(self) -> dict[str, Any]:
-        plan = self.plan
-        return {
-            "noise_std": plan.noise_std,
-            "sampling_rate": plan.sampling_rate,
-            "max_distance": plan.clip_norm,
-        }
+    @property
+    def _most_rounds(self) -> int:
+        return self.plan.horizon // self.mechanism.steps_per_round
 
-    def _charge(self, account: BayesianAccountant, counts: FloatArray | None) -> None:
-        if counts is None:
-            account.step(**self._step())
-        else:
-            account.step(self._edges, counts=counts, **self._step())
+    def _charge(self, account: BayesianAccountant, told: DistanceHistogram | None) -> None:
+        step, release = self.mechanism, self.plan.release
+        rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
+        published = self.releases(self.rounds + 1) - self.releases(self.rounds)
+        for number in range(step.steps_per_round):
+            if told is None or number > 0:
+                account.step(noise_std=step.noise_std, **rates)
+            elif release is None:
+                account.step(self._edges, counts=told.counts, noise_std=step.noise_std, **rates)
+            else:
+                account.step(
+                    self._edges,
+                    counts=told.counts,
+                    count_noise=max(told.count_noise, release.std),
+                    sample_size=told.sample_size,
+                    noise_std=step.noise_std,
+                    **rates,
+                )
+        if release is not None and published:
+            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=1.0)
 
-    def _counts(self, evidence: Evidence | None) -> FloatArray | None:
-        if not isinstance(evidence, DistanceHistogram) or len(evidence.counts) != self._edges.size:
+    def _readable(self, evidence: Evidence | None) -> DistanceHistogram | None:
+        """The histogram, if it is one of this plan; anything else is charged at the worst case."""
+        told = histogram_in(evidence)
+        if told is None or len(told.counts) != self._edges.size:
             return None
-        counts = np.array(evidence.counts, dtype=np.float64)
-        return counts if counts.sum() > 0 else None
+        if (told.sample_size is None) != (self.plan.release is None):
+            return None
+        return told if told.sample_size is not None or sum(told.counts) > 0 else None

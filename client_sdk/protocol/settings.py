@@ -13,10 +13,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from client_sdk.protocol.canonical import canonical_json
 
-Scheme = Literal["client", "parallel"]
+Scheme = Literal["client", "sequential", "parallel", "joint"]
 LevelName = Literal["client", "instance"]
 NotionName = Literal["classical", "bayesian"]
-Disclosure = Literal["plain", "public"]
+Disclosure = Literal["plain", "noised", "public"]
+PROTECTS: dict[str, tuple[LevelName, ...]] = {
+    "client": ("client",),
+    "sequential": ("instance",),
+    "parallel": ("instance",),
+    "joint": ("instance", "client"),
+}
 
 NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
@@ -105,12 +111,48 @@ class Training(Message):
         return self
 
 
+class Masking(Message):
+    """The secure sum: the coordinator learns sums, never one client's vector.
+
+    colluders      how many clients may share what they know with the coordinator
+    min_survivors  least clients whose vectors are in a sum; below it the round is abandoned
+    mask_updates   also the updates, not only privacy terms and metrics
+    allow_three    let a sum of three go on, of which only two need be honest
+    """
+
+    colluders: int = Field(ge=1, le=1000)
+    min_survivors: int = Field(ge=3, le=100_000)
+    mask_updates: bool
+    allow_three: bool
+    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
+    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)]
+
+    @model_validator(mode="after")
+    def _enough_honest_survivors(self) -> Self:
+        if self.min_survivors < self.colluders + (2 if self.allow_three else 3):
+            raise ValueError("min_survivors must leave three honest clients beside the colluders")
+        return self
+
+    @property
+    def honest_shares(self) -> int:
+        """Noise shares in every sum that do not come from colluders."""
+        return self.min_survivors - self.colluders
+
+
+class HistogramNoise(Message):
+    """Disclosure `noised`: every `every` rounds a histogram is published with noise `std` on its counts."""
+
+    std: Positive
+    every: int = Field(ge=1, le=10_000_000)
+
+
 class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study.
 
-    clip_norm            L2 bound on one client's update (scheme client) or one record's gradient (parallel)
-    noise_multiplier     noise standard deviation / clip_norm
-    sampling_rate        Poisson rate of records in each local step (parallel; scheme client: of the local batches)
+    clip_norm            L2 bound on one client's update (scheme client) or on one record's gradient (the others)
+    client_clip_norm     scheme joint: L2 bound on one client's whole sum before its noise; else null
+    noise_multiplier     noise standard deviation / clip_norm, of whoever adds noise
+    sampling_rate        Poisson rate of records in each local step
     nominal_batch        the public constant that replaces the realised batch size as a denominator
     client_sampling_rate Poisson rate of clients in each round
     expected_clients     the public constant that replaces the realised number of clients as a denominator
@@ -120,6 +162,7 @@ class Privacy(Message):
     scheme: Scheme
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)]
     clip_norm: Positive
+    client_clip_norm: Positive | None
     noise_multiplier: Positive
     sampling_rate: Rate
     nominal_batch: Positive
@@ -129,24 +172,53 @@ class Privacy(Message):
     classical_order: Positive
     bayesian: BayesianSettings | None
     disclosure: Disclosure
-    masking: Literal[False]
+    histogram_noise: HistogramNoise | None
+    masking: Masking | None
+
+    @property
+    def levels(self) -> tuple[LevelName, ...]:
+        """The levels that the scheme protects."""
+        return PROTECTS[self.scheme]
 
     @model_validator(mode="after")
     def _limits_fit_the_scheme(self) -> Self:
         kinds = [(limit.level, limit.notion) for limit in self.limits]
         if len(set(kinds)) != len(kinds):
             raise ValueError("at most one limit per level and notion")
-        protected = "client" if self.scheme == "client" else "instance"
-        if any(level != protected for level, _ in kinds):
-            raise ValueError(f"scheme {self.scheme} bounds the {protected} level only")
-        if (protected, "classical") not in kinds:
+        if any(level not in self.levels for level, _ in kinds):
+            raise ValueError(f"scheme {self.scheme} bounds the {' and the '.join(self.levels)} level only")
+        if any((level, "classical") not in kinds for level, _ in kinds):
             raise ValueError(
-                "every study states a classical limit: the backstop for people the Bayesian bound does not speak for"
+                "every level states a classical limit: the backstop for people the Bayesian bound does not speak for"
             )
-        if ((protected, "bayesian") in kinds) != (self.bayesian is not None):
+        if any(notion == "bayesian" for _, notion in kinds) != (self.bayesian is not None):
             raise ValueError("a Bayesian limit and the section `bayesian` come together")
         if self.bayesian is not None and self.scheme == "client" and self.bayesian.composition == "running":
             raise ValueError("running sums need the same panel in every round; scheme client composes by holder")
+        return self
+
+    @model_validator(mode="after")
+    def _the_scheme_has_what_it_needs(self) -> Self:
+        if (self.client_clip_norm is not None) != (self.scheme == "joint"):
+            raise ValueError("client_clip_norm belongs to scheme joint, which needs it")
+        if self.scheme in ("sequential", "joint") and (self.masking is None or not self.masking.mask_updates):
+            raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
+        if self.scheme == "client" and self.masking is not None and not self.masking.mask_updates:
+            raise ValueError("in scheme client the coordinator reads the terms off the updates: mask both or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _noised_histograms_can_be_read(self) -> Self:
+        if (self.histogram_noise is not None) != (self.disclosure == "noised"):
+            raise ValueError("histogram_noise and disclosure `noised` come together")
+        if self.disclosure != "noised":
+            return self
+        if self.bayesian is None or self.bayesian.estimator not in ("betting", "band"):
+            raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
+        if self.scheme == "joint":
+            raise ValueError("a noised histogram of records would cost the client level a whole panel of counts")
+        if self.scheme == "client" and self.masking is None:
+            raise ValueError("in scheme client the noise on counts is added under the masks: masking is needed")
         return self
 
 
@@ -166,6 +238,15 @@ class StudySettings(Message):
     def _a_round_fits_the_horizon(self) -> Self:
         if self.steps_per_round > self.privacy.horizon:
             raise ValueError("the horizon is shorter than one round")
+        return self
+
+    @model_validator(mode="after")
+    def _masked_rounds_have_their_survivors(self) -> Self:
+        masking = self.privacy.masking
+        if masking is not None and self.schedule.min_clients < masking.min_survivors:
+            raise ValueError("with masking, min_clients must be at least min_survivors")
+        if self.privacy.scheme in ("sequential", "joint") and self.training.algorithm != "fedsgd":
+            raise ValueError(f"scheme {self.privacy.scheme} has one noisy step a round: fedsgd")
         return self
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
 from accounting.units import Level, Notion, Observer
 from client_sdk.protocol.settings import StudySettings
 
@@ -22,7 +22,9 @@ def plan_of(settings: StudySettings) -> Plan:
             for limit in privacy.limits
         ),
         clip_norm=privacy.clip_norm,
+        client_clip_norm=privacy.client_clip_norm,
         noise_multiplier=privacy.noise_multiplier,
+        honest_shares=honest_shares(settings),
         sampling_rate=credited_sampling_rate(settings),
         steps_per_round=settings.steps_per_round,
         horizon=privacy.horizon,
@@ -38,22 +40,34 @@ def plan_of(settings: StudySettings) -> Plan:
             conversion=bayesian.conversion,
         ),
         disclosure=privacy.disclosure,
+        release=None
+        if privacy.histogram_noise is None
+        else HistogramRelease(privacy.histogram_noise.std, privacy.histogram_noise.every),
         observer=observer(settings),
     )
 
 
+def honest_shares(settings: StudySettings) -> int:
+    """Noise shares that are sure to be in every sum: the guaranteed survivors that do not collude."""
+    masking = settings.privacy.masking
+    if masking is None or settings.privacy.scheme not in ("sequential", "joint"):
+        return 1
+    return masking.honest_shares
+
+
 def credited_sampling_rate(settings: StudySettings) -> float:
-    """The Poisson rate that may be credited at the protected level.
+    """The Poisson rate that may be credited to what the noise protects: clients in scheme client, records otherwise.
 
     Records: their own rate. Clients: theirs only if a round is released whoever came, because a round abandoned for
     want of clients tells who was sampled.
     """
-    if settings.privacy.scheme == "parallel":
+    if settings.privacy.scheme != "client":
         return settings.privacy.sampling_rate
     return settings.privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
 
 
 def observer(settings: StudySettings) -> Observer:
     """Against whom the numbers hold: the coordinator itself only where it receives nothing but noised values."""
-    noised_at_the_hospital = settings.privacy.scheme == "parallel" and settings.privacy.bayesian is None
-    return Observer.COORDINATOR if noised_at_the_hospital else Observer.RELEASES
+    privacy = settings.privacy
+    noised_terms = privacy.bayesian is None or privacy.disclosure == "noised"
+    return Observer.COORDINATOR if privacy.scheme != "client" and noised_terms else Observer.RELEASES

@@ -27,6 +27,9 @@ def plan(**changes):
             for name in notion
         ),
         "clip_norm": 0.5,
+        "client_clip_norm": None,
+        "honest_shares": 1,
+        "release": None,
         "noise_multiplier": 2.0,
         "sampling_rate": 0.1,
         "steps_per_round": 2,

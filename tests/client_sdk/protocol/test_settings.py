@@ -16,6 +16,7 @@ PARALLEL = {
             {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5},
         ],
         "clip_norm": 1.0,
+        "client_clip_norm": None,
         "noise_multiplier": 2.0,
         "sampling_rate": 0.1,
         "nominal_batch": 10.0,
@@ -32,7 +33,8 @@ PARALLEL = {
             "conversion": "improved",
         },
         "disclosure": "plain",
-        "masking": False,
+        "histogram_noise": None,
+        "masking": None,
     },
     "schedule": {"min_clients": 2, "round_deadline_seconds": 60.0},
 }
