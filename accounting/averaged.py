@@ -73,7 +73,7 @@ class AveragedAccountant:
         sample: Literal["members", "held-out", "public"] = "members",
         level: Level = Level.INSTANCE,
         observer: Observer = Observer.RELEASES,
-        bins: int = 512,
+        bins: int = 256,
     ) -> None:
         self.delta, self.failure = check_delta(delta), check_delta(failure, "failure")
         if self.failure >= self.delta:

@@ -98,7 +98,8 @@ def _climb(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> Fl
 def _even(nodes: FloatArray, climbed: FloatArray, count: int) -> FloatArray:
     """`count` edges at equal steps of the climb, the last one the last node."""
     levels = climbed[-1] * np.arange(1, count + 1) / count
-    edges = np.sqrt(np.interp(levels, np.append(0.0, climbed), np.append(0.0, nodes) ** 2))
+    squares = np.square(np.append(0.0, nodes))
+    edges: FloatArray = np.sqrt(np.interp(levels, np.append(0.0, climbed), squares))
     edges[-1] = nodes[-1]
     return edges
 
@@ -106,7 +107,7 @@ def _even(nodes: FloatArray, climbed: FloatArray, count: int) -> FloatArray:
 def _refine(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> FloatArray:
     """Nodes halved until no order climbs more than _COARSEST between neighbours."""
     for _ in range(_HALVINGS):
-        wide = np.flatnonzero(np.diff(_climb(heights, nodes), prepend=0.0) > _COARSEST)
+        wide: IntArray = np.flatnonzero(np.diff(_climb(heights, nodes), prepend=0.0) > _COARSEST)
         if not wide.size:
             break
         left = np.append(0.0, nodes)

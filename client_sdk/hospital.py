@@ -96,7 +96,7 @@ class Hospital:
     def join(
         self,
         study: str,
-        task: str | Task,
+        task: str | Task | None,
         data: Records,
         *,
         device: str = "cpu",
@@ -107,7 +107,7 @@ class Hospital:
     ) -> Outcome:
         """Take part in `study` until it ends.
 
-        task     the name that the study must use, or a Task of this hospital's own
+        task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
         data     the records; one per patient
         device   of torch
         dataset  names the records: all studies that use the same ones share one ledger
@@ -176,11 +176,11 @@ def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Mem
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
 
 
-def _task(wanted: str | Task, shown: Study) -> Task:
+def _task(wanted: str | Task | None, shown: Study) -> Task:
     training = shown.settings.training
     if isinstance(wanted, Task):
         return wanted
-    if wanted != training.task:
+    if wanted is not None and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
     return tasks.load(training.task, training.task_parameters)
 

@@ -175,6 +175,7 @@ class Participation:
             self._client.put_update(self.study, round, self.name, body)
             answer = "accepted"
             self._sent += 1
+            _LOG.info("round %d: update of %d bytes sent", round, len(body))
         except ConflictError as error:
             if error.code == "different-update":
                 raise UpdateDisputed(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.own_budget import OwnLimit
-from client_sdk.protocol.settings import Name, Positive, Probability, StudySettings
+from client_sdk.protocol.settings import LevelName, Name, Positive, Probability, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
@@ -82,8 +82,12 @@ class SitePolicy(_Section):
 
     def own_limits(self) -> tuple[OwnLimit, ...]:
         """The hospital's own limits, each with the order at which it is enforced."""
+        sections: dict[LevelName, LimitSection | None] = {
+            "instance": self.limits.instance,
+            "client": self.limits.client,
+        }
         found: list[OwnLimit] = []
-        for level, section in (("instance", self.limits.instance), ("client", self.limits.client)):
+        for level, section in sections.items():
             if section is not None:
                 usual = OwnLimit.usual_order(section.epsilon, section.delta)
                 order = usual if section.order is None else section.order

@@ -124,7 +124,7 @@ class PrivacyTerms:
         """Everything that must survive; record identifiers only as digests."""
         return json.dumps({"panel": self._panel, "account": self._account.state()}, allow_nan=False).encode()
 
-    def _mechanism(self) -> dict[str, float]:
+    def _mechanism(self) -> dict[str, Any]:
         privacy = self._privacy
         return {
             "noise_std": privacy.noise_multiplier * privacy.clip_norm,

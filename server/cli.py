@@ -68,10 +68,10 @@ def worker(check: Check = False) -> None:
 
 def migrate() -> None:
     """Bring the database to this version's schema and make the signing key if there is none."""
-    from server.db.migrate import migrate as upgrade
+    from server.coordinator import prepare
 
     with _plain_errors():
-        upgrade(_settings())
+        prepare(_settings())
 
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
@@ -139,11 +139,13 @@ def _plain_errors() -> Iterator[None]:
     from sqlalchemy.exc import DBAPIError
 
     from server.config import ConfigurationError
+    from server.db.schema import SchemaOutdated
     from server.domain.errors import Rejected
+    from server.signing_key import SigningKeyUnusable
 
     try:
         yield
-    except (ConfigurationError, Rejected) as error:
+    except (ConfigurationError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
         _fail(str(error))
     except DBAPIError as error:
         _fail(f"the database does not answer as it should ({type(error.orig).__name__}); check WARDROUND_DATABASE_URL")

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from server.config import Settings
+from server.db.blobs import FileBlobs
+from server.db.schema import migrate, require_current
+from server.db.session import Database
+from server.randomness import DiscreteGaussianNoise, SecureCoins
 from server.services.ports import Coordinator
+from server.signing_key import create_signing_key, load_signing_key
+
+
+def prepare(settings: Settings) -> None:
+    """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    create_signing_key(settings.home)
+    database = Database(settings.database())
+    try:
+        migrate(database.engine)
+    finally:
+        database.dispose()
 
 
 def open_coordinator(settings: Settings) -> Coordinator:
@@ -11,6 +27,15 @@ def open_coordinator(settings: Settings) -> Coordinator:
 
     Raises:
         SchemaOutdated: the migrations have not been run.
-        SigningKeyMissing: `wardround migrate` has not made a key yet.
+        SigningKeyUnusable: there is no usable key.
     """
-    raise NotImplementedError
+    database = Database(settings.database())
+    require_current(database.engine)
+    return Coordinator(
+        database=database,
+        blobs=FileBlobs(settings.home / "blobs"),
+        coins=SecureCoins(),
+        noise=DiscreteGaussianNoise(),
+        signer=load_signing_key(settings.home),
+        origin=settings.origin,
+    )

@@ -2,27 +2,150 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+
+from sqlalchemy.exc import DBAPIError
+
+from server.db.lease import Lease, LeaseLost, acquire, release
+from server.domain.rounds import IllegalMove
+from server.services.close_round import close_round
+from server.services.due import Task, find_due
+from server.services.open_round import begin_round
 from server.services.ports import Coordinator
+from server.services.release_round import release_round
+from server.services.scrub_round import scrub_round, tidy
+
+_TIDY_SECONDS = 3600.0
+_PAUSE_AFTER_FAILURE_SECONDS = 5.0
+
+logger = logging.getLogger("wardround.worker")
 
 
 class Worker:
     """Any number may run, in threads or processes; killing one at any moment loses nothing."""
 
-    def __init__(self, coordinator: Coordinator, *, poll_seconds: float = 0.2, lease_seconds: float = 60.0) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        poll_seconds: float = 0.2,
+        lease_seconds: float = 5.0,
+        owner: str | None = None,
+    ) -> None:
+        self.owner = owner or f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._coordinator = coordinator
+        self._poll_seconds = poll_seconds
+        self._lease_seconds = lease_seconds
+        self._leases: dict[int, Lease] = {}
+        self._renewed: dict[int, float] = {}
+        self._paused_until: dict[int, float] = {}
+        self._tidy_at = 0.0
+        self._news = threading.Event()
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         """Work until `stop`. Blocks: give it a thread or a process."""
-        raise NotImplementedError
+        while not self._stopping.is_set():
+            self._news.clear()
+            if not self._pass():
+                self._news.wait(self._poll_seconds)
+        with suppress(DBAPIError):
+            self._let_go()
 
     def step(self) -> bool:
-        """Move every study that is due one step on; False when there was nothing to do."""
-        raise NotImplementedError
+        """Take every step that is due now; False when there was none. Raises what goes wrong."""
+        moved = [self.perform(task) for task in self._tasks()]
+        return any(moved)
+
+    def perform(self, task: Task) -> bool:
+        """Take one step under the study's lease; False when another worker holds it."""
+        lease = self._hold(task.study_id)
+        if lease is None:
+            return False
+        try:
+            self._move(task, lease)
+        except LeaseLost:
+            self._leases.pop(task.study_id, None)
+            logger.warning("lease lost", extra={"study": task.study, "owner": self.owner})
+            return False
+        except IllegalMove:
+            # An operator ended the round while this step was under way; the next look finds what is left to do.
+            logger.info("round ended meanwhile", extra={"study": task.study, "round": task.round})
+        self._renewed[task.study_id] = time.monotonic()
+        return True
 
     def wake(self) -> None:
         """Something arrived: look now rather than at the next poll. Safe from any thread."""
-        raise NotImplementedError
+        self._news.set()
 
     def stop(self) -> None:
         """Finish the step under way and return from `run`. Safe from any thread."""
-        raise NotImplementedError
+        self._stopping.set()
+        self._news.set()
+
+    def _pass(self) -> bool:
+        """One look at everything; what goes wrong in one study does not keep the others waiting."""
+        try:
+            tasks = self._tasks()
+        except Exception as error:
+            logger.warning("nothing can be found", exc_info=error)
+            self._stopping.wait(self._poll_seconds)
+            return False
+        moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
+        return any(moved)
+
+    def _attempt(self, task: Task) -> bool:
+        if time.monotonic() < self._paused_until.get(task.study_id, 0.0):
+            return False
+        try:
+            return self.perform(task)
+        except Exception as error:
+            details = {"study": task.study, "round": task.round, "event": task.kind, "owner": self.owner}
+            logger.error("step failed", exc_info=error, extra=details)
+            self._paused_until[task.study_id] = time.monotonic() + _PAUSE_AFTER_FAILURE_SECONDS
+            return False
+
+    def _tasks(self) -> list[Task]:
+        if time.monotonic() >= self._tidy_at:
+            self._tidy_at = time.monotonic() + _TIDY_SECONDS
+            tidy(self._coordinator)
+        return self._coordinator.database.read("find-due", find_due)
+
+    def _move(self, task: Task, lease: Lease) -> None:
+        match task.kind:
+            case "open":
+                begin_round(self._coordinator, lease, task.study)
+            case "close":
+                close_round(self._coordinator, lease, task.study, task.round)
+            case "release":
+                release_round(self._coordinator, lease, task.study, task.round, lambda: self._beat(lease))
+            case "scrub":
+                scrub_round(self._coordinator, lease, task.study, task.round)
+
+    def _hold(self, study_id: int) -> Lease | None:
+        held = self._leases.get(study_id)
+        if held is not None:
+            return held
+        database, seconds = self._coordinator.database, self._lease_seconds
+        lease = database.write("acquire-lease", lambda tx: acquire(tx, study_id, self.owner, seconds))
+        if lease is not None:
+            self._leases[study_id] = lease
+            self._renewed[study_id] = time.monotonic()
+        return lease
+
+    def _beat(self, lease: Lease) -> None:
+        """Renew the lease when a third of it is gone."""
+        if time.monotonic() - self._renewed[lease.study_id] > lease.seconds / 3:
+            self._coordinator.database.write("renew-lease", lease.check)
+            self._renewed[lease.study_id] = time.monotonic()
+
+    def _let_go(self) -> None:
+        for lease in self._leases.values():
+            self._coordinator.database.write("release-lease", lambda tx, lease=lease: release(tx, lease))
+        self._leases.clear()

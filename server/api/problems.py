@@ -152,6 +152,9 @@ def problem_of(error: Exception) -> Response:
             reasons = "; ".join(f"{place}: {message}" for place, message in places)
             fields = [place for place, _ in places]
             return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
+        case HTTPException() if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
+            # The framework wraps whatever stops it from reading a JSON body.
+            return problem_of(error.__cause__)
         case HTTPException() if error.status_code in _OF_STATUS:
             code = _OF_STATUS[error.status_code]
             return answer(code, "see /docs for the resources and their methods", headers=error.headers)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import URL, ColumnElement, Engine, Float, create_engine, event, func, literal, select, type_coerce
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, sessionmaker
 
 T = TypeVar("T")
 
@@ -57,6 +57,8 @@ class Database:
     def __init__(self, url: URL | str, *, clock: Clock | None = None, attempts: int = ATTEMPTS) -> None:
         self.engine = connect(url)
         self._readers = self.engine.execution_options(read_only=True)
+        self._sessions = sessionmaker(expire_on_commit=False)
+        event.listen(self._sessions, "before_flush", _remember_the_writer)
         self._clock = clock
         self._attempts = attempts
 
@@ -77,7 +79,7 @@ class Database:
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
         for attempt in range(1, self._attempts + 1):
-            with Session(engine, expire_on_commit=False, info={"transaction": name}) as session:
+            with self._sessions(bind=engine, info={"transaction": name}) as session:
                 try:
                     result = work(Transaction(name, session, self._clock))
                     session.commit()
@@ -132,7 +134,7 @@ def _begin_postgres(connection: Any) -> None:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
-@event.listens_for(Session, "before_flush")
 def _remember_the_writer(session: Session, _context: Any, _instances: Any) -> None:
-    for row in (*session.new, *session.dirty):
-        row.written_by = session.info.get("transaction", "")
+    changed = (row for row in session.dirty if session.is_modified(row))
+    for row in (*session.new, *changed):
+        row.written_by = session.info["transaction"]

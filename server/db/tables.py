@@ -37,9 +37,17 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Double, int: BigInteger, str: Text}  # noqa: RUF012
+    type_annotation_map = {
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        float: Double,
+        int: BigInteger,
+        str: Text,
+    }  # noqa: RUF012
 
-    written_by: Mapped[str] = mapped_column(String(64), comment="the transaction that last wrote this row", sort_order=99)
+    written_by: Mapped[str] = mapped_column(
+        String(64), comment="the transaction that last wrote this row", sort_order=99
+    )
 
 
 def one_of(column: str, values: tuple[str, ...], name: str) -> CheckConstraint:
@@ -73,7 +81,7 @@ class StudyRow(Base):
         one_of("state", ("draft", "enrolling", "running", "paused", "finished"), "state"),
         one_of("stop_reason", ("horizon-reached", "budget-exhausted", "stopped"), "stop_reason"),
         CheckConstraint("(state = 'finished') = (stop_reason IS NOT NULL)", name="finished_for_a_reason"),
-        CheckConstraint("version >= 0 AND abandoned_in_a_row >= 0", name="counts"),
+        CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name="counts"),
     )
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="internal")
@@ -86,7 +94,10 @@ class StudyRow(Base):
     model_spec: Mapped[dict[str, Any] | None] = mapped_column(comment="names, shapes, types; set by model 0")
     roster_sha256: Mapped[str] = mapped_column(SHA256, comment="fingerprint of the active members")
     version: Mapped[int] = mapped_column(comment="number of its newest event")
-    abandoned_in_a_row: Mapped[int] = mapped_column(Integer, comment="rounds since the last release that came to nothing")
+    quorum: Mapped[int] = mapped_column(Integer, comment="active clients without whom no round begins")
+    abandoned_in_a_row: Mapped[int] = mapped_column(
+        Integer, comment="rounds since the last release that came to nothing"
+    )
     next_round_at: Mapped[float] = mapped_column(comment="no round begins before")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")
 
@@ -99,7 +110,9 @@ class BudgetRow(Base):
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose budget")
     plan: Mapped[dict[str, Any]] = mapped_column(comment="accounting plan, as in the ledger's first entry")
-    state: Mapped[dict[str, Any]] = mapped_column(comment="running state of the accountants, replayable from the ledger")
+    state: Mapped[dict[str, Any]] = mapped_column(
+        comment="running state of the accountants, replayable from the ledger"
+    )
     can_continue: Mapped[bool] = mapped_column(comment="whether another round would be authorised")
     horizon: Mapped[int] = mapped_column(comment="most noised steps")
     round: Mapped[int] = mapped_column(Integer, comment="newest round that reserved")
@@ -108,6 +121,9 @@ class BudgetRow(Base):
     entries: Mapped[int] = mapped_column(comment="length of the ledger")
     head_sha256: Mapped[str] = mapped_column(SHA256, comment="hash of the newest entry")
     signature: Mapped[str] = mapped_column(String(86), comment="the coordinator's signature on the head")
+
+
+_ENDING = text("kind IN ('settled', 'stood', 'voided')")
 
 
 class LedgerRow(Base):
@@ -120,7 +136,15 @@ class LedgerRow(Base):
         CheckConstraint("(round IS NULL) = (kind IN ('opened', 'finished'))", name="round_of_its_kind"),
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
-        Index("uq_ledger_reserved_once", "study_id", "round", "kind", unique=True),
+        Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),
+        Index(
+            "uq_ledger_one_ending_per_round",
+            "study_id",
+            "round",
+            unique=True,
+            sqlite_where=_ENDING,
+            postgresql_where=_ENDING,
+        ),
     )
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
@@ -176,6 +200,7 @@ class UsedTokenRow(Base):
 
 
 _OPEN = text("ended_at IS NULL")
+_UNSCRUBBED = text("scrubbed_at IS NULL")
 
 
 class RoundRow(Base):
@@ -193,6 +218,13 @@ class RoundRow(Base):
             unique=True,
             sqlite_where=_OPEN,
             postgresql_where=_OPEN,
+        ),
+        Index(
+            "ix_rounds_unscrubbed",
+            "study_id",
+            "number",
+            sqlite_where=_UNSCRUBBED,
+            postgresql_where=_UNSCRUBBED,
         ),
     )
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.messages import Assignment
+from client_sdk.protocol.messages import Assignment, AssignmentBody
+from client_sdk.protocol.signing import ASSIGNMENT
+from server.db.repositories import find_client, find_study, open_round
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, ModelRow, ParticipantRow
+from server.domain.errors import Rejected
 from server.services.ports import Coordinator
+from server.services.views import at, ledger_head, model_info
 
 
 def find(coordinator: Coordinator, study: str, client: str) -> Assignment | None:
@@ -12,4 +18,35 @@ def find(coordinator: Coordinator, study: str, client: str) -> Assignment | None
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
     """
-    raise NotImplementedError
+    body = coordinator.database.read("find-assignment", lambda tx: _body(tx, study, client))
+    if body is None:
+        return None
+    return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
+
+
+def _body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
+    row = find_study(tx, study)
+    if row.state == "finished":
+        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=row.stop_reason)
+    member = find_client(tx, row.id, client)
+    if member is None:
+        raise Rejected("unknown-client", "the study has no client of this name")
+    if member.state != "active":
+        raise Rejected("revoked", "this client takes part no longer")
+    round = open_round(tx, row.id)
+    if round is None or round.state != "collecting" or tx.now() >= round.deadline:
+        return None
+    taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
+    if taking_part is None or taking_part.state != "sampled":
+        return None
+    return AssignmentBody(
+        study=study,
+        client=client,
+        round=round.number,
+        phase="train",
+        deadline=at(round.deadline),
+        model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        settings_sha256=row.settings_sha256,
+        roster_sha256=row.roster_sha256,
+        ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
+    )

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from sqlalchemy import select
+
 from client_sdk.protocol.messages import Event
+from server.db.repositories import find_study
+from server.db.session import Transaction
+from server.db.tables import EventRow, StudyRow
 from server.services.ports import Coordinator
+from server.services.views import at
 
 
 def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> list[Event]:
     """Raises Rejected `unknown-study`."""
-    raise NotImplementedError
+
+    def work(tx: Transaction) -> list[Event]:
+        wanted = select(EventRow).where(EventRow.study_id == find_study(tx, study).id, EventRow.number > after)
+        rows = tx.session.scalars(wanted.order_by(EventRow.number).limit(limit))
+        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in rows]
+
+    return coordinator.database.read("events-since", work)
 
 
 def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
     """The newest event number of each of these studies: one cheap query for everybody who waits."""
-    raise NotImplementedError
+
+    def work(tx: Transaction) -> dict[str, int]:
+        wanted = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(studies))
+        return dict(tx.session.execute(wanted).tuples().all())
+
+    return coordinator.database.read("event-marks", work)

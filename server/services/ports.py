@@ -49,6 +49,10 @@ class Incoming(Protocol):
         """Append. Raises Rejected `body-too-large` once the limit is passed."""
         ...
 
+    def sync(self) -> None:
+        """What was written is on the disk."""
+        ...
+
 
 class Blobs(Protocol):
     """Content-addressed files in scopes such as `models/sepsis` or `rounds/sepsis/7`."""
@@ -69,6 +73,14 @@ class Blobs(Protocol):
 
     def clear(self, scope: str) -> None:
         """Remove the scope with everything in it."""
+        ...
+
+    def scopes(self, under: str) -> list[str]:
+        """The scopes directly inside `under`."""
+        ...
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove temporary files that a killed process left; returns how many."""
         ...
 
 

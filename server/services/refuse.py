@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from client_sdk.protocol.messages import Refusal
+from server.db.repositories import find_study, lock_participant, share_round
+from server.db.session import Transaction
+from server.domain.errors import Rejected
 from server.services.ports import Coordinator, Written
+from server.services.views import refusal_of
 
 
 def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal) -> Written[Refusal]:
-    """Repeatable.
+    """Repeatable; the first refusal stays.
 
     Raises:
         Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.
     """
-    raise NotImplementedError
+
+    def work(tx: Transaction) -> Written[Refusal]:
+        round_row = share_round(tx, find_study(tx, study).id, round)
+        row = lock_participant(tx, round_row, client)
+        recorded = refusal_of(row)
+        if recorded is not None:
+            return Written(recorded, created=False)
+        if row.state == "received":
+            raise Rejected("different-update", "this round has an update of yours already")
+        if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
+            raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
+        row.state, row.answered_at = "refused", tx.now()
+        row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
+        return Written(refusal, created=True)
+
+    return coordinator.database.write("refuse", work)

@@ -1,0 +1,20 @@
+"""The commands of operators and hospitals: everything that goes through the API."""
+
+from __future__ import annotations
+
+import typer
+
+from client_sdk.commands import budget, doctor, hospital, ledger, roster, study
+
+
+def register(app: typer.Typer) -> None:
+    """Add them to `wardround`. The network and torch are imported when a command runs."""
+    app.add_typer(study.app, name="study")
+    app.command("invite")(study.invite)
+    app.command("enrol")(hospital.enrol)
+    app.command("join")(hospital.join)
+    app.command("outbound")(hospital.outbound)
+    app.command("budget")(budget.budget)
+    app.add_typer(ledger.app, name="ledger")
+    app.add_typer(roster.app, name="roster")
+    app.command("doctor")(doctor.doctor)

@@ -1,0 +1,1 @@
+"""The commands of `wardround` that go through the API, one noun a file."""

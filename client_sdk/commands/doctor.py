@@ -1,0 +1,26 @@
+"""`wardround doctor`: why does it not work?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from client_sdk.commands.shared import AsJson, Home, Server, plain_errors, print_json, settings, table
+
+Dataset = Annotated[str, typer.Option(help="name of the records whose ledger is looked at")]
+
+
+def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
+    """Check address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
+    from client_sdk.diagnostics import examine
+
+    with plain_errors():
+        findings = examine(settings(), server=server, home=home, dataset=dataset)
+    if as_json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        table("Doctor", ["", "check", "finding"], [[f.verdict, f.check, f.text] for f in findings])
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)

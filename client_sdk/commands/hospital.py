@@ -1,0 +1,106 @@
+"""`wardround enrol`, `wardround join`, `wardround outbound`: what a hospital does."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from client_sdk.commands.shared import (
+    AsJson,
+    Home,
+    Server,
+    StudyName,
+    hospital,
+    plain_errors,
+    print_json,
+    settings,
+    table,
+)
+
+Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
+Data = Annotated[Path, typer.Option(help="records: .csv, .parquet, .npz or images-idx")]
+PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
+Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
+Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
+PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
+AcceptLost = Annotated[
+    bool, typer.Option("--accept-lost-ledger", help="charge rounds whose ledger is lost at their worst")
+]
+
+
+def enrol(token: Token, server: Server = None, home: Home = None) -> None:
+    """Exchange an invitation for a membership; makes the hospital's key if there is none. Repeatable."""
+    from client_sdk.hospital import Hospital
+
+    with plain_errors():
+        given = settings()
+        piped = token == "-"  # noqa: S105 (a dash, not a token)
+        given_token = typer.get_text_stream("stdin").readline().strip() if piped else token
+        enrolled = Hospital.enrol(
+            given.connection(server).url, given_token, directory=home or given.client_home, connection=given.connection
+        )
+        studies = ", ".join(f"{m.study} as {m.client}" for m in enrolled.identity.memberships())
+        typer.echo(f"enrolled: {studies}")
+
+
+def join(
+    study: StudyName,
+    data: Data,
+    patient_column: PatientColumn = None,
+    task: TaskName = None,
+    device: Device = "cpu",
+    dataset: Dataset = "records",
+    policy: PolicyFile = None,
+    accept_lost_ledger: AcceptLost = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take part in a study until it ends. Stopped and started again, it goes on where it was."""
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    from client_sdk.data import load
+    from client_sdk.policy import SitePolicy
+
+    # Warnings and one line a round, on standard error: what a person at the hospital wants to see pass by.
+    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=Console(stderr=True), show_path=False)])
+    logging.getLogger("client_sdk").setLevel(logging.INFO)
+    with plain_errors():
+        outcome = hospital(home).join(
+            study,
+            task,
+            load(data, patient_column=patient_column),
+            device=device,
+            dataset=dataset,
+            policy=None if policy is None else SitePolicy.read(policy),
+            accept_lost_ledger=accept_lost_ledger,
+        )
+    if as_json:
+        print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
+    else:
+        typer.echo(
+            f"{outcome.study}: {outcome.reason}; {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused"
+        )
+
+
+def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
+    """List everything that left this hospital: when, its digest, and which charge paid for it."""
+    from client_sdk.ledger import HospitalLedger, ledger_path
+
+    with plain_errors():
+        directory = home or settings().client_home
+        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
+            found = ledger.departures()
+    if as_json:
+        print_json([dataclasses.asdict(departure) for departure in found])
+        return
+    rows = [
+        [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
+        for d in found
+    ]
+    table("Outbound", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)

@@ -1,0 +1,122 @@
+"""`wardround ledger …`: the coordinator's ledger, fetched whole and checked here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client_sdk.commands.shared import (
+    AsJson,
+    Home,
+    KeyFile,
+    Server,
+    StudyName,
+    number,
+    plain_errors,
+    print_json,
+    reader,
+    table,
+)
+from client_sdk.durable import write_durably
+
+if TYPE_CHECKING:
+    from accounting.ledger import Entry
+    from client_sdk.client import Client
+    from client_sdk.protocol.messages import SignedLedgerHead
+
+app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
+Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
+
+
+@app.command()
+def verify(
+    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Check the chain and the signed head, and compute every ε again from the raw events."""
+    from accounting.budget import replay
+    from accounting.ledger import LedgerError
+    from client_sdk.errors import LedgerNotExtended
+
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        # Asked first: the ledger may grow meanwhile, and what was shown must be somewhere inside it.
+        shown = client.budget(study)
+        entries, head = fetch(client, study)
+        _require_signed(client, study, head)
+        try:
+            found = replay(entries[: shown.ledger.entries]).statements()
+        except LedgerError as error:
+            raise LedgerNotExtended(str(error)) from error
+        if entries[shown.ledger.entries - 1].sha256 != shown.ledger.head.removeprefix("sha256:"):
+            raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
+        rows = _compare(found, [limit.model_dump(mode="json") for limit in shown.limits])
+        if any(row["shown"] != row["recomputed"] for row in rows):
+            raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
+    if as_json:
+        print_json({"study": study, "entries": len(entries), "head": entries[-1].sha256, "limits": rows})
+        return
+    cells = [[r["level"], r["notion"], number(r["shown"]), number(r["recomputed"])] for r in rows]
+    table(
+        f"{study}: {len(entries)} entries, chain and signature good", ["level", "notion", "shown", "recomputed"], cells
+    )
+
+
+@app.command()
+def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:
+    """Write the whole ledger to a file, checked on the way."""
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        entries, head = fetch(client, study)
+        _require_signed(client, study, head)
+        lines = [json.dumps(entry.to_dict(), sort_keys=True, ensure_ascii=False) for entry in entries]
+        write_durably(out, "".join(f"{line}\n" for line in lines).encode())
+    typer.echo(f"{len(entries)} entries, head sha256:{entries[-1].sha256}")
+
+
+def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
+    """Every entry up to the head that came with the last page, the chain verified from the first.
+
+    Raises:
+        LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
+    """
+    from accounting.ledger import Entry, LedgerError, verify_chain
+    from client_sdk.errors import LedgerNotExtended
+
+    entries: list[Entry] = []
+    while True:
+        page = client.ledger(study, len(entries))
+        entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+        if not page.entries or len(entries) >= page.head.head.entries:
+            break
+    try:
+        reached = verify_chain(entries)
+    except LedgerError as error:
+        raise LedgerNotExtended(str(error)) from error
+    if not entries or reached != (page.head.head.entries, page.head.head.sha256):
+        raise LedgerNotExtended("the entries do not lead to the head that the coordinator signed")
+    return entries, page.head
+
+
+def _require_signed(client: Client, study: str, head: SignedLedgerHead) -> None:
+    from client_sdk.errors import LedgerNotExtended
+    from client_sdk.protocol.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
+
+    key = client.study(study).coordinator_key
+    try:
+        verify_document(decode_public_key(key), LEDGER_HEAD, head.head.model_dump(mode="json"), head.signature)
+    except SigningError as error:
+        raise LedgerNotExtended("the ledger head is not signed by the coordinator") from error
+
+
+def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    recomputed = {(limit["level"], limit["notion"]): limit["spent"] for limit in found}
+    return [
+        {
+            "level": limit["level"],
+            "notion": limit["notion"],
+            "shown": limit["spent"],
+            "recomputed": recomputed.get((limit["level"], limit["notion"])),
+        }
+        for limit in shown
+    ]

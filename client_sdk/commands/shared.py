@@ -1,0 +1,117 @@
+"""What every command shares: its options, who asks, how answers and errors are shown.
+
+Exit codes: 0 done; 1 not possible as asked; 2 wrong usage; 3 refused by this hospital's own rules; 4 the coordinator
+is not trusted; 5 the coordinator cannot be reached; 6 training met NaN or an infinity.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client_sdk.config import ClientSettings, load
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from client_sdk.client import Client
+    from client_sdk.hospital import Hospital
+
+StudyName = Annotated[str, typer.Argument(help="name of the study")]
+Server = Annotated[str | None, typer.Option(help="address of the coordinator; else WARDROUND_SERVER")]
+KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key; else WARDROUND_OPERATOR_KEY(_FILE)")]
+Home = Annotated[Path | None, typer.Option(help="the hospital's directory; else WARDROUND_CLIENT_HOME")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def settings() -> ClientSettings:
+    """The environment's settings."""
+    return load()
+
+
+def operator(server: str | None, key_file: Path | None) -> Client:
+    """The API as the operator.
+
+    Raises:
+        ConfigurationError: no address or no key.
+    """
+    from client_sdk.client import Client
+    from client_sdk.config import read_secret
+    from client_sdk.credentials import OperatorKey
+    from client_sdk.errors import ConfigurationError
+
+    given = settings()
+    if key_file is not None:
+        key = read_secret(key_file)
+    elif given.operator_key is not None:
+        key = given.operator_key.get_secret_value()
+    else:
+        raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_OPERATOR_KEY")
+    return Client(given.connection(server), OperatorKey(key))
+
+
+def hospital(home: Path | None) -> Hospital:
+    """The hospital enrolled in the directory."""
+    from client_sdk.hospital import PATIENCE_SECONDS, Hospital
+
+    given = settings()
+    return Hospital.open(
+        home or given.client_home,
+        connection=lambda url: given.connection(url, patience_seconds=PATIENCE_SECONDS),
+    )
+
+
+def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
+    """Whoever may read: the operator or viewer if there is a key, else the hospital."""
+    if home is None and (key_file is not None or settings().operator_key is not None):
+        return operator(server, key_file)
+    return hospital(home).client(study)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """One line on standard error and an exit code, instead of a traceback."""
+    from client_sdk.data import DataError
+    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped, WardroundError
+    from client_sdk.protocol.tensors import TensorError
+
+    try:
+        yield
+    except (WardroundError, DataError, TensorError, OSError) as error:
+        codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, TrainingStopped: 6}
+        print(f"wardround: {error}", file=sys.stderr)
+        raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
+    except KeyboardInterrupt:
+        print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
+    """One JSON document on standard output."""
+    plain = value if isinstance(value, dict | list) else value.model_dump(mode="json")
+    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output, as wide as it needs to be when nobody looks at a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    shown = Table(title=title, title_justify="left")
+    for column in columns:
+        shown.add_column(column)
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
+
+
+def number(value: float | None) -> str:
+    """Three decimals for the eye; the exact value is in the JSON."""
+    return "unbounded" if value is None else f"{value:.3f}"

@@ -1,0 +1,164 @@
+"""`wardround study …` and `wardround invite`: what an operator does."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from client_sdk.commands.shared import (
+    AsJson,
+    Home,
+    KeyFile,
+    Server,
+    StudyName,
+    operator,
+    plain_errors,
+    print_json,
+    reader,
+    table,
+)
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.messages import Study
+    from client_sdk.protocol.settings import StudySettings
+
+app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
+
+SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
+ModelFile = Annotated[
+    Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
+]
+Title = Annotated[str, typer.Option(help="shown to people")]
+ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study")]
+ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
+
+
+@app.command()
+def create(
+    study: StudyName,
+    settings: SettingsFile,
+    model: ModelFile = None,
+    title: Title = "",
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a study and upload its initial model. Repeatable."""
+    from client_sdk.protocol.messages import StudyCreate
+
+    with plain_errors():
+        frozen = _read_settings(settings)
+        weights = model.read_bytes() if model is not None else _initial_weights(frozen)
+        with operator(server, key_file) as client:
+            client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            client.put_initial_model(study, weights)
+            _show(client.study(study), as_json)
+
+
+@app.command()
+def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let rounds begin."""
+    _move(study, "start", server, key_file, as_json)
+
+
+@app.command()
+def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let the round under way end; no other begins."""
+    _move(study, "pause", server, key_file, as_json)
+
+
+@app.command()
+def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let rounds begin again."""
+    _move(study, "resume", server, key_file, as_json)
+
+
+@app.command()
+def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """End the study for ever. What was charged stays charged."""
+    _move(study, "stop", server, key_file, as_json)
+
+
+@app.command()
+def show(
+    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Show a study's state and settings."""
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        _show(client.study(study), as_json)
+
+
+def invite(
+    study: StudyName,
+    client: ClientName,
+    expires_days: ExpiresDays = 7,
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a one-time token for one hospital. It is shown once."""
+    from client_sdk.protocol.messages import InvitationCreate
+
+    with plain_errors(), operator(server, key_file) as api:
+        made = api.invite(study, InvitationCreate(client=client, expires_in_seconds=expires_days * 86400))
+        if as_json:
+            print_json(made)
+        else:
+            typer.echo(made.token)
+
+
+def _move(
+    study: str, action: Literal["start", "pause", "resume", "stop"], server: str | None, key: Path | None, as_json: bool
+) -> None:
+    with plain_errors(), operator(server, key) as client:
+        _show(client.move_study(study, action), as_json)
+
+
+def _read_settings(path: Path) -> StudySettings:
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.settings import StudySettings
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        values: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        # TOML has no null; a study without a Bayesian limit may leave the section out.
+        values.get("privacy", {}).setdefault("bayesian", None)
+        return StudySettings.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
+    except (ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{path} is neither JSON nor TOML: {error}") from error
+
+
+def _initial_weights(settings: StudySettings) -> bytes:
+    from client_sdk import tasks
+    from client_sdk.protocol.tensors import encode
+    from client_sdk.weights import weights_of
+
+    training = settings.training
+    return encode(weights_of(tasks.load(training.task, training.task_parameters).model()))
+
+
+def _show(study: Study, as_json: bool) -> None:
+    if as_json:
+        print_json(study)
+        return
+    privacy, training = study.settings.privacy, study.settings.training
+    reason = f" ({study.stop_reason})" if study.stop_reason else ""
+    rows = [
+        ["state", f"{study.state}{reason}, {study.rounds} of at most {study.settings.rounds} rounds"],
+        ["hospitals", str(study.clients)],
+        ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
+        ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],
+        ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+        *([f"limit, {li.level} {li.notion}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"] for li in privacy.limits),
+        ["settings", f"sha256 {study.settings_sha256}"],
+    ]
+    table(f"Study {study.study}", ["", ""], rows)

@@ -1,0 +1,59 @@
+"""The command `wardround`: one root, and whatever commands the installed parts bring."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+GROUP = "wardround.commands"
+
+# The first package that each extra brings and the others do not.
+_EXTRA_OF = {
+    "typer": "cli",
+    "rich": "cli",
+    "pydantic": "protocol",
+    "cryptography": "protocol",
+    "safetensors": "protocol",
+    "jwt": "protocol",
+    "httpx": "client",
+    "torch": "client",
+    "fastapi": "server",
+    "starlette": "server",
+    "uvicorn": "server",
+    "sqlalchemy": "server",
+    "alembic": "server",
+    "psycopg": "server",
+    "pydantic_settings": "server",
+}
+
+
+def build() -> typer.Typer:
+    """The root with every command that is installed."""
+    import typer
+
+    app = typer.Typer(
+        name="wardround",
+        help="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        register = point.load()
+        register(app)
+    return app
+
+
+def main() -> None:
+    """Run; a part that is not installed is named with the extra that brings it."""
+    try:
+        build()()
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(f"wardround: this command needs more: pip install 'wardround[{extra}]'", file=sys.stderr)
+        raise SystemExit(2) from error

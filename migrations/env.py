@@ -1,0 +1,45 @@
+"""How migrations run: under locks that cannot hang a running coordinator, one after another.
+
+PostgreSQL: an advisory lock keeps a second migrator waiting; a migration that cannot get its table lock in time, or
+runs too long, fails and changes nothing; each migration is one transaction. SQLite: one write transaction for all.
+"""
+
+from alembic import context
+from sqlalchemy import Connection
+
+from server.db.tables import Base
+
+LOCK_TIMEOUT = "4s"
+STATEMENT_TIMEOUT = "60s"
+# "wardround" as a number that nobody else uses in this database.
+ADVISORY_LOCK = 0x77617264
+
+
+def run(connection: Connection) -> None:
+    postgres = connection.dialect.name == "postgresql"
+    if postgres:
+        connection.exec_driver_sql(f"SELECT pg_advisory_lock({ADVISORY_LOCK})")
+        connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        connection.exec_driver_sql(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
+        connection.commit()
+    else:
+        connection.begin()
+    try:
+        context.configure(
+            connection=connection, target_metadata=Base.metadata, transaction_per_migration=postgres, compare_type=True
+        )
+        with context.begin_transaction():
+            context.run_migrations()
+    finally:
+        if postgres:
+            connection.rollback()
+            for statement in (
+                "RESET lock_timeout",
+                "RESET statement_timeout",
+                f"SELECT pg_advisory_unlock({ADVISORY_LOCK})",
+            ):
+                connection.exec_driver_sql(statement)
+            connection.commit()
+
+
+run(context.config.attributes["connection"])

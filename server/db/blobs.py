@@ -1,0 +1,133 @@
+"""Content-addressed files: written aside while they are hashed, durable before they have their name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from server.domain.errors import Rejected
+from server.services.ports import Blob, Incoming
+
+_INCOMING = ".incoming"
+
+
+class IncomingFile:
+    """A body on its way to disk."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self.path = path
+        self.bytes = 0
+        self._limit = limit
+        self._hash = hashlib.sha256()
+        # Unbuffered: a failpoint or a full disk leaves exactly what was written.
+        self._file = path.open("xb", buffering=0)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append. Raises Rejected `body-too-large` once the limit is passed, OSError when the disk is full."""
+        if self.bytes + len(data) > self._limit:
+            raise Rejected("body-too-large", f"at most {self._limit} bytes are taken here")
+        rest = memoryview(data)
+        self._hash.update(rest)
+        while len(rest) > 0:
+            written = self._file.write(rest)
+            rest = rest[written or 0 :]
+        self.bytes += len(data)
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FileBlobs:
+    """Files under `root`, one folder per scope."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._incoming = root / _INCOMING
+        self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @contextmanager
+    def receive(self, limit: int) -> Iterator[IncomingFile]:
+        """A temporary file for at most `limit` bytes; it is gone at the end unless it was kept."""
+        incoming = IncomingFile(self._incoming / os.urandom(16).hex(), limit)
+        try:
+            yield incoming
+        finally:
+            incoming.close()
+            incoming.path.unlink(missing_ok=True)
+
+    def keep(self, incoming: Incoming, scope: str) -> Blob:
+        """Give it its name: fsync the file, rename, fsync the folder."""
+        incoming.sync()
+        folder = self._folder(scope)
+        self._make(folder)
+        target = folder / incoming.sha256
+        incoming.path.rename(target)
+        _sync_folder(folder)
+        return Blob(incoming.sha256, incoming.bytes, target)
+
+    def write(self, scope: str, data: bytes) -> Blob:
+        """Keep bytes that are in memory."""
+        with self.receive(len(data)) as incoming:
+            incoming.write(data)
+            return self.keep(incoming, scope)
+
+    def find(self, scope: str, sha256: str) -> Path | None:
+        """Where it lies, None if it is gone."""
+        path = self._folder(scope) / sha256
+        return path if path.is_file() else None
+
+    def remove(self, scope: str, sha256: str) -> None:
+        """Repeatable."""
+        (self._folder(scope) / sha256).unlink(missing_ok=True)
+
+    def clear(self, scope: str) -> None:
+        """Remove the scope with everything in it. Repeatable."""
+        folder = self._folder(scope)
+        if folder.is_dir():
+            shutil.rmtree(folder)
+            _sync_folder(folder.parent)
+
+    def scopes(self, under: str) -> list[str]:
+        """The scopes directly inside `under`."""
+        folder = self._folder(under)
+        return sorted(f"{under}/{path.name}" for path in folder.iterdir()) if folder.is_dir() else []
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove temporary files that a killed process left; returns how many."""
+        removed, limit = 0, time.time() - older_than_seconds
+        for path in self._incoming.iterdir():
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < limit:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _folder(self, scope: str) -> Path:
+        return self._root.joinpath(*scope.split("/"))
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

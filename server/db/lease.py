@@ -1,0 +1,59 @@
+"""Who may move a study's rounds on: a lease with a fencing number that every commit of its holder checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, or_, update
+
+from server.db.session import Transaction
+from server.db.tables import LeaseRow
+
+
+class LeaseLost(Exception):
+    """Another worker has taken over; nothing of this transaction is committed."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Held by `owner` under fencing number `fence` for `seconds` after each commit."""
+
+    study_id: int
+    owner: str
+    fence: int
+    seconds: float
+
+    def check(self, tx: Transaction) -> None:
+        """Renew the lease inside `tx`, which can then commit only while nobody has taken over.
+
+        Raises:
+            LeaseLost: the fencing number is not the newest.
+        """
+        mine = update(LeaseRow).where(LeaseRow.study_id == self.study_id, LeaseRow.fence == self.fence)
+        if not _changed(tx, mine.values(expires_at=tx.time + self.seconds, written_by=tx.name)):
+            raise LeaseLost(f"the lease of study {self.study_id} went to another worker")
+
+
+def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease | None:
+    """The study's lease if it is free, run out or the owner's already; else None. One conditional UPDATE."""
+    free = or_(LeaseRow.owner.is_(None), LeaseRow.owner == owner, LeaseRow.expires_at <= tx.time)
+    take = (
+        update(LeaseRow)
+        .where(LeaseRow.study_id == study_id, free)
+        .values(owner=owner, fence=LeaseRow.fence + 1, expires_at=tx.time + seconds, written_by=tx.name)
+    )
+    if not _changed(tx, take):
+        return None
+    return Lease(study_id, owner, tx.session.get_one(LeaseRow, study_id).fence, seconds)
+
+
+def release(tx: Transaction, lease: Lease) -> None:
+    """Let another worker have it at once."""
+    mine = update(LeaseRow).where(LeaseRow.study_id == lease.study_id, LeaseRow.fence == lease.fence)
+    tx.session.execute(mine.values(owner=None, written_by=tx.name))
+
+
+def _changed(tx: Transaction, statement: Any) -> bool:
+    result = tx.session.execute(statement.execution_options(synchronize_session=False))
+    return cast("CursorResult[Any]", result).rowcount == 1

@@ -1,0 +1,106 @@
+"""The ledger and the budget row that stands for all of it, changed together or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import select
+
+from accounting.budget import Budget
+from accounting.ledger import Entry, Kind, append
+from accounting.plan import Plan
+from client_sdk.protocol.canonical import canonical_json
+from client_sdk.protocol.messages import LedgerHead
+from client_sdk.protocol.signing import LEDGER_HEAD
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow
+
+
+class Signer(Protocol):
+    def sign(self, label: str, document: Mapping[str, Any]) -> str: ...
+
+
+@dataclass
+class Account:
+    """One study's budget inside one transaction, its row locked."""
+
+    tx: Transaction
+    signer: Signer
+    study: str
+    row: BudgetRow
+    budget: Budget
+    newest: Entry
+
+    def record(self, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
+        """Apply one event to the budget, append it, and write the statement and the signed head beside it.
+
+        Raises:
+            accounting.LedgerError: the event cannot happen now; nothing is written.
+        """
+        entry = append(self.newest, kind, round, body)
+        self.budget.apply(entry)
+        self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
+        self.newest = entry
+        _write_statement(self.row, self.budget)
+        _sign(self.row, self.signer, self.study, entry)
+
+
+def open_account(tx: Transaction, signer: Signer, study: str, study_id: int, plan: Plan) -> None:
+    """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
+    entry = append(None, "opened", None, {"study": study, "plan": plan.to_dict()})
+    row = BudgetRow(study_id=study_id, plan=plan.to_dict(), horizon=plan.horizon)
+    _write_statement(row, Budget(plan))
+    _sign(row, signer, study, entry)
+    tx.session.add(_ledger_row(tx, study_id, entry))
+    tx.session.add(row)
+
+
+def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> Account:
+    """The study's account; nobody else can change it before this transaction ends."""
+    row = tx.session.scalars(select(BudgetRow).where(BudgetRow.study_id == study_id).with_for_update()).one()
+    newest = tx.session.get_one(LedgerRow, (study_id, row.entries))
+    budget = Budget.restore(Plan.from_dict(row.plan), row.state)
+    return Account(tx, signer, study, row, budget, entry_of(newest))
+
+
+def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
+    """At most `limit` entries above `after`, in order."""
+    wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
+    return [entry_of(row) for row in tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(limit))]
+
+
+def entry_of(row: LedgerRow) -> Entry:
+    """The entry as it was hashed."""
+    content = {"sequence": row.sequence, "kind": row.kind, "round": row.round, "body": json.loads(row.body)}
+    return Entry.from_dict({**content, "previous": row.previous, "sha256": row.sha256})
+
+
+def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
+    return LedgerRow(
+        study_id=study_id,
+        sequence=entry.sequence,
+        kind=entry.kind,
+        round=entry.round,
+        body=canonical_json(entry.body).decode(),
+        previous=entry.previous,
+        sha256=entry.sha256,
+        written_at=tx.now(),
+    )
+
+
+def _write_statement(row: BudgetRow, budget: Budget) -> None:
+    row.state = budget.state()
+    # While a round is under way the question has been answered: it may go on.
+    row.can_continue = budget.pending is not None or budget.authorise().allowed
+    row.round = budget.last_round
+    row.limits = budget.statements()
+    row.percentiles = budget.percentiles()
+
+
+def _sign(row: BudgetRow, signer: Signer, study: str, entry: Entry) -> None:
+    head = LedgerHead(study=study, entries=entry.sequence, sha256=entry.sha256)
+    row.entries, row.head_sha256 = entry.sequence, entry.sha256
+    row.signature = signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))

@@ -1,0 +1,60 @@
+"""Bring the database to the schema of this version, and say whether it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+import server
+
+
+class SchemaOutdated(Exception):
+    """The tables are not those of this version: run `wardround migrate`."""
+
+
+def migrate(engine: Engine) -> None:
+    """Run every migration that is missing. Repeatable; a second process waits for the first."""
+    with engine.connect() as connection:
+        command.upgrade(_config(connection), "head")
+        connection.commit()
+
+
+def is_current(engine: Engine) -> bool:
+    """Whether the tables are those of this version."""
+    with engine.connect() as connection:
+        return revision(connection) == head()
+
+
+def require_current(engine: Engine) -> None:
+    """Raises SchemaOutdated."""
+    if not is_current(engine):
+        raise SchemaOutdated("the database is not at this version's schema: run `wardround migrate`")
+
+
+def revision(connection: Connection) -> str | None:
+    """The newest migration that has run here."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def head() -> str | None:
+    """The newest migration there is."""
+    return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_scripts()))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _scripts() -> Path:
+    package = Path(server.__file__).parent
+    installed = package / "migrations"
+    # A checkout keeps them at its top; a wheel carries them inside the package.
+    return installed if installed.is_dir() else package.parent / "migrations"

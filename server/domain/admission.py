@@ -1,0 +1,97 @@
+"""What an update must look like to be taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accounting.errors import InvalidArgument
+from accounting.evidence import CumulativeMoments
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
+from server.domain.errors import Rejected
+from server.domain.mechanism import CentralNoise, central_noise
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the coordinator keeps of an update beside its bytes.
+
+    distance  scheme client: its norm on the scale of the clip norm, rounded up
+    terms     parallel with a Bayesian limit: the client's own cumulative log-moment bounds
+    """
+
+    distance: float | None
+    terms: CumulativeMoments | None
+
+
+def update_spec(model: Spec) -> Spec:
+    """The update alone."""
+    return prefixed(model, UPDATE)
+
+
+def body_spec(settings: StudySettings, model: Spec) -> Spec:
+    """The tensors that an update's body must hold: the update, and the privacy terms where the study has some."""
+    if not expects_terms(settings):
+        return update_spec(model)
+    orders = settings.privacy.bayesian.orders if settings.privacy.bayesian else ()
+    return update_spec(model) | terms_spec(len(orders))
+
+
+def expects_terms(settings: StudySettings) -> bool:
+    """Whether hospitals report their cumulative bounds beside the update."""
+    return settings.privacy.scheme == "parallel" and settings.privacy.bayesian is not None
+
+
+def coordinates(model: Spec) -> int:
+    """Number of parameters."""
+    return sum(math.prod(shape) for shape, _ in model.values())
+
+
+def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
+    """The coordinator's own noise, if the study has any."""
+    return central_noise(settings.privacy, coordinates(model))
+
+
+def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Array]]) -> Findings:
+    """Walk once over the tensors of a body whose names, shapes and finiteness are checked already.
+
+    Raises:
+        Rejected: `clip-exceeded`, `invalid-request` (terms that cannot be costs).
+    """
+    squares, terms = 0.0, dict[str, Array]()
+    for name, array in body:
+        if name.startswith(TERMS):
+            terms[name.removeprefix(TERMS)] = array
+        else:
+            squares += _squared_norm(array)
+    return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(terms))
+
+
+def _squared_norm(array: Array) -> float:
+    flat = array.reshape(-1)
+    chunks = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, flat.size, _CHUNK))
+    return math.fsum(float(chunk @ chunk) for chunk in chunks)
+
+
+def _distance(noise: CentralNoise | None, norm: float) -> float | None:
+    if noise is None:
+        return None
+    if not noise.admits(norm):
+        raise Rejected("clip-exceeded", "the update's norm is above the study's clip norm; clip it and send again")
+    return noise.accounted_distance(norm)
+
+
+def _moments(terms: dict[str, Any]) -> CumulativeMoments | None:
+    if not terms:
+        return None
+    try:
+        return CumulativeMoments(float(terms["filter"][0]), tuple(float(value) for value in terms["moments"]))
+    except InvalidArgument as error:
+        raise Rejected("invalid-request", f"terms/{error.argument} cannot be a privacy cost") from error

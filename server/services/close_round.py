@@ -1,0 +1,78 @@
+"""End collecting: charge the round before anything is made of it, or abandon it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from accounting.accounts import distance_edges
+from accounting.evidence import CumulativeMoments, evidence_from_dict, evidence_to_dict
+from client_sdk.protocol.messages import RoundState
+from server.db.lease import Lease
+from server.db.ledger_store import Account, lock_account
+from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
+from server.db.session import Transaction
+from server.db.tables import ParticipantRow, RoundRow, StudyRow
+from server.domain.admission import Findings
+from server.domain.evidence import evidence_of
+from server.domain.rounds import Abandon, Settle, close, move
+from server.services import fenced
+from server.services.end_round import abandon_round
+from server.services.ports import Coordinator
+from server.services.submit_update import update_scope
+from server.services.views import settings_of
+
+
+def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
+    """One transaction: whoever has not answered is missing, and the round's cost is settled in the ledger."""
+
+    def work(tx: Transaction) -> None:
+        row = lock_study(tx, study)
+        round = lock_round(tx, row.id, number)
+        rows = participants(tx, round)
+        seen = attendance(rows)
+        if round.state != "collecting" or not seen.is_due(deadline=round.deadline, now=tx.now()):
+            return
+        for participant in rows:
+            if participant.state == "sampled":
+                participant.state = "missing"
+        account = lock_account(tx, coordinator.signer, study, row.id)
+        ending = close(seen, min_clients=settings_of(row).schedule.min_clients)
+        if isinstance(ending, Settle) and _lost(coordinator, study, rows):
+            ending = Abandon("updates-lost", charged=True)
+        _end_collecting(tx, row, round, account, ending, rows)
+
+    fenced.commit(coordinator, lease, "settle", work)
+
+
+def _end_collecting(
+    tx: Transaction,
+    study: StudyRow,
+    round: RoundRow,
+    account: Account,
+    ending: Settle | Abandon,
+    rows: Sequence[ParticipantRow],
+) -> None:
+    match ending:
+        case Abandon(reason, charged):
+            abandon_round(tx, study, round, account, reason=reason, charged=charged)
+        case Settle(silent):
+            findings = [findings_of(row) for row in rows if row.state == "received"]
+            edges = list(distance_edges(account.budget.plan))
+            evidence = evidence_of(settings_of(study), findings, missing=silent, edges=edges)
+            account.record("settled", round.number, {"evidence": evidence_to_dict(evidence)})
+            round.state = move(cast(RoundState, round.state), "settled")
+            append_event(tx, study, "round-settled", round.number)
+
+
+def findings_of(row: ParticipantRow) -> Findings:
+    """What was kept of an update beside its bytes."""
+    return Findings(row.distance, cast(CumulativeMoments | None, evidence_from_dict(row.terms)))
+
+
+def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow]) -> bool:
+    return any(
+        coordinator.blobs.find(update_scope(study, row.round, row.client), row.sha256) is None
+        for row in rows
+        if row.sha256 is not None
+    )

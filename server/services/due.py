@@ -1,0 +1,76 @@
+"""What a worker could do now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import and_, exists, func, select
+
+from server.db.session import Transaction
+from server.db.tables import ClientRow, ParticipantRow, RoundRow, StudyRow
+
+Kind = Literal["open", "close", "release", "scrub"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of one study; `round` is 0 when the step opens a new one."""
+
+    study_id: int
+    study: str
+    kind: Kind
+    round: int
+
+
+def find_due(tx: Transaction) -> list[Task]:
+    """Every step that can be taken now, studies in order of their ids."""
+    return [*_openings(tx), *_continuations(tx)]
+
+
+def _openings(tx: Transaction) -> list[Task]:
+    active = (
+        select(func.count())
+        .where(ClientRow.study_id == StudyRow.id, ClientRow.state == "active")
+        .correlate(StudyRow)
+        .scalar_subquery()
+    )
+    under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
+    wanted = select(StudyRow.id, StudyRow.name).where(
+        StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, active >= StudyRow.quorum
+    )
+    return [Task(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id)).tuples()]
+
+
+def _continuations(tx: Transaction) -> list[Task]:
+    waiting = exists().where(
+        and_(
+            ParticipantRow.study_id == RoundRow.study_id,
+            ParticipantRow.round == RoundRow.number,
+            ParticipantRow.state == "sampled",
+        )
+    )
+    wanted = (
+        select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
+        .join_from(RoundRow, StudyRow)
+        .where(RoundRow.scrubbed_at.is_(None))
+        .order_by(RoundRow.study_id, RoundRow.number)
+    )
+    tasks: list[Task] = []
+    for id, name, number, state, late, is_awaited in tx.session.execute(wanted).tuples():
+        kind = _kind(state, closes=bool(late) or not is_awaited)
+        if kind is not None:
+            tasks.append(Task(id, name, kind, number))
+    return tasks
+
+
+def _kind(state: str, *, closes: bool) -> Kind | None:
+    match state:
+        case "collecting":
+            return "close" if closes else None
+        case "settled":
+            return "release"
+        case "released" | "abandoned" | "stopped":
+            return "scrub"
+        case _:
+            return None

@@ -1,0 +1,44 @@
+"""The ways a round ends without a model, and the way a study ends. All inside the caller's transaction."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from client_sdk.protocol.messages import RoundState, StopReason
+from server.db.ledger_store import Account
+from server.db.repositories import append_event, attendance, participants
+from server.db.session import Transaction
+from server.db.tables import RoundRow, StudyRow
+from server.domain.rounds import move, pause_after
+
+
+def abandon_round(
+    tx: Transaction, study: StudyRow, round: RoundRow, account: Account, *, reason: str, charged: bool
+) -> None:
+    """The round comes to nothing. If it is not settled yet its reservation stands, or is given back uncharged."""
+    if round.state != "settled":
+        account.record("stood" if charged else "voided", round.number, {"reason": reason})
+    study.abandoned_in_a_row += 1
+    study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
+    _end(tx, study, round, "abandoned", reason)
+
+
+def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
+    """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
+    if round.state != "settled":
+        seen = attendance(participants(tx, round)).sending
+        account.record("stood" if seen else "voided", round.number, {"reason": "stopped"})
+    _end(tx, study, round, "stopped", "stopped")
+
+
+def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
+    """No round after this."""
+    account.record("finished", None, {"reason": reason})
+    study.state, study.stop_reason = "finished", reason
+    append_event(tx, study, "study-finished")
+
+
+def _end(tx: Transaction, study: StudyRow, round: RoundRow, state: RoundState, reason: str) -> None:
+    round.state = move(cast(RoundState, round.state), state)
+    round.reason, round.ended_at = reason, tx.now()
+    append_event(tx, study, f"round-{state}", round.number)

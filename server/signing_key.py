@@ -1,0 +1,69 @@
+"""The coordinator's Ed25519 key: one file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.protocol.signing import encode_public_key, fingerprint, sign_document
+
+FILE_NAME = "coordinator.key"
+_KEY_BYTES = 32
+
+
+class SigningKeyUnusable(Exception):
+    """The key file is missing, damaged or readable by others. The text says what to do."""
+
+
+class SigningKey:
+    """What the coordinator signs with: ledger heads and assignments."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public_key = encode_public_key(key.public_key())
+        self.fingerprint = fingerprint(key.public_key())
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.fingerprint[:16]}…)"
+
+    def sign(self, label: str, document: Mapping[str, Any]) -> str:
+        """Signature over the label and the canonical JSON of `document`."""
+        return sign_document(self._key, label, document)
+
+
+def create_signing_key(home: Path) -> bool:
+    """Make the key file (mode 0600) unless there is one; True if this call made it.
+
+    The file appears whole: it is written aside and linked under its name, which fails if the name is taken.
+    """
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path, aside = home / FILE_NAME, home / f".{FILE_NAME}.{os.urandom(8).hex()}"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, Ed25519PrivateKey.generate().private_bytes_raw())
+        os.fsync(descriptor)
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.close(descriptor)
+        aside.unlink()
+    return True
+
+
+def load_signing_key(home: Path) -> SigningKey:
+    """Raises SigningKeyUnusable."""
+    path = home / FILE_NAME
+    try:
+        raw, mode = path.read_bytes(), path.stat().st_mode
+    except FileNotFoundError as error:
+        raise SigningKeyUnusable("there is no signing key yet: run `wardround migrate`") from error
+    if mode & 0o077:
+        raise SigningKeyUnusable(f"{FILE_NAME} can be read by others: set its mode to 0600")
+    if len(raw) != _KEY_BYTES:
+        raise SigningKeyUnusable(f"{FILE_NAME} is not an Ed25519 key: restore it from its backup")
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(raw))

@@ -1,0 +1,100 @@
+"""The long poll: an answer as soon as there is one, nothing held while waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from client_sdk.protocol.messages import Assignment, AssignmentBody
+from client_sdk.protocol.signing import ASSIGNMENT, decode_public_key, verify_document
+from tests.live_coordinator import Hospital, Live, update_body
+
+
+def _poll(here: Live, who: Hospital, wait: float) -> httpx.Response:
+    return here.signed(who, "GET", f"/v1/studies/{who.study}/assignment?wait={wait}")
+
+
+def test_nothing_to_do_is_204(here: Live, study: str) -> None:
+    here.open_study(study)
+    who = here.enrol(study, "north")
+    answer = _poll(here, who, 0)
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+def test_an_assignment_is_signed_by_the_coordinator(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    answer = _poll(here, north, 0)
+    found = Assignment.model_validate_json(answer.content)
+    key = decode_public_key(here.operator("GET", f"/v1/studies/{study}").json()["coordinator_key"])
+    verify_document(key, ASSIGNMENT, found.assignment.model_dump(mode="json"), found.signature)
+    assert (found.assignment.client, found.assignment.round, found.assignment.study) == ("north", 1, study)
+    assert found.assignment.model.version == 0
+
+
+def test_a_waiting_client_is_woken(here: Live, study: str) -> None:
+    here.open_study(study)
+    hospitals = [here.enrol(study, name) for name in ("north", "south")]
+    with ThreadPoolExecutor(2) as pool:
+        waiting: list[Future[httpx.Response]] = [pool.submit(_poll, here, who, 20) for who in hospitals]
+        time.sleep(0.2)
+        assert not any(poll.done() for poll in waiting)
+        started = time.monotonic()
+        here.operator("POST", f"/v1/studies/{study}/start")
+        here.work()
+        answers = [poll.result() for poll in waiting]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert {AssignmentBody(**answer.json()["assignment"]).client for answer in answers} == {"north", "south"}
+    assert time.monotonic() - started < 15, "woken by news, not by the end of the wait"
+
+
+def test_whoever_has_answered_waits(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    assert here.put_update(north, 1, update_body()).status_code == 201
+    assert _poll(here, north, 0).status_code == 204
+
+
+def test_waiting_holds_no_thread_and_no_connection(here: Live, study: str) -> None:
+    here.open_study(study)
+    who = here.enrol(study, "north")
+    pool = here.coordinator.database.engine.pool
+    with ThreadPoolExecutor(60) as callers:
+        waiting = [callers.submit(_poll, here, who, 3) for _ in range(60)]
+        time.sleep(1.0)
+        # More waiters than the thread pool has threads, and the server still answers others at once.
+        assert here.operator("GET", f"/v1/studies/{study}").status_code == 200
+        assert not any(poll.done() for poll in waiting)
+        assert pool.checkedout() <= 1  # type: ignore[attr-defined]
+        assert [poll.result().status_code for poll in waiting] == [204] * 60
+
+
+def test_the_end_of_a_study_reaches_the_waiting(here: Live, study: str) -> None:
+    here.open_study(study)
+    who = here.enrol(study, "north")
+    stopping = threading.Timer(0.2, here.operator, ["POST", f"/v1/studies/{study}/stop"])
+    stopping.start()
+    answer = _poll(here, who, 20)
+    stopping.join()
+    assert (answer.status_code, answer.json()["code"]) == (409, "study-finished")
+    assert answer.json()["extra"] == {"stop_reason": "stopped"}
+
+
+def test_a_withdrawn_client_gets_no_work(here: Live, study: str) -> None:
+    here.open_study(study)
+    who = here.enrol(study, "north")
+    for _ in range(2):
+        answer = here.signed(who, "PUT", f"/v1/studies/{study}/clients/north/withdrawn")
+        assert answer.json()["state"] == "withdrawn"
+    answer = _poll(here, who, 0)
+    assert (answer.status_code, answer.json()["code"]) == (403, "revoked")
+
+
+@pytest.mark.parametrize("wait", ["-1", "56", "nan", "inf", "x"])
+def test_a_wait_out_of_range_is_refused(here: Live, study: str, wait: str) -> None:
+    here.open_study(study)
+    who = here.enrol(study, "north")
+    answer = here.signed(who, "GET", f"/v1/studies/{study}/assignment?wait={wait}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")

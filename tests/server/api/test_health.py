@@ -1,0 +1,68 @@
+"""Alive is not ready: readiness asks the database and the blob folder, every time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import httpx
+
+from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
+from tests.live_coordinator import Live, live
+
+
+def _status(answer: httpx.Response) -> tuple[int, str]:
+    body = answer.json()
+    return answer.status_code, body.get("code") or body["status"]
+
+
+def test_alive_and_ready(here: Live) -> None:
+    assert _status(here.send("GET", "/livez")) == (200, "ok")
+    assert _status(here.send("GET", "/readyz")) == (200, "ok")
+
+
+def test_ready_needs_the_blob_folder(tmp_path: Path) -> None:
+    with live(tmp_path / "home") as here:
+        blobs = tmp_path / "home" / "blobs"
+        blobs.rename(tmp_path / "elsewhere")
+        answer = here.send("GET", "/readyz")
+        assert _status(answer) == (503, "unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert _status(here.send("GET", "/livez")) == (200, "ok")
+        (tmp_path / "elsewhere").rename(blobs)
+        assert _status(here.send("GET", "/readyz")) == (200, "ok")
+
+
+def test_ready_needs_the_database(tmp_path: Path) -> None:
+    with live(tmp_path / "home") as here:
+        database = tmp_path / "home" / "wardround.db"
+        here.coordinator.database.engine.dispose()
+        for path in (tmp_path / "home").glob("wardround.db*"):
+            shutil.move(path, tmp_path / path.name)
+        os.mkdir(database)
+        assert _status(here.send("GET", "/readyz")) == (503, "unavailable")
+        assert _status(here.operator("GET", "/v1/studies")) == (503, "unavailable")
+        assert _status(here.send("GET", "/livez")) == (200, "ok")
+
+
+def test_the_probe_leaves_nothing_behind(here: Live) -> None:
+    for _ in range(3):
+        here.send("GET", "/readyz")
+    assert not list((here.home / "blobs" / ".incoming").iterdir())
+
+
+def test_the_api_page_loads_nothing_from_elsewhere(here: Live) -> None:
+    page = here.send("GET", "/docs")
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert "http" not in page.text
+    assert "<style" not in page.text
+    for address in ("/static/docs.js", "/static/swagger-ui/swagger-ui-bundle.js", "/static/swagger-ui/swagger-ui.css"):
+        assert address in page.text
+        assert here.send("GET", address).content == (STATIC / address.removeprefix("/static/")).read_bytes()
+
+
+def test_the_vendored_page_comes_with_its_licence() -> None:
+    for name in ("LICENSE", "NOTICE", "swagger-ui-bundle.js.LICENSE.txt"):
+        assert (STATIC / "swagger-ui" / name).stat().st_size > 0

@@ -1,0 +1,198 @@
+"""Updates over the wire: once, whole, as signed; whatever is wrong with a body is said and leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from client_sdk.protocol.tensors import UPDATE, encode
+from tests.live_coordinator import MODEL, Hospital, Live, update_body
+
+
+def _code(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
+def _state(here: Live, study: str, name: str, round: int = 1) -> str:
+    clients = here.operator("GET", f"/v1/studies/{study}/rounds/{round}").json()["clients"]
+    return next(client["state"] for client in clients if client["client"] == name)
+
+
+def _files(here: Live) -> list[Path]:
+    blobs = here.home / "blobs"
+    return [
+        path for path in blobs.rglob("*") if path.is_file() and ("rounds" in path.parts or ".incoming" in path.parts)
+    ]
+
+
+def test_an_update_is_recorded_once(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    body = update_body()
+    first = here.put_update(north, 1, body)
+    assert first.status_code == 201
+    assert first.json() == {
+        "study": study,
+        "round": 1,
+        "client": "north",
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "bytes": len(body),
+    }
+    again = here.put_update(north, 1, body)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert _code(here.put_update(north, 1, update_body(0.02))) == (409, "different-update")
+    assert _state(here, study, "north") == "received"
+
+
+def _with(**tensors: np.ndarray) -> bytes:
+    return encode({UPDATE + name: array for name, array in ({**MODEL, **tensors}).items()})
+
+
+def _not_finite() -> bytes:
+    return update_body(1.5).replace(np.float32(1.5).tobytes(), np.float32(np.nan).tobytes())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 422, "malformed-tensors"),
+        (b"\x00" * 64, 422, "malformed-tensors"),
+        (update_body()[:-1], 422, "malformed-tensors"),
+        (_with(extra=np.zeros(1, np.float32)), 422, "wrong-names"),
+        (encode({UPDATE + "weight": MODEL["weight"]}), 422, "wrong-names"),
+        (_with(bias=np.zeros(3, np.float32)), 422, "wrong-shape"),
+        (_with(bias=np.zeros(2, np.float64)), 422, "wrong-dtype"),
+        (_not_finite(), 422, "not-finite"),
+        (b"\x00" * 100_000, 413, "body-too-large"),
+    ],
+)
+def test_a_bad_body_is_refused_and_leaves_nothing(here: Live, study: str, body: bytes, status: int, code: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    before = _files(here)
+    assert _code(here.put_update(north, 1, body)) == (status, code)
+    assert _state(here, study, "north") == "sampled"
+    assert _files(here) == before
+    assert here.put_update(north, 1, update_body()).status_code == 201
+
+
+def test_another_body_than_the_signed_one_is_refused(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    before = _files(here)
+    other = hashlib.sha256(update_body(0.5)).hexdigest()
+    assert _code(here.put_update(north, 1, update_body(), body_sha256=other)) == (400, "digest-mismatch")
+    assert _state(here, study, "north") == "sampled"
+    assert _files(here) == before
+
+
+def _head(here: Live, who: Hospital, body: bytes, *lines: str) -> bytes:
+    path = f"/v1/studies/{who.study}/rounds/1/updates/{who.name}"
+    token = here.token(who, "PUT", path, body)
+    head = [f"PUT {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", *lines, "", ""]
+    return "\r\n".join(head).encode()
+
+
+def _answer(line: socket.socket) -> bytes:
+    return line.makefile("rb").read()
+
+
+def test_an_announced_excess_is_refused_before_it_is_read(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    with here.connect() as line:
+        line.sendall(_head(here, north, update_body(), "Content-Length: 10000000000"))
+        answer = _answer(line)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_chunked_body_is_counted(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    path = f"/v1/studies/{study}/rounds/1/updates/north"
+    token = here.token(north, "PUT", path, update_body())
+    fits = here.send("PUT", path, token, content=iter([update_body()[:50], update_body()[50:]]))
+    assert fits.status_code == 201
+    with here.connect() as line:
+        south = Hospital(study, "south")
+        line.sendall(_head(here, north, update_body(0.3), "Transfer-Encoding: chunked"))
+        assert b"different-update" in _answer(line), south
+
+
+def test_an_endless_chunked_body_is_cut_off(here: Live, study: str) -> None:
+    _, south = here.running(study, "north", "south")
+    with here.connect() as line:
+        line.sendall(_head(here, south, update_body(), "Transfer-Encoding: chunked"))
+        for _ in range(3):
+            line.sendall(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
+        assert _answer(line).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_slow_body_is_cut_off(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    body = update_body()
+    with here.connect() as line:
+        line.sendall(_head(here, north, body, f"Content-Length: {len(body)}") + body[:10])
+        answer = _answer(line)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"body-too-slow"' in answer
+    assert _state(here, study, "north") == "sampled"
+
+
+def test_a_truncated_upload_is_never_taken_for_whole(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    before, body = _files(here), update_body()
+    with here.connect() as line:
+        line.sendall(_head(here, north, body, f"Content-Length: {len(body)}") + body[:-1])
+        line.shutdown(socket.SHUT_WR)
+        assert not _answer(line).startswith(b"HTTP/1.1 2")
+    assert _state(here, study, "north") == "sampled"
+    assert _files(here) == before
+    assert here.put_update(north, 1, body).status_code == 201
+
+
+def test_rounds_that_are_not_open_take_nothing(here: Live, study: str) -> None:
+    north, south = here.running(study, "north", "south")
+    assert _code(here.put_update(north, 2, update_body())) == (404, "round-unknown")
+    for who in (north, south):
+        assert here.put_update(who, 1, update_body()).status_code == 201
+    here.work()
+    assert _code(here.put_update(north, 1, update_body(0.2))) == (409, "different-update")
+    here.operator("POST", f"/v1/studies/{study}/stop")
+    assert _code(here.put_update(south, 2, update_body())) == (410, "round-closed")
+
+
+def test_a_refusal_is_recorded_once(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    path = f"/v1/studies/{study}/rounds/1/refusals/north"
+    for status in (201, 200):
+        answer = here.signed(north, "PUT", path, b'{"code":"site-policy","detail":"least noise"}')
+        assert (answer.status_code, answer.json()["code"]) == (status, "site-policy")
+    assert _code(here.signed(north, "PUT", path, b'{"code":"other"}')) == (409, "different-update")
+    assert _code(here.put_update(north, 1, update_body())) == (409, "different-update")
+    assert _state(here, study, "north") == "refused"
+
+
+def test_only_operators_see_who_took_part(here: Live, study: str) -> None:
+    north, _ = here.running(study, "north", "south")
+    path = f"/v1/studies/{study}/rounds/1"
+    assert here.operator("GET", path).json()["clients"] is not None
+    assert here.send("GET", path, here.viewer_key).json()["clients"] is None
+    assert here.signed(north, "GET", path).json()["clients"] is None
+    assert here.signed(north, "GET", f"/v1/studies/{study}/rounds").json()["rounds"][0]["clients"] is None
+
+
+def test_a_large_update_streams_through(here: Live, study: str) -> None:
+    large = {"weight": np.zeros(1_500_000, np.float32)}
+    here.open_study(study, model=False)
+    assert here.operator("PUT", f"/v1/studies/{study}/models/0", content=encode(large)).status_code == 201
+    hospitals = [here.enrol(study, name) for name in ("north", "south")]
+    here.operator("POST", f"/v1/studies/{study}/start")
+    here.work()
+    body = encode({UPDATE + "weight": np.full(1_500_000, 1e-4, np.float32)})
+    answer = here.put_update(hospitals[0], 1, body)
+    assert answer.status_code == 201
+    assert answer.json()["sha256"] == hashlib.sha256(body).hexdigest()
+    again = here.put_update(hospitals[0], 1, body)
+    assert again.status_code == 200
