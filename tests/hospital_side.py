@@ -48,7 +48,9 @@ def settings(*, bayesian: bool = False, training: dict[str, Any] | None = None, 
         "classical_order": 4.0,
         "bayesian": BAYESIAN if bayesian else None,
         "disclosure": "plain",
-        "masking": False,
+        "masking": None,
+        "client_clip_norm": None,
+        "histogram_noise": None,
     }
     how = {"task": "logistic-regression", "task_parameters": task_parameters(), "algorithm": "fedsgd", "local_steps": 1}
     return StudySettings.model_validate(

@@ -48,7 +48,9 @@ def settings_of(**privacy: Any) -> dict[str, Any]:
         "classical_order": 8.0,
         "bayesian": None,
         "disclosure": "plain",
-        "masking": False,
+        "masking": None,
+        "client_clip_norm": None,
+        "histogram_noise": None,
     }
     return {
         "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},
