@@ -74,9 +74,7 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=4.0,
             bayesian=_bayesian(chosen.filter_order, "running"),
             disclosure="plain",
-            masking=None,
-            client_clip_norm=None,
-            histogram_noise=None,
+            masking=False,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
@@ -106,9 +104,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=1.5,
             bayesian=_bayesian(1.5, "holder"),
             disclosure="plain",
-            masking=None,
-            client_clip_norm=None,
-            histogram_noise=None,
+            masking=False,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
