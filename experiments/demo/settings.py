@@ -37,7 +37,7 @@ class Mechanism:
 
 
 PARALLEL = {
-    "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 4.0, 2.0, horizon=100, backstop=8.0),
+    "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 6.0, 1.0, horizon=100, backstop=8.0),
     "heart-disease": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 4.0, 0.5, horizon=100, backstop=8.0),
     "mnist": Mechanism(3.0, 1e-5, 1.0, 1.0, 0.05, 6.0, 2.0, horizon=100, backstop=8.0),
 }
@@ -74,7 +74,9 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=4.0,
             bayesian=_bayesian(chosen.filter_order, "running"),
             disclosure="plain",
-            masking=False,
+            masking=None,
+            client_clip_norm=None,
+            histogram_noise=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
@@ -104,7 +106,9 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=1.5,
             bayesian=_bayesian(1.5, "holder"),
             disclosure="plain",
-            masking=False,
+            masking=None,
+            client_clip_norm=None,
+            histogram_noise=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )

@@ -1,0 +1,83 @@
+"""What the demonstration leaves on the disk: the model, the account, the ledger, and one page to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accounting.ledger import Entry
+from client_sdk.client import Client
+from client_sdk.protocol.messages import BudgetStatement
+from client_sdk.protocol.settings import StudySettings
+from experiments.demo.scenarios import Scenario
+
+
+def write(
+    folder: Path,
+    operator: Client,
+    study: str,
+    scenario: Scenario,
+    settings: StudySettings,
+    budget: BudgetStatement,
+    entries: Sequence[Entry],
+    accuracies: Mapping[int, float],
+    baselines: Mapping[str, Any],
+) -> Path:
+    """Write everything under `folder`; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if budget.round > 0:
+        (folder / "model.safetensors").write_bytes(operator.model(study))
+    for name, content in (
+        ("settings.json", settings.as_json()),
+        ("budget.json", budget.model_dump(mode="json")),
+        ("ledger.json", [entry.to_dict() for entry in entries]),
+        ("accuracy.json", {"by_round": accuracies, "baselines": baselines}),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=1, allow_nan=False))
+    page = folder / "report.md"
+    page.write_text(_page(scenario, settings, budget, accuracies, baselines))
+    return page
+
+
+def _page(
+    scenario: Scenario,
+    settings: StudySettings,
+    budget: BudgetStatement,
+    accuracies: Mapping[int, float],
+    baselines: Mapping[str, Any],
+) -> str:
+    privacy = settings.privacy
+    last = accuracies[max(accuracies)] if accuracies else None
+    lines = [
+        "# A study under a privacy budget",
+        "",
+        f"{scenario.source}; {scenario.split}.",
+        f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
+        f"Scheme {privacy.scheme}, noise multiplier {privacy.noise_multiplier:g}, clip norm {privacy.clip_norm:g}, "
+        f"sampling rate {privacy.sampling_rate:g}, horizon {privacy.horizon} noised steps.",
+        "",
+        f"Ended after round {budget.round}: {budget.stop_reason}.",
+        "",
+        "| level | notion | ε spent | limit | δ | enforced by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for limit in budget.limits:
+        if limit.epsilon is None:
+            lines.append(f"| {limit.level} | unbounded: this scheme does not protect it | | | | |")
+        else:
+            spent = "∞" if limit.spent is None else f"{limit.spent:.4f}"
+            cells = (limit.level, limit.notion, spent, f"{limit.epsilon:g}", f"{limit.delta:g}", str(limit.enforced_by))
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## What each number says", ""]
+    for limit in budget.limits:
+        if limit.certificate is not None:
+            lines.append(f"- {limit.level}, {limit.notion}: {limit.certificate.get('assumption')}")
+    lines += ["", "## Accuracy on the evaluation set", "", "| model | accuracy |", "|---|---|"]
+    lines.append(f"| this study | {'—' if last is None else f'{last:.4f}'} |")
+    lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")
+    for kind, sentence in (("private", "alone, same limits"), ("alone", "alone, no privacy")):
+        lines += [f"| {name} {sentence} | {value:.4f} |" for name, value in baselines.get(kind, {}).items()]
+    lines.append(f"| majority class | {baselines['majority']:.4f} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,191 @@
+"""The demonstration from beginning to end: processes up, study opened, rounds followed, account printed, all down."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from client_sdk.client import Client
+from client_sdk.protocol.settings import StudySettings
+from experiments.demo import report, scenarios
+from experiments.demo.board import Board
+from experiments.demo.scenarios import Scenario
+from experiments.demo.watch import Follower
+from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
+from experiments.processes import Process, Processes, ProcessFailed, environment
+
+STUDY = "demo"
+HOSPITAL_END_SECONDS = 40.0
+BASELINE_SECONDS = 240.0
+
+
+class LedgersDisagree(Exception):
+    """The budget that the coordinator states is not the one that its own ledger gives."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """keep: leave the coordinator up. home: where everything lies."""
+
+    home: Path
+    postgres: bool = False
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Accuracy of the last released model, by round, and where the report lies."""
+
+    reason: str
+    rounds: int
+    accuracies: dict[int, float]
+    baselines: dict[str, Any]
+    page: Path
+
+
+def run(scenario: Scenario, settings: StudySettings, options: Options, console: Console) -> Ending:
+    """Run the whole demonstration.
+
+    Raises:
+        ProcessFailed: one of the processes died; the error holds the end of its log.
+        LedgersDisagree: see there.
+    """
+    with ExitStack() as stack:
+        url = stack.enter_context(embedded_postgres(keep=options.keep)) if options.postgres else None
+        processes = stack.enter_context(Processes())
+        coordinator = LiveCoordinator(options.home / "coordinator", processes, database_url=url)
+        with console.status("starting the coordinator"):
+            coordinator.prepare()
+            serving = coordinator.serve()
+        board = Board(console, settings)
+        board.opening(scenario, coordinator.origin, str(options.home))
+        with coordinator.operator() as operator:
+            ending = _study(scenario, settings, options, coordinator, operator, board, console)
+        if options.keep:
+            processes.leave(serving)
+            board.files({"The coordinator stays up; stop it with": f"kill {serving.popen.pid}"})
+        return ending
+
+
+def _study(
+    scenario: Scenario,
+    settings: StudySettings,
+    options: Options,
+    coordinator: LiveCoordinator,
+    operator: Client,
+    board: Board,
+    console: Console,
+) -> Ending:
+    processes = coordinator.processes
+    hospitals = _hospitals(scenario, options.home, processes)
+    evaluation = scenarios.write(scenario.evaluation, options.home / "evaluation")
+    with console.status("opening the study, enrolling the hospitals"):
+        open_study(operator, STUDY, scenario.source, settings, hospitals, coordinator.origin)
+    joined = [hospital.join(STUDY, coordinator.origin) for hospital in hospitals.values()]
+    _start_evaluator(coordinator, scenario, evaluation)
+    baselines = _start_baselines(settings, options.home, evaluation, hospitals, processes)
+    board.heading()
+    follower = Follower(operator, STUDY, processes.check)
+    accuracies: dict[int, float] = {}
+    with _quiet_interrupt(console):
+        for report_ in follower.rounds():
+            board.round(report_.view, report_.limits, report_.steps)
+            if report_.view.metrics is not None:
+                accuracies[report_.view.round] = report_.view.metrics.values["accuracy"]
+    for process in joined:
+        process.wait(HOSPITAL_END_SECONDS)
+        process.check()
+    budget = operator.budget(STUDY)
+    _require_agreement(budget.model_dump(mode="json"), follower)
+    with console.status("waiting for the baselines"):
+        baselines.wait(BASELINE_SECONDS)
+        baselines.check()
+    found: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
+    board.ending(budget, found, accuracies[max(accuracies)] if accuracies else None)
+    page = report.write(
+        options.home / "report", operator, STUDY, scenario, settings, budget, follower.entries, accuracies, found
+    )
+    board.files(
+        {
+            "Model": str(page.with_name("model.safetensors")),
+            "Report": str(page),
+            "Ledger": f"{page.with_name('ledger.json')} ({budget.ledger.entries} entries, replayed here: same numbers)",
+            "Ask for the budget": f'curl -H "Authorization: Bearer $(cat {coordinator.viewer_key_file})" '
+            f"{coordinator.origin}/v1/studies/{STUDY}/budget"
+            + ("" if options.keep else "   (while the coordinator is up: --keep)"),
+        }
+    )
+    return Ending(budget.stop_reason or "", budget.round, accuracies, found, page)
+
+
+def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str, LiveHospital]:
+    made: dict[str, LiveHospital] = {}
+    for name, records in scenario.hospitals.items():
+        folder = home / "hospitals" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        path = scenarios.write(records, folder / name)
+        made[name] = LiveHospital(name, folder / "wardround", path, _patient_column(path), processes)
+    return made
+
+
+def _start_evaluator(coordinator: LiveCoordinator, scenario: Scenario, data: Path) -> Process:
+    log = coordinator.home.parent / "evaluator.log"
+    env = environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file)
+    name = f"{len(scenario.evaluation)} held out, outside the guarantee"
+    return coordinator.processes.start(
+        "evaluator",
+        [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)],
+        env=env,
+        log=log,
+    )
+
+
+def _start_baselines(
+    settings: StudySettings, home: Path, evaluation: Path, hospitals: dict[str, LiveHospital], processes: Processes
+) -> Process:
+    (home / "settings.json").write_text(settings.model_dump_json())
+    paths = [str(hospital.data) for hospital in hospitals.values()]
+    fixed = [str(home / name) for name in ("settings.json", "baselines.json")]
+    arguments = [*_module("baselines"), *fixed, str(evaluation), *paths, *_patient_option(evaluation)]
+    # Behind the study: the hospitals' rounds come first.
+    return processes.start("baselines", ["nice", *arguments], env=environment(), log=home / "baselines.log")
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"experiments.demo.{name}"]
+
+
+def _patient_column(path: Path) -> str | None:
+    return "patient" if path.suffix == ".csv" else None
+
+
+def _patient_option(path: Path) -> list[str]:
+    column = _patient_column(path)
+    return [] if column is None else ["--patient-column", column]
+
+
+def _require_agreement(stated: dict[str, Any], follower: Follower) -> None:
+    assert follower.budget is not None, "a finished study has a ledger"
+    own = [(limit["level"], limit["notion"], limit["spent"]) for limit in follower.budget.statements()]
+    theirs = [(limit["level"], limit["notion"], limit["spent"]) for limit in stated["limits"]]
+    if own != theirs:
+        raise LedgersDisagree(f"the ledger gives {own}, the coordinator states {theirs}")
+
+
+@contextmanager
+def _quiet_interrupt(console: Console) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("stopping every process …")
+        raise
+    except ProcessFailed as error:
+        console.print(f"[red]{error.name} has died[/]")
+        raise
