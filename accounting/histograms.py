@@ -98,8 +98,8 @@ def _climb(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> Fl
 def _even(nodes: FloatArray, climbed: FloatArray, count: int) -> FloatArray:
     """`count` edges at equal steps of the climb, the last one the last node."""
     levels = climbed[-1] * np.arange(1, count + 1) / count
-    squares = np.square(np.append(0.0, nodes))
-    edges: FloatArray = np.sqrt(np.interp(levels, np.append(0.0, climbed), squares))
+    squares = np.interp(levels, np.append(0.0, climbed), np.append(0.0, nodes * nodes))
+    edges = np.sqrt(np.asarray(squares, dtype=np.float64))
     edges[-1] = nodes[-1]
     return edges
 

@@ -1,0 +1,122 @@
+"""The individual filter: its bound, permanence, both ways to treat sampling, and what a hidden coin can do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting import IndividualFilter, InvalidArgument, Notion, log_moment
+
+ORDER, DELTA, LIMIT = 8.0, 1e-5, 2.0
+
+
+def a_filter(members: int = 4, limit: float = LIMIT) -> IndividualFilter:
+    return IndividualFilter(order=ORDER, delta=DELTA, limit_epsilon=limit, members=members)
+
+
+def bound(limit: float = LIMIT) -> float:
+    # Canonne, Kamath & Steinke 2020, Proposition 12, solved for the log-moment at Rényi order a.
+    a = ORDER + 1
+    return (a - 1) * (limit - math.log((a - 1) / a)) + math.log(DELTA) + math.log(a)
+
+
+def test_everybody_leaves_exactly_when_the_next_step_would_pass_the_bound() -> None:
+    norms = np.array([0.05, 0.2, 0.5, 1.0])
+    each = np.asarray(log_moment(ORDER, norms, noise_std=3.0, sampling_rate=1.0))
+    expected = np.floor(bound() / each).astype(int)
+    panel, taken = a_filter(), np.zeros(4, dtype=int)
+    for _ in range(int(expected[1]) + 5):
+        taken += panel.admit(norms, noise_std=3.0, sampling_rate=1.0)
+    assert taken[1:].tolist() == expected[1:].tolist()
+    assert taken[0] == int(expected[1]) + 5 < expected[0]
+
+
+def test_who_is_excluded_stays_excluded() -> None:
+    panel = a_filter(members=2)
+    first = panel.admit([1.0, 0.1], noise_std=0.5, sampling_rate=1.0)
+    later = panel.admit([1e-6, 0.1], noise_std=5.0, sampling_rate=1.0)
+    assert first.tolist() == [False, True]
+    assert later.tolist() == [False, True]
+
+
+def test_unsampled_records_are_free_only_when_the_sampled_pay_in_full() -> None:
+    visible, secret = a_filter(members=2), a_filter(members=2)
+    mask, rate = np.array([True, False]), 0.1
+    for _ in range(3):
+        visible.admit([0.3], noise_std=4.0, sampling_rate=1.0, measured=mask)
+        secret.admit([0.3], noise_std=4.0, sampling_rate=rate, max_distance=1.0, measured=mask)
+    full = 3 * float(log_moment(ORDER, 0.3, noise_std=4.0, sampling_rate=1.0))
+    own, worst = (3 * float(log_moment(ORDER, d, noise_std=4.0, sampling_rate=rate)) for d in (0.3, 1.0))
+    assert visible.state()["spent"] == pytest.approx([full, 0.0], rel=1e-12)
+    assert secret.state()["spent"] == pytest.approx([own, worst], rel=1e-12)
+
+
+def test_a_hidden_coin_that_decides_who_goes_on_costs_no_more_than_the_bound() -> None:
+    """The coin of round 1 decides whether the norm is known, hence whether the record fits a second time.
+
+    All divergences of the two-round mixture, both directions, by quadrature; the filter's sums are the claim.
+    """
+    z = np.linspace(-12, 16, 1401)
+    weight = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    for rate, small, big in itertools.product((0.1, 0.5, 0.9), (0.2, 0.8), (0.9, 1.5)):
+        first, second = (np.exp(d * z - d * d / 2) for d in (small, big))
+        goes_on = 1 - rate + rate * second
+        # Sampled at first: small charge, takes part in round 2. Not sampled: charged at the clip norm, leaves.
+        ratio = rate * np.multiply.outer(first, goes_on) + (1 - rate) * np.ones((z.size, z.size))
+        mass = np.multiply.outer(weight, weight)
+        claim = sum(float(log_moment(ORDER, d, noise_std=1.0, sampling_rate=rate)) for d in (small, big))
+        for power in (ORDER + 1, -ORDER):
+            assert math.log(float((mass * ratio**power).sum())) <= claim + 1e-9
+
+
+def test_the_certificate_is_the_same_on_every_path() -> None:
+    quiet, loud = a_filter(), a_filter()
+    assert quiet.epsilon() == 0
+    quiet.admit(np.zeros(4), noise_std=1.0, sampling_rate=1.0)
+    loud.admit(np.ones(4), noise_std=1.0, sampling_rate=1.0)
+    assert quiet.certificate() == loud.certificate()
+    assert quiet.certificate().notion is Notion.INDIVIDUAL
+    assert quiet.epsilon() == LIMIT
+
+
+def test_state_survives_json() -> None:
+    panel = a_filter()
+    for d in (0.1, 0.4):
+        panel.admit(np.array([0.1, 0.2, 1 / 3, d]), noise_std=1.0, sampling_rate=1.0)
+    twin = IndividualFilter.restore(json.loads(json.dumps(panel.state())))
+    assert twin.state() == panel.state()
+    assert twin.certificate() == panel.certificate()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("distances", {"distances": [0.1, 0.2]}),
+        ("distances", {"distances": [0.1, 0.2, 0.3, math.nan]}),
+        ("distances", {"distances": [0.1, 0.2, 0.3, -0.0]}),
+        ("distances", {"distances": [0.1, 0.2, 0.3, 2.0], "max_distance": 1.0}),
+        ("noise_std", {"noise_std": 0.0}),
+        ("sampling_rate", {"sampling_rate": 1.5}),
+        ("measured", {"measured": np.array([True, False])}),
+        ("max_distance", {"distances": [0.1], "sampling_rate": 0.5, "measured": np.eye(4, dtype=bool)[0]}),
+        ("max_distance", {"max_distance": math.nan}),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_charged(name: str, call: dict[str, Any]) -> None:
+    panel = a_filter()
+    before = panel.state()
+    with pytest.raises(InvalidArgument) as error:
+        panel.admit(**({"distances": [0.1, 0.2, 0.3, 0.4], "noise_std": 1.0, "sampling_rate": 1.0} | call))
+    assert error.value.argument == name
+    assert panel.state() == before
+
+
+def test_a_limit_without_room_is_refused() -> None:
+    assert bound(0.5) < 0
+    with pytest.raises(InvalidArgument, match="limit_epsilon"):
+        a_filter(limit=0.5)
