@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from client_sdk.protocol import tensors
-from client_sdk.protocol.tensors import TensorError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from client_sdk.protocol import tensors
+from client_sdk.protocol.tensors import TensorError
 
 ARRAYS = st.dictionaries(
     st.text("abcdefgh._/", min_size=1, max_size=12),
