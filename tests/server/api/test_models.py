@@ -109,6 +109,6 @@ def test_metrics_stand_beside_a_model(here: Live, path: str) -> None:
     missing = here.operator("PUT", path.replace("models/0", "models/9") + "/metrics", json=metrics)
     assert (missing.status_code, missing.json()["code"]) == (404, "unknown-model")
     for value in ("NaN", "Infinity"):
-        text = '{"evaluation_set": "a", "values": {"accuracy": %s}}' % value
+        text = '{"evaluation_set": "a", "values": {"accuracy": X}}'.replace("X", value)
         answer = here.operator("PUT", f"{path}/metrics", content=text, headers={"Content-Type": "application/json"})
         assert answer.status_code == 422
