@@ -108,7 +108,8 @@ def _noised(
         units = value.detach().cpu().to(torch.from_numpy(flat).dtype).flatten().numpy()
         with np.errstate(over="ignore"):
             np.multiply(units, 1.0 / spacing, out=flat[end - value.numel() : end])
-    largest = math.sqrt(float(np.dot(flat, flat)))
+    with np.errstate(over="ignore"):
+        largest = math.sqrt(float(np.dot(flat, flat)))
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32

@@ -73,7 +73,8 @@ class LinearLayer(Layer):
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.own("weight"), self.own("bias")
         flat = product(x.reshape(-1, x.shape[-1]), weight, bias)
-        return flat.view(*x.shape[:-1], flat.shape[-1])
+        # A plain view could not be changed in place by the next layer.
+        return torch.ops.aten._unsafe_view(flat, [*x.shape[:-1], flat.shape[-1]])
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
         return product(g.reshape(-1, g.shape[-1]), self.own("weight").T.to(g.dtype)).view(x.shape)

@@ -1,0 +1,172 @@
+"""What a clipped sum promises: its sensitivity, its centre, its groups, its empty batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from client_sdk.gradients import NonFiniteError, PerRecordGradients
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.flatten(1) - targets[:, None]).square().sum(1)
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.GroupNorm(2, 4),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(4 * 16, 8),
+        nn.Tanh(),
+        nn.Linear(8, 2),
+    ).to(dtype)
+
+
+def length(gradients: Mapping[str, Tensor]) -> float:
+    return math.sqrt(sum(float(value.double().square().sum()) for value in gradients.values()))
+
+
+def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: one[name].double() - other[name].double() for name in one}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**20),
+    batch=st.integers(0, 9),
+    clip_norm=st.floats(1e-4, 1e3),
+    size=st.sampled_from([1e-6, 1.0, 1e4]),
+    method=st.sampled_from(["layerwise", "vmap"]),
+    groups=st.booleans(),
+    centred=st.booleans(),
+)
+def test_one_more_record_never_moves_the_sum_by_more_than_the_clip_norm(
+    seed: int, batch: int, clip_norm: float, size: float, method: str, groups: bool, centred: bool
+) -> None:
+    model = network()
+    torch.manual_seed(seed)
+    inputs, targets = torch.randn(batch + 1, 1, 6, 6) * size, torch.randn(batch + 1) * size
+    gradients = PerRecordGradients(model, squared_error, method=method)  # type: ignore[arg-type]
+    names = list(dict(model.named_parameters()))
+    chosen = [names[:2], names[2:4], names[4:]] if groups else None
+    centre = {name: torch.randn_like(p) * clip_norm for name, p in model.named_parameters()} if centred else None
+    sums = [
+        gradients.clipped_sum(inputs[:n], targets[:n], clip_norm=clip_norm, groups=chosen, centre=centre)
+        for n in (batch, batch + 1)
+    ]
+    # The sums themselves are float32: their rounding, relative to their length, is the coordinator's to see anyway.
+    rounding = 2e-6 * length(sums[1].gradients) if batch else 0.0
+    assert length(difference(sums[1].gradients, sums[0].gradients)) <= clip_norm + rounding
+    assert sums[1].clip_norm == clip_norm
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", ["layerwise", "vmap"])
+def test_a_single_record_is_within_the_clip_norm_as_computed(dtype: torch.dtype, method: str) -> None:
+    gradients = PerRecordGradients(network(dtype), squared_error, method=method)  # type: ignore[arg-type]
+    torch.manual_seed(1)
+    for scale in (1e-3, 1.0, 30.0, 1e5):
+        inputs, targets = torch.randn(1, 1, 6, 6, dtype=dtype) * scale, torch.full((1,), scale, dtype=dtype)
+        for clip_norm in (1e-3, 1.0, 777.7):
+            clipped = gradients.clipped_sum(inputs, targets, clip_norm=clip_norm)
+            assert length(clipped.gradients) <= clip_norm
+            if float(clipped.norms) > clip_norm:
+                assert length(clipped.gradients) >= clip_norm * (1 - 2e-4)
+
+
+def test_unclipped_records_are_left_alone() -> None:
+    model = network(torch.float64)
+    inputs, targets = torch.randn(5, 1, 6, 6, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
+    clipped = PerRecordGradients(model, squared_error).clipped_sum(inputs, targets, clip_norm=1e6)
+    true = torch.autograd.grad(squared_error(model(inputs), targets).sum(), list(model.parameters()))
+    for value, expected in zip(clipped.gradients.values(), true, strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "vmap"])
+def test_empty_batch_is_zero_and_has_no_norms(method: str) -> None:
+    model = network()
+    gradients = PerRecordGradients(model, squared_error, method=method)  # type: ignore[arg-type]
+    empty = gradients.clipped_sum(torch.zeros(0, 1, 6, 6), torch.zeros(0), clip_norm=1.0)
+    assert {name: value.shape for name, value in empty.gradients.items()} == {
+        name: p.shape for name, p in model.named_parameters()
+    }
+    assert length(empty.gradients) == 0.0
+    assert empty.norms.shape == (0,)
+    assert gradients.norms(torch.zeros(0, 1, 6, 6), torch.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "vmap"])
+def test_centre_clips_the_distance_and_rounds_it_up(method: str) -> None:
+    model = network(torch.float64)
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(6, 1, 6, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    rows = []
+    for i in range(6):
+        loss = squared_error(model(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        rows.append(torch.autograd.grad(loss, list(model.parameters())))
+    names = list(dict(model.named_parameters()))
+    centre = {name: sum(row[k] for row in rows) / 6 for k, name in enumerate(names)}
+    apart = [{name: row[k] - centre[name] for k, name in enumerate(names)} for row in rows]
+    distances = torch.tensor([length(row) for row in apart], dtype=torch.float64)
+    clip_norm = float(distances.median())
+
+    gradients = PerRecordGradients(model, squared_error, method=method, micro_batch=4)  # type: ignore[arg-type]
+    clipped = gradients.clipped_sum(inputs, targets, clip_norm=clip_norm, centre=centre)
+    torch.testing.assert_close(clipped.norms, distances, rtol=1e-9, atol=0)
+    for name in names:
+        expected = sum(row[name] * min(1.0, clip_norm / float(d)) for row, d in zip(apart, distances, strict=True))
+        torch.testing.assert_close(clipped.gradients[name], expected, rtol=1e-9, atol=1e-10)
+
+
+def test_a_centre_on_top_of_the_gradient_does_not_hide_its_distance() -> None:
+    """‖g − v‖² by the closed form cancels; what is lost to rounding must be added, not dropped."""
+    model = nn.Linear(40, 30)
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(1, 40), torch.randn(1)
+    gradient = torch.autograd.grad(squared_error(model(inputs), targets).sum(), list(model.parameters()))
+    names = ["weight", "bias"]
+    for away in (1e-1, 1e-3, 1e-5):
+        centre = {name: g * (1 + away) for name, g in zip(names, gradient, strict=True)}
+        true = length({name: g.double() - centre[name].double() for name, g in zip(names, gradient, strict=True)})
+        found = PerRecordGradients(model, squared_error).clipped_sum(inputs, targets, clip_norm=1.0, centre=centre)
+        assert float(found.norms) >= true * (1 - 1e-5)
+        assert length(found.gradients) <= 1.0
+
+
+def test_groups_are_clipped_apart_and_share_the_clip_norm() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(1, 3, dtype=torch.float64) * 9, torch.randn(1, dtype=torch.float64)
+    names = list(dict(model.named_parameters()))
+    groups = [names[:2], names[2:]]
+    found = PerRecordGradients(model, squared_error).clipped_sum(inputs, targets, clip_norm=0.1, groups=groups)
+    for group in groups:
+        part = length({name: found.gradients[name] for name in group})
+        assert part == pytest.approx(0.1 / math.sqrt(2), rel=1e-9)
+        assert part <= 0.1 / math.sqrt(2)
+
+
+def test_groups_and_centre_are_checked() -> None:
+    model = nn.Linear(3, 1)
+    gradients = PerRecordGradients(model, squared_error)
+    inputs, targets = torch.randn(2, 3), torch.randn(2)
+    for groups in ([["weight"]], [["weight", "bias"], ["bias"]], [["weight", "bias"], []], [["weight", "other"]]):
+        with pytest.raises(ValueError, match="exactly once"):
+            gradients.clipped_sum(inputs, targets, clip_norm=1.0, groups=groups)
+    whole = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    with pytest.raises(ValueError, match="every trainable parameter"):
+        gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre={"weight": whole["weight"]})
+    with pytest.raises(ValueError, match="shape"):
+        gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=whole | {"bias": torch.zeros(7)})
+    with pytest.raises(NonFiniteError, match="bias"):
+        gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=whole | {"bias": torch.full((1,), math.nan)})

@@ -1,0 +1,284 @@
+"""What has no closed form is found out and done another way, or refused; never silently wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    flat = outputs.flatten(1)
+    return (torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype) * (flat - targets[:, None]) ** 2).sum(1)
+
+
+class WithLinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+
+
+class UsesWeightElsewhere(WithLinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + functional.linear(torch.sin(x), self.layer.weight)
+
+
+class PenalisesWeight(WithLinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.layer.bias.exp()
+
+
+class TurnsAxes(WithLinear):
+    """With five records of five rows nothing but the comparison with autograd can tell the axes apart."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.transpose(0, 1)).transpose(0, 1)
+
+
+class TurnsRecords(WithLinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.flip(0)).flip(0)
+
+
+class OwnParameter(WithLinear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale
+
+
+class ScaledLinear(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return 3 * super().forward(input)
+
+
+class SubclassInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = ScaledLinear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+class MaskedGradient(WithLinear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer.weight.register_hook(lambda grad: grad * 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(5, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def reparametrised() -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 5)), nn.Tanh())
+
+
+def attention() -> nn.Module:
+    return nn.TransformerEncoderLayer(5, 1, 7, dropout=0.0, batch_first=True)
+
+
+def patched() -> nn.Module:
+    model = WithLinear()
+    plain = model.layer.forward
+    model.layer.forward = lambda x: 2 * plain(x)
+    return nn.Sequential(model.layer)
+
+
+@pytest.mark.parametrize(
+    ("make", "method"),
+    [
+        (UsesWeightElsewhere, "vmap"),
+        (PenalisesWeight, "vmap"),
+        (TurnsAxes, "vmap"),
+        (TurnsRecords, "vmap"),
+        (OwnParameter, "vmap"),
+        (SubclassInside, "vmap"),
+        (MaskedGradient, "vmap"),
+        (reparametrised, "vmap"),
+        (attention, "vmap"),
+        (patched, "vmap"),
+        (lambda: nn.Sequential(nn.Linear(5, 5), nn.PReLU()), "vmap"),
+        (lambda: nn.Sequential(nn.Conv1d(5, 4, 2), nn.ConvTranspose1d(4, 3, 2)), "vmap"),
+        (lambda: nn.Sequential(nn.Bilinear(5, 5, 3)), "vmap"),
+        (Recurrent, "one by one"),
+    ],
+)
+def test_models_without_closed_form(make: object, method: str) -> None:
+    torch.manual_seed(0)
+    model = make().double()  # type: ignore[operator]
+    if isinstance(model[0] if isinstance(model, nn.Sequential) else None, nn.Bilinear):
+        bilinear = model[0]
+        model.forward = lambda x: bilinear(x, torch.cos(x))
+    inputs, targets = torch.randn(5, 5, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    gradients = PerRecordGradients(model, squared_error)
+    found = gradients.clipped_sum(inputs, targets, clip_norm=1e9)
+    assert gradients.method == method, gradients.reason
+    assert gradients.reason
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    rows = [
+        torch.autograd.grad(squared_error(model(inputs[i : i + 1]), targets[i : i + 1]).sum(), parameters)
+        for i in range(5)
+    ]
+    if isinstance(model, MaskedGradient):
+        # torch.func differentiates the function and does not see tensor hooks.
+        rows = [(weight * 2, bias) for weight, bias in rows]
+    true = torch.stack([torch.cat([g.flatten() for g in row]).norm() for row in rows])
+    torch.testing.assert_close(found.norms, true, rtol=1e-9, atol=0)
+    for (name, total), *each in zip(found.gradients.items(), *rows, strict=True):
+        torch.testing.assert_close(total, sum(each), rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_a_parameter_that_reaches_the_loss_elsewhere_on_a_later_batch_only() -> None:
+    class Moody(WithLinear):
+        forked = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            return y * self.layer.bias if self.forked else y
+
+    torch.manual_seed(0)
+    model = Moody().double()
+    inputs, targets = torch.randn(3, 5, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    gradients = PerRecordGradients(model, squared_error)
+    gradients.norms(inputs, targets)
+    assert gradients.method == "layerwise"
+    model.forked = True
+    found = gradients.clipped_sum(inputs, targets, clip_norm=1e9)
+    assert gradients.method == "vmap"
+    assert "outside of its layer" in gradients.reason
+    true = torch.autograd.grad(squared_error(model(inputs), targets).sum(), list(model.parameters()))
+    for value, expected in zip(found.gradients.values(), true, strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+def test_asking_for_layerwise_refuses_instead_of_falling_back() -> None:
+    with pytest.raises(UnsupportedLayer, match="PReLU"):
+        PerRecordGradients(nn.Sequential(nn.Linear(2, 2), nn.PReLU()), squared_error, method="layerwise")
+    late = PerRecordGradients(UsesWeightElsewhere(), squared_error, method="layerwise")
+    with pytest.raises(UnsupportedLayer, match="outside of its layer"):
+        late.norms(torch.randn(3, 5), torch.randn(3))
+
+
+@pytest.mark.parametrize(
+    ("model", "advice"),
+    [
+        (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), "GroupNorm"),
+        (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False).eval()), "GroupNorm"),
+        (nn.Sequential(nn.Linear(5, 4), nn.SyncBatchNorm(4)), "GroupNorm"),
+        (nn.Sequential(nn.Conv1d(5, 4, 1), nn.InstanceNorm1d(4, track_running_stats=True)), "track_running_stats"),
+        (nn.Embedding(4, 4, max_norm=1.0), "max_norm"),
+        (nn.Embedding(4, 4, scale_grad_by_freq=True), "scale_grad_by_freq"),
+    ],
+)
+def test_layers_that_mix_records_are_refused_with_advice(model: nn.Module, advice: str) -> None:
+    with pytest.raises(UnsupportedLayer, match=advice):
+        PerRecordGradients(model, squared_error)
+
+
+def test_public_batch_norm_in_eval_mode_is_fine_until_it_trains() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).eval()
+    model[1].requires_grad_(False)
+    gradients = PerRecordGradients(model, squared_error)
+    gradients.norms(torch.randn(3, 5), torch.randn(3))
+    assert gradients.method == "layerwise"
+    model.train()
+    with pytest.raises(UnsupportedLayer, match="mixes the records"):
+        gradients.norms(torch.randn(3, 5), torch.randn(3))
+
+
+class SubtractsBatchMean(WithLinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - x.mean(0))
+
+
+class CountsRecords(WithLinear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += x.detach().sum(0)
+        return self.layer(x)
+
+
+def test_mixing_that_no_layer_type_reveals_is_found() -> None:
+    inputs, targets = torch.randn(4, 5), torch.randn(4)
+    with pytest.raises(UnsupportedLayer, match="other records"):
+        PerRecordGradients(SubtractsBatchMean(), squared_error).norms(inputs, targets)
+    counting = CountsRecords()
+    with pytest.raises(UnsupportedLayer, match="'seen'"):
+        PerRecordGradients(counting, squared_error).norms(inputs, targets)
+    assert not counting.seen.any()
+
+
+def test_a_loss_that_compares_records_is_found() -> None:
+    def centred(outputs: Tensor, targets: Tensor) -> Tensor:
+        return squared_error(outputs - outputs.mean(0), targets)
+
+    with pytest.raises(UnsupportedLayer, match="other records"):
+        PerRecordGradients(nn.Linear(5, 2), centred).norms(torch.randn(4, 5), torch.randn(4))
+
+
+def test_bad_arguments_are_named() -> None:
+    gradients = PerRecordGradients(nn.Linear(5, 2), squared_error)
+    inputs, targets = torch.randn(4, 5), torch.randn(4)
+    with pytest.raises(ValueError, match="reduction='none'"):
+        PerRecordGradients(nn.Linear(5, 2), lambda o, t: squared_error(o, t).mean()).norms(inputs, targets)
+    with pytest.raises(ValueError, match="one row per record"):
+        gradients.norms(inputs, targets[:3])
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="clip_norm"):
+            gradients.clipped_sum(inputs, targets, clip_norm=bad)
+    with pytest.raises(ValueError, match="method"):
+        PerRecordGradients(nn.Linear(5, 2), squared_error, method="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="micro_batch"):
+        PerRecordGradients(nn.Linear(5, 2), squared_error, micro_batch=0)
+    with pytest.raises(ValueError, match="no trainable"):
+        PerRecordGradients(nn.Linear(5, 2).requires_grad_(False), squared_error)
+    with pytest.raises(ValueError, match="one floating type"):
+        PerRecordGradients(nn.Sequential(nn.Linear(5, 2), nn.Linear(2, 2).double()), squared_error)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("method", ["auto", "vmap"])
+def test_non_finite_values_stop_the_step_and_are_named(bad: float, method: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 2)
+    inputs, targets = torch.randn(4, 5), torch.randn(4)
+    gradients = PerRecordGradients(model, squared_error, method=method)  # type: ignore[arg-type]
+    gradients.norms(inputs, targets)
+    poisoned = inputs.clone()
+    poisoned[2, 1] = bad
+    with pytest.raises(NonFiniteError, match="inputs"):
+        gradients.clipped_sum(poisoned, targets, clip_norm=1.0)
+    with pytest.raises(NonFiniteError, match="targets"):
+        gradients.clipped_sum(inputs, targets * bad, clip_norm=1.0)
+    with torch.no_grad():
+        model.weight[0, 0] = bad
+    with pytest.raises(NonFiniteError, match="output"):
+        gradients.clipped_sum(inputs, targets, clip_norm=1.0)
+
+
+def test_a_non_finite_gradient_behind_a_finite_loss_is_found() -> None:
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    root = PerRecordGradients(model, lambda o, t: o.abs().sqrt().sum(1) + 0 * t)
+    inputs = torch.ones(3, 1, dtype=torch.float64)
+    with pytest.raises(NonFiniteError, match="'weight'"):
+        root.norms(inputs, torch.zeros(3, dtype=torch.float64))
