@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -55,14 +56,15 @@ def worker(check: Check = False) -> None:
     from server.worker import Worker
 
     settings = _settings()
-    configure_logging(settings.log_level)
     with _coordinator(settings) as coordinator:
         if check:
             ask(coordinator)
             return
-        moving = Worker(coordinator)
+        configure_logging(settings.log_level)
+        moving = Worker(coordinator, lease_seconds=settings.lease_seconds)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: moving.stop())
+        logging.getLogger("wardround.worker").info("working", extra={"owner": moving.owner})
         moving.run()
 
 
@@ -148,7 +150,8 @@ def _plain_errors() -> Iterator[None]:
     except (ConfigurationError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
         _fail(str(error))
     except DBAPIError as error:
-        _fail(f"the database does not answer as it should ({type(error.orig).__name__}); check WARDROUND_DATABASE_URL")
+        kind = type(error.orig).__name__
+        _fail(f"no database answers ({kind}); check WARDROUND_DATABASE_URL, run `wardround migrate` if it is new")
 
 
 def _hand_over(made: OperatorKey, key_file: Path | None) -> None:
