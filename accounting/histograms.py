@@ -98,8 +98,10 @@ def _climb(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> Fl
 def _even(nodes: FloatArray, climbed: FloatArray, count: int) -> FloatArray:
     """`count` edges at equal steps of the climb, the last one the last node."""
     levels = climbed[-1] * np.arange(1, count + 1) / count
-    squares = np.interp(levels, np.append(0.0, climbed), np.append(0.0, nodes * nodes))
-    edges = np.sqrt(np.asarray(squares, dtype=np.float64))
+    squares, heights = np.append(0.0, nodes * nodes), np.append(0.0, climbed)
+    place: IntArray = np.minimum(np.searchsorted(climbed, levels) + 1, climbed.size)
+    share = (levels - heights[place - 1]) / (heights[place] - heights[place - 1])
+    edges = np.sqrt(squares[place - 1] + share * (squares[place] - squares[place - 1]))
     edges[-1] = nodes[-1]
     return edges
 
