@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from accounting.classical import ClassicalAccountant
 from accounting.conversion import epsilon_from_moments
 from accounting.divergence import Values, log_moment
 from accounting.errors import InvalidArgument, Unreachable
-from accounting.units import check_count, check_delta, check_positive, check_rate
+from accounting.units import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
 
 # Integers suffice but for large ε, where the best order lies between 0 and 2.
 DEFAULT_ORDERS = tuple(
@@ -43,13 +45,15 @@ def calibrate_noise(
     delta: float,
     sampling_rate: float,
     steps: int,
-    orders: Values = DEFAULT_ORDERS,
+    method: Literal["rdp", "pld"] = "rdp",
+    order: float | None = None,
     account: Callable[[float], float] | None = None,
     tolerance: float = 1e-3,
 ) -> float:
     """The smallest noise multiplier, to a relative tolerance, whose ε does not exceed the target.
 
-    account  ε as a non-increasing function of the noise multiplier; default: `rdp_epsilon` of this plan
+    method   "rdp" at the best order, or at the one `order` of a filter; "pld" for plans that never adapt
+    account  another ε, as a non-increasing function of the noise multiplier
 
     Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Raises Unreachable where 2²⁰ is not enough.
     """
@@ -58,26 +62,26 @@ def calibrate_noise(
     check_rate("sampling_rate", sampling_rate)
     check_count("steps", steps)
     accuracy = check_positive("tolerance", tolerance)
+    check_choice("method", method, ("rdp", "pld"))
+    if method == "pld" and order is not None:
+        raise InvalidArgument("order", "belongs to method rdp")
+    orders = DEFAULT_ORDERS if order is None else [check_positive("order", order)]
 
-    def default(noise: float) -> float:
+    def by_moments(noise: float) -> float:
         return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)
 
-    price = default if account is None else account
-    high = 1.0
-    while price(high) > target:
-        high *= 2
-        if high > 2**20:
-            raise Unreachable(f"no noise multiplier up to 2^20 reaches epsilon = {target!r}")
-    low = high / 2
-    while low > 1e-3 and price(low) <= target:
-        low, high = low / 2, low
-    while high - low > accuracy * high:
-        middle = (low + high) / 2
-        if price(middle) <= target:
-            high = middle
-        else:
-            low = middle
-    return high
+    def by_losses(noise: float) -> float:
+        plan = ClassicalAccountant(delta=delta, method="pld")
+        plan.step(noise_multiplier=noise, sampling_rate=sampling_rate, count=steps)
+        return plan.epsilon()
+
+    if account is not None:
+        return _least(lambda noise: account(noise) <= target, 1.0, 2.0, accuracy)
+    enough = _least(lambda noise: by_moments(noise) <= target, 1.0, 2.0, accuracy)
+    if method == "rdp":
+        return enough
+    # Loss distributions are dear and never need more noise: begin where the moments end.
+    return _least(lambda noise: by_losses(noise) <= target, enough, 1.25, accuracy)
 
 
 def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:
@@ -164,7 +168,7 @@ def prospect(
     number = check_count("steps", steps)
     std = check_positive("noise_multiplier", noise_multiplier)
 
-    def worst(at: Values) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def worst(at: Values) -> FloatArray:
         return number * log_moment(at, 1.0, noise_std=std, sampling_rate=sampling_rate)
 
     unseen = -math.expm1(math.log(gamma) / m)
@@ -174,6 +178,25 @@ def prospect(
     classical = worst(lams)
     best, _ = epsilon_from_moments(lams, np.minimum(floors, classical), total - gamma)
     return Prospect(epsilon_from_moments(lams, classical, total)[0], best, -math.log(unseen))
+
+
+def _least(holds: Callable[[float], bool], start: float, factor: float, accuracy: float) -> float:
+    """The least noise for which it holds, to a relative accuracy, on the side where it holds."""
+    high = start
+    while not holds(high):
+        high *= factor
+        if high > 2**20:
+            raise Unreachable("no noise multiplier up to 2^20 reaches this epsilon")
+    low = high / factor
+    while low > 1e-3 and holds(low):
+        low, high = low / factor, low
+    while high - low > accuracy * high:
+        middle = (low + high) / 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def _last(holds: Callable[[int], bool], at_most: int) -> int:
@@ -189,14 +212,3 @@ def _last(holds: Callable[[int], bool], at_most: int) -> int:
         else:
             high = middle
     return low
-
-
-__all__ = [
-    "DEFAULT_ORDERS",
-    "Prospect",
-    "calibrate_noise",
-    "most_steps",
-    "prospect",
-    "rdp_epsilon",
-    "smallest_population",
-]

@@ -10,7 +10,7 @@ from scipy import stats
 
 from accounting import BayesianAccountant, epsilon_from_moments, log_moment
 
-DELTA, FAILURE = 1e-3, 1e-5
+DELTA, FAILURE = 1e-5, 1e-6
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -31,7 +31,7 @@ class TestOneRecordInEveryRound:
         cost = log_moment(self.ORDERS, 1.0, noise_std=self.STD, sampling_rate=1.0)
         product = self.ROUNDS * np.log1p(self.RARE * np.expm1(cost))
         claimed, _ = epsilon_from_moments(self.ORDERS, product, DELTA)
-        assert self.true_delta(claimed) > 5 * DELTA
+        assert self.true_delta(claimed) > 70 * DELTA
 
     @pytest.mark.parametrize("composition", ["holder", "running"])
     @pytest.mark.parametrize("adversary", ["path", "adaptive"])
@@ -79,13 +79,14 @@ class TestTwoAdaptiveRounds:
     has d₂ > 0, and that is what a path-wise account sees; but with x' present it is nearly always x' himself.
     """
 
+    DELTA, FAILURE = 1e-3, 1e-5
     ORDER, FIRST, SECOND, POPULATION = 0.1, 10.0, 14.77, 26_489_122_130
 
     def epsilon(self, adversary: str) -> float:
         account = BayesianAccountant(
             orders=[self.ORDER],
-            delta=DELTA,
-            failure=FAILURE,
+            delta=self.DELTA,
+            failure=self.FAILURE,
             horizon=2,
             estimator="betting",
             adversary=adversary,  # type: ignore[arg-type]
@@ -110,10 +111,10 @@ class TestTwoAdaptiveRounds:
         return float(np.mean(-np.expm1(np.minimum(0.0, epsilon - loss))))
 
     def test_the_path_claim_fails_visibly(self) -> None:
-        assert self.true_delta(self.epsilon("path")) > 100 * DELTA
+        assert self.true_delta(self.epsilon("path")) > 500 * self.DELTA
 
     def test_the_adaptive_claim_covers_it(self) -> None:
-        assert self.true_delta(self.epsilon("adaptive")) <= DELTA
+        assert self.true_delta(self.epsilon("adaptive")) <= self.DELTA
 
 
 def test_the_adaptive_inequality_on_random_adaptive_programs() -> None:

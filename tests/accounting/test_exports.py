@@ -1,0 +1,35 @@
+"""The names others rely on: a change here is a change of the public interface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import accounting
+from accounting import errors
+
+PINNED = """
+AccountingError BayesianAccountant ClassicalAccountant EstimatorRefused GaussianPair Guarantee HorizonExceeded
+IndividualFilter InvalidArgument LaplacePair Level LimitExceeded Notion Observer Odometer OutcomePair
+RandomisedResponse Relation Reservation ReservationClosed Unreachable attack_success binary_upper_mean calibrate_noise
+delta_from_moments epsilon_delta_curve epsilon_from_moments group largest_moment log_moment most_steps percentile_delta
+population_fraction posterior_bounds prospect replace_one_moment smallest_population subsampled_moment upper_mean
+"""
+
+
+def test_exports_are_pinned() -> None:
+    assert sorted(accounting.__all__) == sorted(PINNED.split())
+    assert all(hasattr(accounting, name) for name in PINNED.split())
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    assert errors.__doc__ is not None
+    defined = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    assert all(name in errors.__doc__ for name in defined)
+    assert all(issubclass(getattr(errors, name), errors.AccountingError) for name in defined)
+
+
+def test_importing_it_loads_no_web_and_no_torch() -> None:
+    script = "import sys, accounting; print([m for m in ('torch', 'httpx', 'pydantic', 'fastapi') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
