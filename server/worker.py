@@ -59,8 +59,10 @@ class Worker:
             self._let_go()
 
     def step(self) -> bool:
-        """Take every step that is due now; False when there was none. Raises what goes wrong."""
+        """Take every step that is due now. When there was none: give the leases back, False. Raises what goes wrong."""
         moved = [self.perform(task) for task in self._tasks()]
+        if not any(moved):
+            self._let_go()
         return any(moved)
 
     def perform(self, task: Task) -> bool:

@@ -7,7 +7,20 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import URL, ColumnElement, Engine, Float, create_engine, event, func, literal, select, type_coerce
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Double,
+    Engine,
+    cast,
+    create_engine,
+    event,
+    extract,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -38,11 +51,11 @@ class Transaction:
     def time(self) -> ColumnElement[float]:
         """The database's own clock as an expression, so that processes on several hosts agree."""
         if self._clock is not None:
-            return literal(self._clock.now(), Float)
+            return literal(self._clock.now(), Double)
         if self.session.get_bind().dialect.name == "postgresql":
-            return func.extract("epoch", func.clock_timestamp(), type_=Float).cast(Float)
+            return cast(extract("epoch", func.clock_timestamp()), Double)
         # julianday has millisecond resolution and exists in every SQLite.
-        return type_coerce((func.julianday("now") - 2440587.5) * 86400.0, Float)
+        return type_coerce((func.julianday("now") - 2440587.5) * 86400.0, Double)
 
     def now(self) -> float:
         """Seconds since the epoch, read once per transaction."""

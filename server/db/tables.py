@@ -5,7 +5,7 @@ Times are seconds since the epoch on the database's clock. `written_by` is the t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -37,13 +37,13 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {
+    type_annotation_map: ClassVar = {
         dict[str, Any]: JSON(none_as_null=True),
         list[Any]: JSON(none_as_null=True),
         float: Double,
         int: BigInteger,
         str: Text,
-    }  # noqa: RUF012
+    }
 
     written_by: Mapped[str] = mapped_column(
         String(64), comment="the transaction that last wrote this row", sort_order=99

@@ -33,7 +33,7 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
         found = tx.session.execute(wanted.where(StudyRow.name == study)).one_or_none()
         if found is None:
             raise unknown_study()
-        return _statement(study, *found.tuple())
+        return _statement(study, *found)
 
     return coordinator.database.read("read-budget", work)
 

@@ -58,7 +58,8 @@ def _end_collecting(
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
         case Settle(silent):
             findings = [findings_of(row) for row in rows if row.state == "received"]
-            edges = list(distance_edges(account.budget.plan))
+            plan = account.budget.plan
+            edges = list(distance_edges(plan)) if plan.scheme == "client" else []
             evidence = evidence_of(settings_of(study), findings, missing=silent, edges=edges)
             account.record("settled", round.number, {"evidence": evidence_to_dict(evidence)})
             round.state = move(cast(RoundState, round.state), "settled")

@@ -39,7 +39,7 @@ def _openings(tx: Transaction) -> list[Task]:
     wanted = select(StudyRow.id, StudyRow.name).where(
         StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, active >= StudyRow.quorum
     )
-    return [Task(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id)).tuples()]
+    return [Task(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
 
 
 def _continuations(tx: Transaction) -> list[Task]:
@@ -57,7 +57,7 @@ def _continuations(tx: Transaction) -> list[Task]:
         .order_by(RoundRow.study_id, RoundRow.number)
     )
     tasks: list[Task] = []
-    for id, name, number, state, late, is_awaited in tx.session.execute(wanted).tuples():
+    for id, name, number, state, late, is_awaited in tx.session.execute(wanted):
         kind = _kind(state, closes=bool(late) or not is_awaited)
         if kind is not None:
             tasks.append(Task(id, name, kind, number))

@@ -30,6 +30,6 @@ def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
 
     def work(tx: Transaction) -> dict[str, int]:
         wanted = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(studies))
-        return dict(tx.session.execute(wanted).tuples().all())
+        return dict(tx.session.execute(wanted).all())
 
     return coordinator.database.read("event-marks", work)

