@@ -64,7 +64,7 @@ def create_app(
         As `server.coordinator.open_coordinator`.
     """
     opened = coordinator or open_coordinator(settings)
-    worker = Worker(opened) if settings.worker else None
+    worker = Worker(opened, lease_seconds=settings.lease_seconds) if settings.worker else None
     watcher = Watcher(partial(marks, opened), settings.watch_seconds)
     app = FastAPI(
         title="Wardround",

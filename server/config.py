@@ -41,12 +41,14 @@ class Settings(BaseModel):
     database_password      put into `database_url` when that has none
     origin                 the public origin that clients sign their requests for, for example https://study.example.org
     worker                 move rounds on inside `wardround serve`
+    lease_seconds          how long a study waits for a worker that was killed before another takes over
     body_limit_bytes       most bytes of a JSON body
     model_limit_bytes      most bytes of an initial model
     body_idle_seconds      longest silence inside a request body
     body_least_rate        least bytes per second of a request body, measured after the first `body_idle_seconds`
     watch_seconds          how often one process looks for news for all its waiting clients
     long_poll_seconds      longest wait of one assignment request
+    event_stream_seconds   longest life of one event stream; browsers come back by themselves
     trusted_proxies        addresses whose X-Forwarded-For is believed in the log
     """
 
@@ -59,6 +61,7 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     worker: bool = True
+    lease_seconds: float = Field(default=5.0, gt=0, le=3600, allow_inf_nan=False)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     body_limit_bytes: int = Field(default=1 << 20, ge=1024)
     model_limit_bytes: int = Field(default=4 << 30, ge=1024)
@@ -66,6 +69,7 @@ class Settings(BaseModel):
     body_least_rate: int = Field(default=1024, ge=0)
     watch_seconds: float = Field(default=0.2, gt=0, le=5, allow_inf_nan=False)
     long_poll_seconds: float = Field(default=25.0, ge=0, le=55, allow_inf_nan=False)
+    event_stream_seconds: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     trusted_proxies: str = ""
 
     @field_validator("origin")
