@@ -101,7 +101,8 @@ class SitePolicy(_Section):
             PolicyRefused: the first rule that says no; its text names the entry of the policy.
         """
         privacy = settings.privacy
-        noised_here = privacy.scheme == "parallel"
+        noised_here = privacy.scheme != "client"
+        masked = privacy.masking is not None and privacy.masking.mask_updates
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
             (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
@@ -116,7 +117,7 @@ class SitePolicy(_Section):
                 "noise",
                 "least_noise_multiplier: the study adds less noise",
             ),
-            (not self.needs_masking or privacy.masking, "masking", "needs_masking: the study does not mask updates"),
+            (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (
                 privacy.disclosure != "plain" or privacy.bayesian is None or self.plain_disclosure,
                 "disclosure",

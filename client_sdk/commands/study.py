@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from client_sdk.protocol.messages import Study
     from client_sdk.protocol.settings import StudySettings
 
+_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking")
+
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
@@ -127,8 +129,9 @@ def _read_settings(path: Path) -> StudySettings:
     text = path.read_text(encoding="utf-8")
     try:
         values: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        # TOML has no null; a study without a Bayesian limit may leave the section out.
-        values.get("privacy", {}).setdefault("bayesian", None)
+        # TOML has no null: there, what a study does not have is left out.
+        for name in _MAY_BE_NULL if path.suffix != ".json" else ():
+            values.get("privacy", {}).setdefault(name, None)
         return StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         wrong = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
