@@ -165,6 +165,14 @@ class SignedParameters(Message):
     signature: Signature
 
 
+class SessionView(Message):
+    """A session as it stands: the signed parameters, the phase, and why it failed if it did."""
+
+    signed: SignedParameters
+    phase: Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
+    failure: str | None = None
+
+
 class KeysMessage(Message):
     """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
 

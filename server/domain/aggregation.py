@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.protocol.session_vectors import unflatten
 from client_sdk.protocol.tensors import UPDATE, Array, Spec
 from server.domain.mechanism import EXACT, CentralNoise
 
@@ -28,6 +29,7 @@ class Sum:
         self._scale = 1.0 if noise is None else noise.spacing
         self._rounded = noise is not None
         self._noise = noise
+        self._model = model
         self.totals: dict[str, Real] = {name: np.zeros(shape, np.float64) for name, (shape, _) in sorted(model.items())}
 
     def add(self, body: Iterable[tuple[str, Array]]) -> None:
@@ -35,6 +37,17 @@ class Sum:
         for name, array in body:
             if name.startswith(UPDATE):
                 self._add(self.totals[name.removeprefix(UPDATE)].reshape(-1), array.reshape(-1))
+
+    def add_integers(self, values: Real, spacing: float) -> None:
+        """Add a sum that was made under masks: multiples of `spacing`, parameters in order of their names.
+
+        Raises:
+            NotFinite: with central noise, a sum that is not on its grid.
+        """
+        if self._rounded and spacing != self._scale:
+            raise NotFinite("the masked sum is not on the grid of the central noise")
+        for name, part in unflatten(values, self._model).items():
+            self.totals[name] += part if self._rounded else part * spacing
 
     def add_noise(self, draw: Callable[[float, int], NDArray[np.int64]]) -> None:
         """Add the mechanism's noise, once; `draw(std, size)` gives discrete Gaussian integers.

@@ -29,6 +29,10 @@ Code = Literal[
     "invitation-used",
     "invitation-expired",
     "round-closed",
+    "no-session",
+    "too-early",
+    "session-failed",
+    "different-message",
     # The body
     "body-too-large",
     "digest-mismatch",

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from client_sdk.protocol.session_vectors import public_grid
 from client_sdk.protocol.settings import Privacy
 
 CLIP_TOLERANCE = 1e-6
 EXACT = 2.0**53
-_GRID_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class CentralNoise:
 
     @property
     def spacing(self) -> float:
-        scale = self.clip_norm * min(1.0, self.noise_multiplier)
-        return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(self.coordinates) / 2)
+        return public_grid(self.clip_norm * min(1.0, self.noise_multiplier), self.coordinates)
 
     @property
     def rounding(self) -> float:

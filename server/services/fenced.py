@@ -11,7 +11,7 @@ from server.db.session import Transaction
 from server.services.ports import Coordinator
 
 T = TypeVar("T")
-Point = Literal["reserve", "settle", "noise", "release", "abandon", "scrub"]
+Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
 
 register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 

@@ -1,0 +1,139 @@
+"""Rows of a secure-sum session as the value that decides, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar, cast
+
+from sqlalchemy import case, func, or_, select
+
+from client_sdk.protocol.secure_sum_messages import (
+    ConsistencyMessage,
+    KeysMessage,
+    Manifest,
+    Parameters,
+    SharesMessage,
+    UnmaskMessage,
+)
+from client_sdk.protocol.settings import Message
+from client_sdk.protocol.signing import decode_public_key
+from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
+from server.db.session import Transaction
+from server.domain.secure_sum import Failure, Phase, Session
+
+M = TypeVar("M", bound=Message)
+_SMALL = ("keys", "manifest", "consistency", "left")
+
+
+class Messages(Mapping[str, M]):
+    """One step's messages by client, parsed when read; of large ones only the asked-for client's body is here."""
+
+    def __init__(self, model: type[M], bodies: Mapping[str, str | None]) -> None:
+        self._model, self._bodies = model, bodies
+
+    def __getitem__(self, client: str) -> M:
+        body = self._bodies[client]
+        if body is None:
+            raise LookupError(f"the body of {client}'s message was not loaded")
+        return self._model.model_validate_json(body)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bodies)
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._bodies
+
+
+def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
+    return tx.session.get(SessionRow, (study_id, round))
+
+
+def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
+    """For a transaction that changes it."""
+    wanted = select(SessionRow).where(SessionRow.study_id == study_id, SessionRow.round == round)
+    return tx.session.scalars(wanted.with_for_update()).one_or_none()
+
+
+def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None, step: str | None = None) -> Session:
+    """The session; bodies of shares and openings only of `client`, or all those of `step`."""
+    said = _bodies(tx, row, client, step)
+    keys = Messages(KeysMessage, said["keys"])
+    octets = select(OctetsRow.client, OctetsRow.vector)
+    octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
+    return Session(
+        parameters=Parameters.from_bytes(row.parameters),
+        roster={name: decode_public_key(key) for name, key in row.roster.items()},
+        phase=cast(Phase, row.phase),
+        keys=keys,
+        shares=Messages(SharesMessage, said["shares"]),
+        manifests=Messages(Manifest, said["manifest"]),
+        octets=frozenset((name, vector) for name, vector in tx.session.execute(octets)),
+        consistency=Messages(ConsistencyMessage, said["consistency"]),
+        unmasks=Messages(UnmaskMessage, said["unmask"]),
+        left=frozenset(said["left"]),
+        cohort=tuple(keys[name] for name in row.cohort),
+        sharers=tuple(row.sharers),
+        survivors=tuple(row.survivors),
+        failure=cast(Failure | None, row.failure),
+    )
+
+
+def store_phase(row: SessionRow, session: Session) -> None:
+    """Write what `advance` froze."""
+    deadlines = session.parameters.deadlines
+    due = {"keys": deadlines.keys, "shares": deadlines.shares, "masked": deadlines.masked}
+    ended = session.phase in ("summed", "failed")
+    row.phase, row.failure = session.phase, session.failure
+    row.due_at = None if ended else float(due.get(session.phase, session.parameters.expires))
+    row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
+
+
+def record_message(tx: Transaction, row: SessionRow, client: str, step: str, body: str | None) -> None:
+    tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
+    row.replies += step == "unmask"
+    tx.session.flush()
+
+
+def replied(tx: Transaction, study_id: int, round: int) -> bool:
+    """Whether anybody opened a share: from then on the sums may be known."""
+    wanted = select(func.count()).select_from(SessionMessageRow)
+    wanted = wanted.where(
+        SessionMessageRow.study_id == study_id, SessionMessageRow.round == round, SessionMessageRow.step == "unmask"
+    )
+    return tx.session.scalar(wanted) != 0
+
+
+def octets_of(tx: Transaction, row: SessionRow, vector: str, clients: Sequence[str]) -> list[tuple[str, str]]:
+    """(client, SHA-256) of one vector's octets."""
+    wanted = select(OctetsRow.client, OctetsRow.sha256).where(
+        OctetsRow.study_id == row.study_id, OctetsRow.round == row.round, OctetsRow.vector == vector
+    )
+    found = {client: sha256 for client, sha256 in tx.session.execute(wanted)}  # noqa: C416 - rows are not pairs to pyright
+    return [(client, found[client]) for client in clients]
+
+
+def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
+    """Scrub what could help to rebuild a secret; that it was said stays."""
+    wanted = select(SessionMessageRow).where(
+        SessionMessageRow.study_id == study_id,
+        SessionMessageRow.round == round,
+        SessionMessageRow.step.in_(("shares", "unmask")),
+    )
+    for row in tx.session.scalars(wanted):
+        row.body = None
+
+
+def _bodies(tx: Transaction, row: SessionRow, client: str | None, step: str | None) -> dict[str, dict[str, str | None]]:
+    wanted = or_(SessionMessageRow.step.in_(_SMALL), SessionMessageRow.client == client, SessionMessageRow.step == step)
+    query = select(
+        SessionMessageRow.step, SessionMessageRow.client, case((wanted, SessionMessageRow.body), else_=None)
+    ).where(SessionMessageRow.study_id == row.study_id, SessionMessageRow.round == row.round)
+    said: dict[str, dict[str, str | None]] = {
+        name: {} for name in ("keys", "shares", "manifest", "consistency", "unmask", "left")
+    }
+    for found, name, body in tx.session.execute(query):
+        said[found][name] = body
+    return said
