@@ -127,7 +127,9 @@ def test_a_skewed_clock_is_corrected_once_by_the_servers_time() -> None:
     api, _ = client(answer, clock=clock)
     api.roster("sepsis")
     api.roster("sepsis")
-    first, second, third = (jwt.decode(r.headers["authorization"][7:], options={"verify_signature": False}) for r in seen)
+    first, second, third = (
+        jwt.decode(r.headers["authorization"][7:], options={"verify_signature": False}) for r in seen
+    )
     assert abs(second["iat"] - ahead) < 10
     assert second["iat"] - first["iat"] > 4000
     assert third["iat"] >= second["iat"]

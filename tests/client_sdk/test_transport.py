@@ -74,9 +74,9 @@ def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: typ
     def fail(request: httpx.Request) -> httpx.Response:
         raise failure("proxy http://user:hunter2@proxy refused")
 
-    with Transport(Connection(url="https://x"), handler=httpx.MockTransport(fail)) as transport:
-        with pytest.raises(ConnectionFailed) as caught:
-            transport.send(GET)
+    transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(fail))
+    with transport, pytest.raises(ConnectionFailed) as caught:
+        transport.send(GET)
     assert caught.value.sent is sent
     assert "hunter2" not in str(caught.value)
 
