@@ -40,7 +40,7 @@ from accounting.units import (
 _WRAPPED = 1e-18
 _LEAST_SIZE, _MOST_SIZE = 1 << 12, 1 << 17
 _MOMENTS: FloatArray = np.geomspace(0.05, 400, 60)
-_POINTS = 4096
+_POINTS = 2048
 
 
 @dataclass
@@ -119,7 +119,7 @@ class AveragedAccountant:
         The grid does not depend on the sample and is walked from the top, so one γ serves all of it: a wrong answer
         needs a failure at the one point just below the true ε. Never above the classical ε at δ − γ.
         """
-        if not any(kind.counts.any() for kind in self._kinds.values()):
+        if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
             return 0.0
         beta = self.delta - self.failure
         epsilons, deltas = self._profiles(beta)

@@ -13,33 +13,29 @@ adversary="adaptive"  C(λ) = ½ · ledger at order 2λ+1: with Q the law where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from accounting.bayesian_settings import Adversary, BayesianSettings, Composition, Sample, plain_numbers
 from accounting.conversion import Conversion, delta_from_moments, epsilon_from_moments, largest_moment
 from accounting.costs import Measurement, Step
 from accounting.divergence import Direction, Values
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
-from accounting.estimation import DISTRIBUTION_FREE, ESTIMATORS, Estimator
-from accounting.holder import HolderLedger, Weights
+from accounting.estimation import MONOTONE, Estimator
 from accounting.reservation import Reservation
-from accounting.running import RunningLedger, declared_checkpoints
-from accounting.statement import assumption_of
+from accounting.running import RunningLedger
+from accounting.statement import bayesian_guarantee, capped_by
 from accounting.units import (
     FloatArray,
     Guarantee,
     Level,
-    Notion,
     Observer,
     Relation,
     check_array,
-    check_choice,
     check_count,
-    check_delta,
     check_nonnegative,
-    check_orders,
     check_positive,
 )
 
@@ -64,11 +60,11 @@ class BayesianAccountant:
         delta: float,
         failure: float,
         horizon: int | None = None,
-        composition: Literal["holder", "running"] = "holder",
+        composition: Composition = "holder",
         estimator: Estimator = "student-t",
-        adversary: Literal["path", "adaptive"] = "path",
+        adversary: Adversary = "path",
         conversion: Conversion = "improved",
-        sample: Literal["members", "held-out", "public"] = "members",
+        sample: Sample = "members",
         filter_order: float | None = None,
         limit_epsilon: float | None = None,
         checkpoints: int | Sequence[int] | None = None,
@@ -79,62 +75,28 @@ class BayesianAccountant:
         relation: Relation = Relation.ADD_REMOVE,
         direction: Direction = "forward",
     ) -> None:
-        self._orders = check_orders(orders)
-        self._delta = check_delta(delta)
-        self._failure = check_delta(failure, "failure")
-        if self._failure >= self._delta:
-            raise InvalidArgument("failure", f"must be below delta = {delta!r}, of which it is a part")
-        self._horizon = None if horizon is None else check_count("horizon", horizon)
-        check_choice("composition", composition, ("holder", "running"))
-        check_choice("estimator", estimator, ESTIMATORS)
-        check_choice("adversary", adversary, ("path", "adaptive"))
-        check_choice("conversion", conversion, ("improved", "chernoff"))
-        check_choice("sample", sample, ("members", "held-out", "public"))
-        self._filter = None if filter_order is None else check_positive("filter_order", filter_order)
-        self._limit = None if limit_epsilon is None else check_positive("limit_epsilon", limit_epsilon)
-        if self._limit is not None and self._filter is None:
-            raise InvalidArgument("limit_epsilon", "is enforced at a filter_order fixed beforehand")
-        if composition == "running" and weights is not None:
-            raise InvalidArgument("weights", "belong to composition holder")
-        if composition == "holder" and checkpoints is not None:
-            raise InvalidArgument("checkpoints", "belong to composition running")
-        self._composition, self._estimator, self._cap = composition, estimator, bool(cap)
-        self._adversary: Literal["path", "adaptive"] = adversary
-        self._conversion: Conversion = conversion
-        self._sample: Literal["members", "held-out", "public"] = sample
-        self._level, self._observer, self._relation = Level(level), Observer(observer), Relation(relation)
-        self._direction: Direction = direction
-        # One row per reported order, sharing the failure probability, and one for the filter with all of it.
-        filters = [] if self._filter is None else [self._filter]
-        self._rows = np.concatenate([self._orders, filters])
-        shares = np.array([self._failure / self._orders.size] * self._orders.size + [self._failure] * len(filters))
-        self._ledger_orders = 2 * self._rows + 1 if adversary == "adaptive" else self._rows
-        self._ledger: HolderLedger | RunningLedger
-        if composition == "holder":
-            horizon_weights = Weights(self._horizon, weights)
-            self._ledger = HolderLedger(self._ledger_orders, shares, horizon_weights, estimator, failure=self._failure)
-        else:
-            once = np.arange(self._rows.size) >= self._orders.size
-            points = declared_checkpoints(checkpoints, self._horizon)
-            self._ledger = RunningLedger(
-                self._ledger_orders, shares, once, estimator, horizon=self._horizon, checkpoints=points
-            )
-        self._settings: dict[str, Any] = {
-            "orders": self._orders.tolist(),
-            "delta": self._delta,
-            "failure": self._failure,
-            "horizon": self._horizon,
-            "composition": composition,
-            "estimator": estimator,
-            "adversary": adversary,
-            "filter_order": self._filter,
-            "checkpoints": list(checkpoints) if isinstance(checkpoints, Sequence) else checkpoints,
-            "weights": None if weights is None else [float(w) for w in weights],
-            "cap": self._cap,
-            "relation": str(self._relation),
-            "direction": direction,
-        }
-        self._classical = np.zeros(self._rows.size)
+        self._settings = BayesianSettings(
+            orders=plain_numbers(orders, "orders") or (),
+            delta=delta,
+            failure=failure,
+            horizon=horizon,
+            composition=composition,
+            estimator=estimator,
+            adversary=adversary,
+            conversion=conversion,
+            sample=sample,
+            filter_order=filter_order,
+            limit_epsilon=limit_epsilon,
+            checkpoints=tuple(checkpoints) if isinstance(checkpoints, Sequence) else checkpoints,
+            cap=bool(cap),
+            weights=plain_numbers(weights, "weights"),
+            level=Level(level),
+            observer=Observer(observer),
+            relation=Relation(relation),
+            direction=direction,
+        )
+        self._ledger = self._settings.open_ledger()
+        self._classical = np.zeros(self._settings.rows.size)
         self._steps = 0
         self._rates: tuple[float, float] | None = None
         self._resolution: set[str] = set()
@@ -170,7 +132,7 @@ class BayesianAccountant:
         if measured is None and max_distance is None:
             raise InvalidArgument("distances", "are required where max_distance is not given")
         self._check_limit(step)
-        self._charge(step, measured, bounded=self._cap)
+        self._charge(step, measured, reserved=False)
 
     def reserve(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> Reservation:
         """Set aside the worst case of the next step(s); LimitExceeded or HorizonExceeded refuse it."""
@@ -200,7 +162,7 @@ class BayesianAccountant:
         self._check_free()
         if not isinstance(self._ledger, RunningLedger):
             raise InvalidArgument("log_values", "belong to composition running")
-        rows = self._rows == check_positive("order", order)
+        rows = self._settings.rows == check_positive("order", order)
         if not rows.any():
             raise InvalidArgument("order", f"{order!r} is none of the orders of this account")
         values = check_array("log_values", log_values)
@@ -216,15 +178,15 @@ class BayesianAccountant:
 
     @property
     def orders(self) -> FloatArray:
-        return self._orders.copy()
+        return np.array(self._settings.orders)
 
     def log_moments(self) -> FloatArray:
         """C(λ), shape (orders,): the present bound at every reported order."""
-        return self._moments()[: self._orders.size]
+        return self._moments()[: len(self._settings.orders)]
 
     def filter_moment(self) -> float:
         """C(λ*) with the whole failure probability."""
-        if self._filter is None:
+        if self._settings.filter_order is None:
             raise InvalidArgument("filter_order", "was not set")
         return float(self._moments()[-1])
 
@@ -234,33 +196,35 @@ class BayesianAccountant:
 
     def delta_for(self, epsilon: float) -> float:
         """δ at a given ε, the estimates' failure probability included."""
-        rows = slice(None, self._orders.size) if self._filter is None else slice(self._orders.size, None)
-        moments = self._moments()[rows]
-        beta = delta_from_moments(self._rows[rows], moments, epsilon, conversion=self._conversion)[0]
-        return 0.0 if self._steps == 0 else min(1.0, beta + self._failure)
+        fixed = self._settings
+        moments = self._moments()[fixed.enforced]
+        beta = delta_from_moments(fixed.rows[fixed.enforced], moments, epsilon, conversion=fixed.conversion)[0]
+        return 0.0 if self._steps == 0 else min(1.0, beta + fixed.failure)
 
     def certificate(self, *, classical: Guarantee | None = None) -> Guarantee:
         """What is promised. `classical` of the same level, relation, observer and δ caps it.
 
-        With running sums and a limit it states the limit: the filter keeps that, its running value is not simultaneous.
+        With a limit, running sums and adaptive accounts state the limit: that is what the filter keeps at every step
+        and on every path; what is spent on this path is no such promise.
         """
-        if self._filter is None:
+        fixed = self._settings
+        if fixed.filter_order is None:
             return self.report(classical=classical)
         epsilon = self.epsilon()
-        if self._limit is not None and self._composition == "running":
-            epsilon = self._limit
-        return self._guarantee(epsilon, (self._filter,), self._filter, classical)
+        if fixed.limit_epsilon is not None and (fixed.composition == "running" or fixed.adversary == "adaptive"):
+            epsilon = fixed.limit_epsilon
+        return self._guarantee(epsilon, (fixed.filter_order,), fixed.filter_order, classical)
 
     def report(self, *, classical: Guarantee | None = None) -> Guarantee:
         """The least ε over all orders; valid when the stop does not depend on the data."""
-        moments = self.log_moments()
-        epsilon, order = epsilon_from_moments(self._orders, moments, self._beta, conversion=self._conversion)
-        return self._guarantee(epsilon, tuple(self._orders.tolist()), order, classical)
+        fixed = self._settings
+        epsilon, order = epsilon_from_moments(fixed.orders, self.log_moments(), fixed.beta, conversion=fixed.conversion)
+        return self._guarantee(epsilon, fixed.orders, order, classical)
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, JSON-safe and exact; `restore` on an accountant of the same settings undoes it."""
         return {
-            "settings": self._settings,
+            "settings": self._settings.to_dict(),
             "steps": self._steps,
             "rates": None if self._rates is None else list(self._rates),
             "classical": array_to_json(self._classical),
@@ -270,7 +234,7 @@ class BayesianAccountant:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        if state.get("settings") != self._settings:
+        if state.get("settings") != self._settings.to_dict():
             raise InvalidArgument("state", "belongs to an accountant with other settings")
         classical = array_from_json(state["classical"])
         pending = None if state["pending"] is None else Reservation.restored(self, state["pending"])
@@ -281,19 +245,17 @@ class BayesianAccountant:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    @property
-    def _beta(self) -> float:
-        return self._delta - self._failure
-
     def _step(self, noise_std: float, sampling_rate: float, max_distance: float | None) -> Step:
-        if max_distance is None and (self._estimator != "student-t" or self._cap or self._limit is not None):
+        fixed = self._settings
+        bounded = fixed.cap or fixed.limit_epsilon is not None or fixed.estimator != "student-t"
+        if max_distance is None and bounded:
             raise InvalidArgument("max_distance", "is required, except for student-t with cap=False and no limit")
         return Step(
             noise_std=noise_std,
             sampling_rate=sampling_rate,
             max_distance=max_distance,
-            relation=self._relation,
-            direction=self._direction,
+            relation=fixed.relation,
+            direction=fixed.direction,
         )
 
     def _measurement(
@@ -304,11 +266,11 @@ class BayesianAccountant:
                 if value is not None:
                     raise InvalidArgument(name, "means nothing without distances")
             return None
-        if self._composition == "running" and counts is not None:
+        if self._settings.composition == "running" and counts is not None:
             raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
         found = Measurement.of(distances, counts, count_noise, sample_size, step.max_distance)
-        if found.count_noise > 0 and self._estimator not in ("betting", "band"):
-            raise InvalidArgument("count_noise", f"{self._estimator} may fall when a count moves up: betting or band")
+        if found.count_noise > 0 and self._settings.estimator not in MONOTONE:
+            raise InvalidArgument("count_noise", f"{self._settings.estimator} may fall when a count moves up")
         return found
 
     def _check_free(self) -> None:
@@ -316,21 +278,21 @@ class BayesianAccountant:
             raise ReservationClosed("a reservation is open: settle it, let it stand or void it first")
 
     def _check_limit(self, step: Step, steps: int = 1) -> None:
-        if self._limit is None or self._filter is None:
+        order, limit = self._settings.filter_order, self._settings.limit_epsilon
+        if limit is None or order is None:
             return
-        allowed = largest_moment(self._filter, self._limit, self._beta, conversion=self._conversion)
+        allowed = largest_moment(order, limit, self._settings.beta, conversion=self._settings.conversion)
         if float(self._ahead(step, steps)[-1]) > allowed:
-            raise LimitExceeded(f"the step might pass epsilon = {self._limit!r} at order {self._filter!r}")
+            raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
-    def _charge(self, step: Step, measured: Measurement | None, *, bounded: bool, steps: int = 1) -> bool:
-        if step.max_distance is None:
-            classical = np.full_like(self._classical, np.inf)
-        else:
-            classical = self._classical + steps * step.ceiling(self._rows)
+    def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
+        classical = np.full_like(self._classical, np.inf)
+        if step.max_distance is not None:
+            classical = self._classical + steps * step.ceiling(self._settings.rows)
         self._ledger.check(steps)
         estimated = True
         for _ in range(steps):
-            estimated = self._ledger.charge(step, measured, bounded=bounded) and estimated
+            estimated = self._ledger.charge(step, measured, reserved=reserved, cap=self._settings.cap) and estimated
         self._classical = classical
         self._steps += steps
         low, high = self._rates or (step.sampling_rate, step.sampling_rate)
@@ -341,56 +303,26 @@ class BayesianAccountant:
         return estimated
 
     def _combine(self, rows: FloatArray, classical: FloatArray) -> FloatArray:
-        moments = rows / 2 if self._adversary == "adaptive" else rows
-        return np.minimum(moments, classical) if self._cap else moments
+        moments = rows / 2 if self._settings.adversary == "adaptive" else rows
+        return np.minimum(moments, classical) if self._settings.cap else moments
 
     def _moments(self) -> FloatArray:
         return self._combine(self._ledger.moments(), self._classical)
 
     def _ahead(self, step: Step, steps: int) -> FloatArray:
-        return self._combine(self._ledger.worst(step, steps), self._classical + steps * step.ceiling(self._rows))
+        classical = self._classical + steps * step.ceiling(self._settings.rows)
+        return self._combine(self._ledger.worst(step, steps), classical)
 
     def _epsilon_of(self, moments: FloatArray) -> float:
-        rows = slice(None, self._orders.size) if self._filter is None else slice(self._orders.size, None)
-        return epsilon_from_moments(self._rows[rows], moments[rows], self._beta, conversion=self._conversion)[0]
+        fixed = self._settings
+        orders = fixed.rows[fixed.enforced]
+        return epsilon_from_moments(orders, moments[fixed.enforced], fixed.beta, conversion=fixed.conversion)[0]
 
     def _guarantee(
         self, epsilon: float, orders: tuple[float, ...], order: float, classical: Guarantee | None
     ) -> Guarantee:
-        certified = (
-            self._sample == "held-out" and self._adversary == "adaptive" and self._estimator in DISTRIBUTION_FREE
+        resolution = "; ".join(sorted(self._resolution)) or "exact"
+        found = bayesian_guarantee(
+            self._settings, epsilon, orders, order, steps=self._steps, rates=self._rates, resolution=resolution
         )
-        capped = False
-        if classical is not None:
-            self._check_same_claim(classical)
-            capped, epsilon = classical.epsilon < epsilon, min(epsilon, classical.epsilon)
-        return Guarantee(
-            epsilon=epsilon,
-            delta=self._delta,
-            level=self._level,
-            notion=Notion.CERTIFIED if certified else Notion.BAYESIAN,
-            relation=self._relation,
-            observer=self._observer,
-            assumption=assumption_of(self._estimator, self._sample, self._adversary, self._direction),
-            steps=self._steps,
-            orders=orders,
-            order=order,
-            sampling_rate=self._rates,
-            horizon=self._horizon,
-            estimator=self._estimator,
-            composition=self._composition,
-            beta=self._beta,
-            gamma=self._failure,
-            adversary=self._adversary,
-            sample=self._sample,
-            conversion=self._conversion,
-            resolution="; ".join(sorted(self._resolution)) or "exact",
-            capped=capped,
-        )
-
-    def _check_same_claim(self, classical: Guarantee) -> None:
-        for name in ("level", "relation", "observer", "delta"):
-            if getattr(classical, name) != getattr(self, f"_{name}"):
-                raise InvalidArgument("classical", f"has another {name} than this account")
-        if classical.notion is not Notion.CLASSICAL:
-            raise InvalidArgument("classical", f"is a guarantee of notion {classical.notion}")
+        return found if classical is None else capped_by(found, classical)

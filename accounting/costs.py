@@ -19,6 +19,9 @@ from accounting.units import (
     check_rate,
 )
 
+# A run repeats its noise and rate, so one table serves all its steps; it is worth building for panels from here.
+_TABLE_FROM = 2048
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -40,6 +43,7 @@ class Step:
         """φ, shape (orders, distances)."""
         # Rows may repeat an order with another failure share; each is computed once.
         distinct, inverse = np.unique(orders, return_inverse=True)
+        table = self.direction == "forward" and distances.size > _TABLE_FROM
         if self.relation is Relation.REPLACE_ONE:
             found = replace_one_moment(distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate)
         else:
@@ -49,6 +53,7 @@ class Step:
                 noise_std=self.noise_std,
                 sampling_rate=self.sampling_rate,
                 direction=self.direction,
+                method="table" if table else "exact",
             )
         return found[inverse]
 

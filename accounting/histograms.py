@@ -97,7 +97,7 @@ def _climb(heights: Callable[[FloatArray], FloatArray], nodes: FloatArray) -> Fl
 
 def _even(nodes: FloatArray, climbed: FloatArray, count: int) -> FloatArray:
     """`count` edges at equal steps of the climb, the last one the last node."""
-    levels = climbed[-1] * np.arange(1, count + 1) / count
+    levels = np.linspace(0.0, float(climbed[-1]), count + 1)[1:]
     squares, heights = np.append(0.0, nodes * nodes), np.append(0.0, climbed)
     place: IntArray = np.minimum(np.searchsorted(climbed, levels) + 1, climbed.size)
     share = (levels - heights[place - 1]) / (heights[place] - heights[place - 1])

@@ -70,7 +70,7 @@ class HolderLedger:
         self.check(steps)
         return self._sums + steps * step.ceiling(self._orders)
 
-    def charge(self, step: Step, measured: Measurement | None, *, bounded: bool) -> bool:
+    def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
         weight = self._weights[self._steps + 1]
         ceiling = step.ceiling(self._orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
@@ -81,7 +81,7 @@ class HolderLedger:
             except EstimatorRefused:
                 if step.max_distance is None:
                     raise
-        self._sums = self._sums + (np.minimum(cost, ceiling) if bounded else cost)
+        self._sums = self._sums + (np.minimum(cost, ceiling) if reserved or cap else cost)
         self._steps += 1
         return estimated
 

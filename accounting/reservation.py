@@ -84,6 +84,6 @@ class Reservation:
 
     def _close(self, measured: Any) -> bool:
         account = self._accountant
-        estimated = account._charge(self._step, measured, bounded=True, steps=self._steps)  # pyright: ignore[reportPrivateUsage]
+        estimated = account._charge(self._step, measured, reserved=True, steps=self._steps)  # pyright: ignore[reportPrivateUsage]
         account._pending = None  # pyright: ignore[reportPrivateUsage]
         return estimated

@@ -61,11 +61,13 @@ class RunningLedger:
         self._steps = 0
         self._sums: FloatArray | None = None
         self._ceiling = np.zeros(orders.size)
-        # The last estimate and the ceiling then: what came after counts in full.
+        # The last estimate that was declared, and the ceiling then: what came after counts in full.
         self._known, self._known_ceiling = np.zeros(orders.size), np.zeros(orders.size)
         self._live = once | (checkpoints is None)
         self._present: FloatArray | None = None
         self._observed = False
+        # What was reserved for the present step: shown values stay below it, decisions never use it.
+        self._reserved = np.full(orders.size, np.inf)
 
     def check(self, steps: int = 1) -> None:
         if self._horizon is not None and self._steps + steps > self._horizon:
@@ -78,6 +80,7 @@ class RunningLedger:
                 for row in np.flatnonzero(self._live):
                     sure = float(self._present[row])
                     self._present[row] = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
+            self._present = np.minimum(self._present, self._reserved)
         return self._present.copy()
 
     def worst(self, step: Step, steps: int = 1) -> FloatArray:
@@ -91,28 +94,24 @@ class RunningLedger:
                 ahead[row] = self._bound(int(row), sums, top, self._steps + steps, float(ahead[row]))
         return ahead
 
-    def charge(self, step: Step, measured: Measurement | None, *, bounded: bool) -> bool:
+    def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
+        _ = cap  # the ceiling bounds every sum here already
         self.check()
         known = step.max_distance is not None
         ceiling = step.ceiling(self._orders) if known else np.full_like(self._ceiling, np.inf)
-        reserved = self.worst(step) if bounded and known and self._once.any() else None
+        most = np.where(self._once, self.worst(step), np.inf) if reserved else np.full_like(self._ceiling, np.inf)
         if measured is not None:
             self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:
             self._sums = self._sums + ceiling[:, None]
-        self._ceiling = self._ceiling + ceiling
+        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, most, None
         self._steps += 1
-        self._present = None
         if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
             for row in np.flatnonzero(~self._live):
                 sure = float(self._since(self._ceiling)[row])
                 found = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
                 self._known[row], self._known_ceiling[row] = found, self._ceiling[row]
-        if reserved is not None:
-            self._known = np.where(self._once, np.minimum(self.moments(), reserved), self._known)
-            self._known_ceiling = np.where(self._once, self._ceiling, self._known_ceiling)
-            self._present = None
         return measured is not None
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
@@ -138,7 +137,8 @@ class RunningLedger:
             )
             for row in np.flatnonzero(rows)
         }
-        sure = self._since(self._ceiling)
+        # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
+        sure = np.where(self._once, self._ceiling, self._since(self._ceiling))
         for row, bound in found.items():
             self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
         self._observed, self._present = True, None
@@ -173,6 +173,7 @@ class RunningLedger:
             "ceiling": array_to_json(self._ceiling),
             "known": array_to_json(self._known),
             "known_ceiling": array_to_json(self._known_ceiling),
+            "reserved": array_to_json(self._reserved),
             "observed": self._observed,
         }
 
@@ -181,4 +182,4 @@ class RunningLedger:
         self._sums = None if state["sums"] is None else array_from_json(state["sums"])
         self._ceiling = array_from_json(state["ceiling"])
         self._known, self._known_ceiling = array_from_json(state["known"]), array_from_json(state["known_ceiling"])
-        self._present = None
+        self._reserved, self._present = array_from_json(state["reserved"]), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.protocol.messages import EncodedKey, Roster, RosterEntry
-from client_sdk.protocol.settings import Message, Name
+from client_sdk.protocol.settings import NAME_PATTERN, Message, Name
 from client_sdk.protocol.signing import encode_public_key, fingerprint, roster_fingerprint
 
 KEY_FILE = "identity.key"
@@ -104,6 +105,8 @@ class Identity:
         write_durably(path, membership.model_dump_json(indent=1).encode())
 
     def _path(self, study: str) -> Path:
+        if not re.fullmatch(NAME_PATTERN, study):
+            raise ConfigurationError(f"{study!r} is not the name of a study")
         return self.directory / "studies" / f"{study}.json"
 
     def __repr__(self) -> str:

@@ -95,14 +95,17 @@ class HospitalLedger:
         if read_only and not path.exists():
             raise ConfigurationError(f"there is no ledger at {path}")
         lock = None if read_only else _take_lock(path)
+        connection: sqlite3.Connection | None = None
         try:
-            return cls(_connect(path, read_only=read_only), lock, now)
-        except sqlite3.DatabaseError as error:
+            connection = _connect(path, read_only=read_only)
+            return cls(connection, lock, now)
+        except (sqlite3.DatabaseError, LedgerDamaged) as error:
+            if connection is not None:
+                connection.close()
             _release(lock)
+            if isinstance(error, LedgerDamaged):
+                raise
             raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
-        except LedgerDamaged:
-            _release(lock)
-            raise
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -127,8 +127,7 @@ class SecureSumClient:
             ParametersRefused: see `check_parameters`.
             StateRefused: the round was released, or the session is an earlier one or has other parameters.
         """
-        self._forget_if_expired(now)
-        record = self._load()
+        record = self._unexpired(now)
         if record.released:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
         parameters = check_parameters(signed, expected, self._party, now)
@@ -318,8 +317,7 @@ class SecureSumClient:
         self._save(current.record.with_session(current.session.model_copy(update=changes)))
 
     def _current(self, now: int) -> _Current:
-        self._forget_if_expired(now)
-        record = self._load()
+        record = self._unexpired(now)
         if record.session is None:
             raise StateRefused("no-session", "this hospital is in no session of this round")
         return _current_of(record, record.session)
@@ -329,10 +327,14 @@ class SecureSumClient:
         _ = current.secrets
         return current
 
-    def _forget_if_expired(self, now: int) -> None:
-        session = self._load().session
+    def _unexpired(self, now: int) -> RoundRecord:
+        """The record, its session without secrets once it has expired."""
+        record = self._load()
+        session = record.session
         if session is not None and now > Parameters.from_bytes(session.parameters).expires:
             self.abort()
+            return self._load()
+        return record
 
 
 def _current_of(record: RoundRecord, session: SessionRecord) -> _Current:

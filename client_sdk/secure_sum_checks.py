@@ -192,11 +192,12 @@ def check_consistency(
         SurvivorsRefused: too few valid signatures.
     """
     names = {entry.client for entry in survivors}
-    valid = {
-        entry.client
-        for entry in entries
-        if entry.client in names and transcript.is_signed(party.roster[entry.client], entry.signature, statement)
-    }
+    valid: set[str] = set()
+    for entry in entries:
+        if len(valid) == parameters.threshold:
+            return
+        if entry.client in names and transcript.is_signed(party.roster[entry.client], entry.signature, statement):
+            valid.add(entry.client)
     if len(valid) < parameters.threshold:
         raise SurvivorsRefused(
             "few-signatures",

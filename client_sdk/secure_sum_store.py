@@ -27,10 +27,10 @@ from client_sdk.secure_sum_refusals import StateRefused
 class Secrets(Message):
     """What is erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask key."""
 
-    share_private: Key
-    mask_private: Key
-    seed: Key
-    shares: dict[Name, Octets] = Field(default_factory=dict)
+    share_private: Key = Field(repr=False)
+    mask_private: Key = Field(repr=False)
+    seed: Key = Field(repr=False)
+    shares: dict[Name, Octets] = Field(default_factory=dict, repr=False)
 
 
 class SessionRecord(Message):

@@ -47,7 +47,7 @@ class Postgres:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server of this session's own (each xdist worker starts one), without fsync: nobody pulls its plug."""
+    """A PostgreSQL server of this session's own; without fsync, because nobody pulls its plug."""
     # A socket's path must be short, and the server opens its folder's parents to the user it runs as.
     folder = Path(tempfile.mkdtemp(prefix="wpg", dir="/tmp"))
     with warnings.catch_warnings():

@@ -1,29 +1,30 @@
 """Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, with signed keys; section 4).
 
 Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector,
-and its AES-256-CTR keystream is added to that vector only: a key never masks twice.
+and its AES-256 keystream is added to that vector only: a key never masks twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from client_sdk.protocol.fixed_point import Words
+from client_sdk.protocol.keystream import KEY_BYTES, MAX_BYTES, keystream
 from client_sdk.protocol.transcript import H
 
-KEY_BYTES = 32
 TAG_BYTES = 16
 # Target, keystream and zeros of one chunk stay in the second-level cache together.
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 17
 _ZEROS = bytes(CHUNK_BYTES)
 
 
@@ -36,8 +37,13 @@ class Agreement:
     """One client's X25519 private key together with the cohort hash H1 that salts everything it derives."""
 
     owner: str
-    private: bytes
+    private: bytes = field(repr=False)
     h1: bytes
+
+    @cached_property
+    def _key(self) -> X25519PrivateKey:
+        # Loading a private key costs as much as using it.
+        return X25519PrivateKey.from_private_bytes(self.private)
 
     def share_key(self, peer: str, public: bytes) -> bytes:
         """AES-256-GCM key for the shares between the owner and `peer`."""
@@ -51,8 +57,7 @@ class Agreement:
         if peer == self.owner:
             raise MaskingError("a client has no pair key with itself")
         try:
-            private = X25519PrivateKey.from_private_bytes(self.private)
-            secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+            secret = self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
             raise MaskingError(f"the public key of {peer} is not a usable X25519 key") from error
         return derive_key(secret, self.h1, use, *sorted((self.owner, peer)), *more)
@@ -103,36 +108,40 @@ def _direction(sender: str, recipient: str) -> bytes:
     return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
 
 
+def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Words:
+    """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
+    raw = np.empty(size * dtype.itemsize + 64, np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + size * dtype.itemsize].view(dtype)
+
+
 def apply_masks(words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = ()) -> None:
     """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
 
     Memory: one chunk, whatever the number of keys. The chunk loop is outside, so `words` is walked once.
 
     Raises:
-        MaskingError: `words` is not a contiguous, writeable vector of little-endian 32- or 64-bit words, or a key
-            occurs twice.
+        MaskingError: `words` is not a contiguous, writeable vector of little-endian 32- or 64-bit words of at most
+            64 GiB, a key is not 32 bytes, or a key occurs twice.
     """
     if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
         raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
     if len({*add, *subtract}) != len(add) + len(subtract):
         raise MaskingError("a mask key is used once")
-    adding, subtracting = [_keystream(key) for key in add], [_keystream(key) for key in subtract]
-    buffer = bytearray(CHUNK_BYTES)
-    mask = np.frombuffer(buffer, dtype=words.dtype)
+    if any(len(key) != KEY_BYTES for key in (*add, *subtract)):
+        raise MaskingError("a mask key is 32 bytes")
+    if words.nbytes > MAX_BYTES:
+        raise MaskingError("words is longer than one keystream")
+    adding, subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
+    mask = aligned(CHUNK_BYTES // words.itemsize, words.dtype)
+    buffer = mask.view(np.uint8)
     for start in range(0, words.size, mask.size):
         chunk = words[start : start + mask.size]
         size = chunk.nbytes
-        zeros, room, stream = memoryview(_ZEROS)[:size], memoryview(buffer)[:size], mask[: chunk.size]
+        zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
         for cipher in adding:
             cipher.update_into(zeros, room)
             np.add(chunk, stream, out=chunk)
         for cipher in subtracting:
             cipher.update_into(zeros, room)
             np.subtract(chunk, stream, out=chunk)
-
-
-def _keystream(key: bytes) -> CipherContext:
-    if len(key) != KEY_BYTES:
-        raise MaskingError("a mask key is 32 bytes")
-    # A key is used once, so the counter may start at zero.
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

@@ -18,7 +18,7 @@ from client_sdk.protocol.messages import Sha256
 from client_sdk.protocol.secure_sum_vectors import VectorName, VectorSpec
 from client_sdk.protocol.settings import Message, Name
 
-SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr-shamir31"
+SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.
 SLOT_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 

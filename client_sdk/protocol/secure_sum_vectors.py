@@ -15,6 +15,7 @@ from pydantic import Field
 
 from client_sdk.protocol import fixed_point, maximum
 from client_sdk.protocol.fixed_point import EncodingError, RingBits, Words
+from client_sdk.protocol.masking import aligned
 from client_sdk.protocol.settings import Message, Positive
 from client_sdk.protocol.transcript import canary_word
 
@@ -130,7 +131,7 @@ def require_in_range(spec: VectorSpec, words: Words) -> None:
 
 def with_canary(spec: VectorSpec, words: Words, h1: bytes, client: str) -> Words:
     """A fresh buffer of `spec.words` words: the data followed by the client's canary."""
-    buffer = np.empty(spec.words, spec.dtype)
+    buffer = aligned(spec.words, spec.dtype)
     buffer[: spec.data_words] = words
     buffer[spec.data_words] = 1
     buffer[spec.data_words + 1 :] = np.frombuffer(canary_word(h1, client, spec.name), spec.dtype)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+from client_sdk.protocol.keystream import keystream
 
 PRIME = 2**31 + 11
 SECRET_BYTES = 32
@@ -30,7 +31,7 @@ def split(secrets: Sequence[bytes], holders: int, threshold: int, seed: bytes) -
     """Shares for the holders 1 … `holders`: for each, the 36-byte shares of all secrets one after the other.
 
     Any `threshold` holders recover the secrets, fewer learn nothing. Deterministic in `seed`, which must be
-    32 fresh uniform bytes: coefficients come from its AES-256-CTR keystream without modulo bias.
+    32 fresh uniform bytes: coefficients come from its keystream without modulo bias.
 
     Raises:
         SharingError: threshold outside 1 … holders, a secret or seed that is not 32 bytes.
@@ -117,7 +118,7 @@ def _secret(limbs: NDArray[np.uint64]) -> bytes:
 def _residues(seed: bytes, count: int) -> NDArray[np.uint64]:
     """`count` uniform field elements: 64-bit words at or above the last multiple of p are skipped."""
     limit = np.uint64(2**64 - 2**64 % PRIME)
-    stream = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
+    stream = keystream(seed)
     accepted = np.empty(0, dtype=np.uint64)
     while accepted.size < count:
         words = np.frombuffer(stream.update(bytes(8 * (count - accepted.size))), dtype="<u8")

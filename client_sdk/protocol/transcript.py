@@ -15,10 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 def H(label: str, *parts: bytes) -> bytes:  # noqa: N802 (the papers' name for the hash)
     """SHA-256 of the length-prefixed label and parts: 32 bytes."""
-    state = hashlib.sha256()
-    for part in (label.encode(), *parts):
-        state.update(len(part).to_bytes(4, "big") + part)
-    return state.digest()
+    pieces = (label.encode(), *parts)
+    return hashlib.sha256(b"".join(len(piece).to_bytes(4, "big") + piece for piece in pieces)).digest()
 
 
 def parameters_hash(parameters: bytes) -> bytes:

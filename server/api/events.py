@@ -19,9 +19,15 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
 KEEP_ALIVE_SECONDS = 15.0
 Wait = Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False, description="seconds before the stream ends")]
 LastEventId = Annotated[str | None, Header(pattern=r"^[0-9]{1,15}$")]
-_STREAM: dict[int | str, Any] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "events"}
+_LINE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json", "description": "an Event"},
+    },
 }
+_STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": _LINE}}, "description": "SSE"}}
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAM)
@@ -31,7 +37,9 @@ async def stream_events(
     """Events above `after`, then those to come. Ends after `wait` seconds; a browser comes back by itself."""
     start = int(last_event_id) if last_event_id is not None else after
     first = await run_in_threadpool(events.since, here.coordinator, study, start)
-    return StreamingResponse(_lines(here, study, start, wait, first), media_type="text/event-stream")
+    return StreamingResponse(
+        _lines(here, study, start, min(wait, here.settings.event_stream_seconds), first), media_type="text/event-stream"
+    )
 
 
 async def _lines(here: Context, study: str, last: int, wait: float, found: list[Event]) -> AsyncIterator[str]:

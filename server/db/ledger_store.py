@@ -66,6 +66,15 @@ def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> 
     return Account(tx, signer, study, row, budget, entry_of(newest))
 
 
+def rehearse(tx: Transaction, study_id: int, *, settling: bool) -> None:
+    """Compute what the next statement will need while nothing is locked; the accountants remember the slow part."""
+    row = tx.session.get_one(BudgetRow, study_id)
+    budget = Budget.restore(Plan.from_dict(row.plan), row.state)
+    if settling and budget.pending is not None:
+        budget.settle(budget.pending, None)
+    budget.statements()
+
+
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
     """At most `limit` entries above `after`, in order."""
     wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)

@@ -5,7 +5,7 @@ Times are seconds since the epoch on the database's clock. `written_by` is the t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sqlalchemy import (
     JSON,
@@ -22,6 +22,12 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from accounting.ledger import Kind
+from client_sdk.protocol.messages import ClientState, RoundState, StopReason, StudyState
+
+Role = Literal["operator", "viewer"]
+Answer = Literal["sampled", "received", "refused", "missing"]
 
 SHA256 = String(64)
 NAME = String(63)
@@ -66,7 +72,7 @@ class OperatorKeyRow(Base):
     __table_args__ = (one_of("role", ("operator", "viewer"), "role"), hexadecimal("secret_sha256", "secret"))
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the key")
-    role: Mapped[str] = mapped_column(String(16), comment="operator or viewer")
+    role: Mapped[Role] = mapped_column(String(16), comment="operator or viewer")
     label: Mapped[str] = mapped_column(String(100), comment="who holds it")
     secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
     created_at: Mapped[float] = mapped_column(comment="when it was made")
@@ -87,8 +93,8 @@ class StudyRow(Base):
     id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="internal")
     name: Mapped[str] = mapped_column(NAME, unique=True, comment="public name")
     title: Mapped[str] = mapped_column(String(200), comment="for people")
-    state: Mapped[str] = mapped_column(String(16), comment="draft, enrolling, running, paused, finished")
-    stop_reason: Mapped[str | None] = mapped_column(String(32), comment="why it is finished")
+    state: Mapped[StudyState] = mapped_column(String(16), comment="draft, enrolling, running, paused, finished")
+    stop_reason: Mapped[StopReason | None] = mapped_column(String(32), comment="why it is finished")
     settings: Mapped[dict[str, Any]] = mapped_column(comment="StudySettings, frozen at creation")
     settings_sha256: Mapped[str] = mapped_column(SHA256, comment="digest that assignments name")
     model_spec: Mapped[dict[str, Any] | None] = mapped_column(comment="names, shapes, types; set by model 0")
@@ -149,7 +155,7 @@ class LedgerRow(Base):
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, comment="from 1, no gaps")
-    kind: Mapped[str] = mapped_column(String(16), comment="what happened")
+    kind: Mapped[Kind] = mapped_column(String(16), comment="what happened")
     round: Mapped[int | None] = mapped_column(Integer, comment="the round it belongs to")
     body: Mapped[str] = mapped_column(Text, comment="canonical JSON, exactly the hashed text")
     previous: Mapped[str] = mapped_column(SHA256, comment="hash of the entry before")
@@ -184,7 +190,7 @@ class ClientRow(Base):
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
     name: Mapped[str] = mapped_column(NAME, primary_key=True, comment="public name")
     public_key: Mapped[str] = mapped_column(String(43), comment="Ed25519 identity, base64url")
-    state: Mapped[str] = mapped_column(String(16), comment="active, revoked, withdrawn")
+    state: Mapped[ClientState] = mapped_column(String(16), comment="active, revoked, withdrawn")
     enrolled_at: Mapped[float] = mapped_column(comment="when it enrolled")
 
 
@@ -230,7 +236,7 @@ class RoundRow(Base):
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False, comment="from 1")
-    state: Mapped[str] = mapped_column(String(16), comment="where it stands")
+    state: Mapped[RoundState] = mapped_column(String(16), comment="where it stands")
     reason: Mapped[str | None] = mapped_column(String(64), comment="why it came to nothing")
     base_version: Mapped[int] = mapped_column(Integer, comment="the model that its clients start from")
     started_at: Mapped[float] = mapped_column(comment="when it was reserved")
@@ -257,7 +263,7 @@ class ParticipantRow(Base):
     study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
     round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
     client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who was sampled")
-    state: Mapped[str] = mapped_column(String(16), comment="sampled, received, refused, missing")
+    state: Mapped[Answer] = mapped_column(String(16), comment="sampled, received, refused, missing")
     sending_since: Mapped[float | None] = mapped_column(comment="when the first byte of an update was let in")
     answered_at: Mapped[float | None] = mapped_column(comment="when the update or the refusal was recorded")
     sha256: Mapped[str | None] = mapped_column(SHA256, comment="the update")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -86,11 +87,11 @@ class Session:
     survivors: tuple[str, ...] = ()
     failure: Failure | None = None
 
-    @property
+    @cached_property
     def ph(self) -> bytes:
         return transcript.parameters_hash(self.parameters.to_bytes())
 
-    @property
+    @cached_property
     def h1(self) -> bytes:
         return transcript.cohort_hash(self.ph, ((e.client, e.share_key, e.mask_key) for e in self.cohort))
 
@@ -104,7 +105,7 @@ class Session:
         """U2 without U3: masks of theirs are in the others' vectors."""
         return tuple(name for name in self.sharers if name not in self.survivors)
 
-    @property
+    @cached_property
     def survivors_hash(self) -> bytes:
         """H(U3), over the survivors' signed manifests."""
         h1 = self.h1

@@ -6,7 +6,7 @@ Rebuilt secrets live only in the values returned here; they are never stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 import numpy as np
@@ -28,8 +28,8 @@ class Recovered:
     A share can also be wrong because the owner of the secret dealt it so: suspects, not culprits.
     """
 
-    seeds: Mapping[str, bytes]
-    mask_keys: Mapping[str, bytes]
+    seeds: Mapping[str, bytes] = field(repr=False)
+    mask_keys: Mapping[str, bytes] = field(repr=False)
     suspects: tuple[str, ...]
 
 

@@ -7,9 +7,8 @@ from typing import cast
 
 from accounting.accounts import distance_edges
 from accounting.evidence import CumulativeMoments, evidence_from_dict, evidence_to_dict
-from client_sdk.protocol.messages import RoundState
 from server.db.lease import Lease
-from server.db.ledger_store import Account, lock_account
+from server.db.ledger_store import Account, lock_account, rehearse
 from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow, StudyRow
@@ -42,6 +41,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             ending = Abandon("updates-lost", charged=True)
         _end_collecting(tx, row, round, account, ending, rows)
 
+    coordinator.database.read("rehearse-settlement", lambda tx: rehearse(tx, lease.study_id, settling=True))
     fenced.commit(coordinator, lease, "settle", work)
 
 
@@ -62,7 +62,7 @@ def _end_collecting(
             edges = list(distance_edges(plan)) if plan.scheme == "client" else []
             evidence = evidence_of(settings_of(study), findings, missing=silent, edges=edges)
             account.record("settled", round.number, {"evidence": evidence_to_dict(evidence)})
-            round.state = move(cast(RoundState, round.state), "settled")
+            round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from client_sdk.protocol.messages import RoundState, StopReason
 from server.db.ledger_store import Account
 from server.db.repositories import append_event, attendance, participants
@@ -39,6 +37,6 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
 
 
 def _end(tx: Transaction, study: StudyRow, round: RoundRow, state: RoundState, reason: str) -> None:
-    round.state = move(cast(RoundState, round.state), state)
+    round.state = move(round.state, state)
     round.reason, round.ended_at = reason, tx.now()
     append_event(tx, study, f"round-{state}", round.number)

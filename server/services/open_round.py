@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.db.lease import Lease
-from server.db.ledger_store import lock_account
+from server.db.ledger_store import lock_account, rehearse
 from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow, StudyRow
@@ -32,6 +32,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         rate = settings_of(row).privacy.client_sampling_rate
         _write_round(tx, row, number, sample(active, rate, coordinator.coins.heads))
 
+    coordinator.database.read("rehearse-reservation", lambda tx: rehearse(tx, lease.study_id, settling=False))
     fenced.commit(coordinator, lease, "reserve", work)
 
 

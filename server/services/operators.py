@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import Literal, cast
 
 from sqlalchemy import select
 
 from client_sdk.protocol.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
 from server.db.session import Transaction
-from server.db.tables import OperatorKeyRow
+from server.db.tables import OperatorKeyRow, Role
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
 from server.services.views import at
 
-Role = Literal["operator", "viewer"]
 _PREFIX = "wrk"
 
 
@@ -80,7 +78,7 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     fits = hmac.compare_digest(_hashed(secret), row.secret_sha256 if row is not None else "")
     if row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid; ask an operator for a new one")
-    return Operator(row.id, cast(Role, row.role))
+    return Operator(row.id, row.role)
 
 
 def _hashed(secret: str) -> str:
@@ -91,7 +89,7 @@ def _hashed(secret: str) -> str:
 def _view(row: OperatorKeyRow, key: str | None = None) -> OperatorKey:
     return OperatorKey(
         id=row.id,
-        role=cast(Role, row.role),
+        role=row.role,
         label=row.label,
         key=key,
         created_at=at(row.created_at),

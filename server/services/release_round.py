@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from client_sdk.protocol.failpoints import failpoint, register
-from client_sdk.protocol.messages import RoundState
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Spec, encode, spec_from_json
 from server.db.lease import Lease
@@ -169,7 +167,7 @@ def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -
         created_at=tx.now(),
     )
     tx.session.add(published)
-    round.state, round.ended_at = move(cast(RoundState, round.state), "released"), tx.now()
+    round.state, round.ended_at = move(round.state, "released"), tx.now()
     study.abandoned_in_a_row, study.next_round_at = 0, 0.0
     append_event(tx, study, "round-released", round.number)
 
@@ -185,5 +183,5 @@ def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
     study = lock_study(tx, inputs.study)
     round = lock_round(tx, study.id, inputs.round)
     if round.state != "settled":
-        move(cast(RoundState, round.state), "released")
+        move(round.state, "released")
     return study, round

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
@@ -45,7 +44,7 @@ def identify(coordinator: Coordinator, study: str, client: str) -> Identity:
         row = _known_client(tx, find_study(tx, study).id, client)
         if row.state == "revoked":
             raise Rejected("revoked", "this client was put out of the study; ask the operator")
-        return Identity(study, client, row.public_key, cast(ClientState, row.state))
+        return Identity(study, client, row.public_key, row.state)
 
     return coordinator.database.read("identify-client", work)
 

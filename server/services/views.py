@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import cast
 
 from client_sdk.protocol.messages import (
-    ClientState,
     LedgerHead,
     Metrics,
     ModelInfo,
     Refusal,
     RosterEntry,
     RoundClient,
-    RoundState,
     RoundView,
-    StopReason,
     Study,
-    StudyState,
 )
 from client_sdk.protocol.settings import StudySettings
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -40,8 +35,8 @@ def study(row: StudyRow, model: ModelRow | None, *, clients: int, rounds: int, c
     return Study(
         study=row.name,
         title=row.title,
-        state=cast(StudyState, row.state),
-        stop_reason=cast(StopReason | None, row.stop_reason),
+        state=row.state,
+        stop_reason=row.stop_reason,
         settings=settings_of(row),
         settings_sha256=row.settings_sha256,
         model=None if model is None else model_info(model),
@@ -53,7 +48,7 @@ def study(row: StudyRow, model: ModelRow | None, *, clients: int, rounds: int, c
 
 
 def roster_entry(row: ClientRow) -> RosterEntry:
-    return RosterEntry(client=row.name, public_key=row.public_key, state=cast(ClientState, row.state))
+    return RosterEntry(client=row.name, public_key=row.public_key, state=row.state)
 
 
 def ledger_head(study: str, row: BudgetRow) -> LedgerHead:
@@ -64,7 +59,7 @@ def round_view(row: RoundRow, model: ModelRow | None, clients: Sequence[Particip
     metrics = None if model is None or model.metrics is None else Metrics.model_validate(model.metrics)
     return RoundView(
         round=row.number,
-        state=cast(RoundState, row.state),
+        state=row.state,
         model_version=None if model is None else model.version,
         started_at=at(row.started_at),
         deadline=at(row.deadline),

@@ -103,6 +103,22 @@ def test_a_key_masks_once_per_hospital_whatever_is_retried(monkeypatch) -> None:
     assert sizes[1] == 2 * (3 + 5 + 5) + 2 * (3 * 2)
 
 
+def test_secrets_do_not_show_in_representations() -> None:
+    world = World(5)
+    run = Run(world, small_counts(world), {"masked": {"h004"}}).finish()
+    recovered = recovery.recover(run.session)
+    agreement = masking.Agreement("h004", recovered.mask_keys["h004"], run.session.h1)
+    stored = [RoundRecord.from_bytes(version) for version in world.hospitals["h001"].store.history]
+    shown = repr((recovered, agreement, stored))
+    secrets = [*recovered.seeds.values(), *recovered.mask_keys.values()]
+    for record in stored:
+        if record.session.secrets is not None:
+            held = record.session.secrets
+            secrets += [held.share_private, held.mask_private, held.seed, *held.shares.values()]
+    assert len(secrets) > 15
+    assert not any(repr(secret)[2:-1] in shown for secret in secrets)
+
+
 def test_unmasking_uses_each_key_once() -> None:
     world = World(6)
     run = Run(world, small_counts(world), {"masked": {"h001"}}).finish()

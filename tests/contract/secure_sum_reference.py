@@ -54,7 +54,7 @@ def agree(private: bytes, peer: bytes) -> bytes:
 
 def keystream(secret: bytes, size: int) -> bytes:
     block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
-    blocks = (block.update(counter.to_bytes(16, "big")) for counter in range(size // 16 + 1))
+    blocks = (block.update(counter.to_bytes(16, "big")) for counter in range(2, size // 16 + 3))
     return b"".join(blocks)[:size]
 
 
@@ -202,7 +202,7 @@ def total(vector: str, h1: bytes, survivors: list[str]) -> bytes:
 PARAMETERS = json.dumps(
     {
         "version": 1,
-        "suite": "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr-shamir31",
+        "suite": "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31",
         "study": "example",
         "round": 1,
         "session": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol import masking, transcript
+from client_sdk.protocol.keystream import keystream
 from client_sdk.protocol.masking import Agreement, MaskingError
 
 H1 = bytes(range(32))
@@ -85,9 +86,19 @@ def test_ed25519_rfc8032_test_2() -> None:
     assert not transcript.is_signed(key.public_key(), signature[:63], b"\x72")
 
 
-def test_the_mask_is_the_aes_of_a_counter_from_zero() -> None:
+def test_the_keystream_is_that_of_gcm_test_case_13_and_14() -> None:
+    # McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B: zero key, zero nonce, zero plaintext.
+    assert keystream(bytes(32)).update(bytes(16)).hex() == "cea7403d4d606b6e074ec5d3baf39d18"
+
+
+def test_the_keystream_is_counter_mode_from_two_on() -> None:
+    plain = Cipher(algorithms.AES(A), modes.CTR((2).to_bytes(16, "big"))).encryptor().update(bytes(5_000_003))
+    assert keystream(A).update(bytes(5_000_003)) == plain
+
+
+def test_the_mask_is_the_aes_of_a_counter_from_two_on() -> None:
     ecb = Cipher(algorithms.AES(A), modes.ECB()).encryptor()
-    stream = b"".join(ecb.update(counter.to_bytes(16, "big")) for counter in range(5))
+    stream = b"".join(ecb.update(counter.to_bytes(16, "big")) for counter in range(2, 7))
     for dtype in ("<u4", "<u8"):
         words = np.zeros(80 // np.dtype(dtype).itemsize, dtype)
         masking.apply_masks(words, add=[A])
@@ -106,7 +117,7 @@ def test_masks_are_sums_of_keystreams_across_chunks(dtype, size, adds, subtracts
     words = np.arange(size, dtype=dtype)
     expected = words.copy()
     for index, key in enumerate(keys):
-        raw = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(words.nbytes))
+        raw = Cipher(algorithms.AES(key), modes.CTR((2).to_bytes(16, "big"))).encryptor().update(bytes(words.nbytes))
         stream = np.frombuffer(raw, dtype)
         expected = expected + stream if index < adds else expected - stream
     masking.apply_masks(words, add=keys[:adds], subtract=keys[adds:])
@@ -166,3 +177,5 @@ def test_only_contiguous_words_are_masked() -> None:
         masking.apply_masks(frozen, add=[A])
     with pytest.raises(MaskingError, match="32 bytes"):
         masking.apply_masks(np.zeros(4, "<u4"), add=[A[:16]])
+    with pytest.raises(ValueError, match="32 bytes"):
+        keystream(A[:16])

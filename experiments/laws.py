@@ -1,0 +1,170 @@
+"""What must hold of a study whatever was killed on the way, checked from outside.
+
+Read from the coordinator: its ledger, rounds and models. Read from each hospital's own disk: its ledger and outbound
+log. A law that does not hold is an error that says which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accounting.budget import Budget, replay
+from accounting.ledger import Entry
+from client_sdk.client import Client
+from client_sdk.errors import NotFoundError
+from client_sdk.ledger import HospitalLedger, ledger_path
+from client_sdk.outbound import Departure
+from client_sdk.protocol.messages import RoundView
+
+ENDS = ("settled", "stood", "voided")
+# Nats and ε are floats that both sides compute by the same code from the same events.
+SAME = 1e-12
+
+
+class LawBroken(Exception):
+    """The text says which law, in which round."""
+
+
+def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: bool = True) -> Budget:
+    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the replayed budget.
+
+    Raises:
+        LawBroken, LedgerError.
+    """
+    entries = whole_ledger(operator, study)
+    budget = replay(entries)
+    views = whole_history(operator, study)
+    _statement_is_the_replay(operator, study, budget, finished=finished)
+    _every_round_is_reserved_once_and_ends_once(entries, finished=finished)
+    _only_charged_rounds_are_released(operator, study, entries, views)
+    departures = {name: _departures(home, study) for name, home in homes.items()}
+    for name, home in homes.items():
+        _hospital_paid_for_what_left(name, home, study, departures[name])
+    _nothing_acknowledged_is_lost(views, departures)
+    _nothing_came_from_nowhere(views, departures)
+    _what_was_seen_is_charged(entries, views)
+    return budget
+
+
+def whole_ledger(operator: Client, study: str) -> list[Entry]:
+    """All entries, page after page."""
+    entries: list[Entry] = []
+    while True:
+        page = operator.ledger(study, after=len(entries))
+        if not page.entries:
+            return entries
+        entries += [Entry.from_dict(entry.model_dump()) for entry in page.entries]
+
+
+def whole_history(operator: Client, study: str) -> list[RoundView]:
+    """All rounds in order, page after page."""
+    views: list[RoundView] = []
+    after: str | None = None
+    while True:
+        page = operator.rounds(study, after)
+        views += page.rounds
+        if page.next is None:
+            return sorted(views, key=lambda view: view.round)
+        after = page.next
+
+
+def _statement_is_the_replay(operator: Client, study: str, budget: Budget, *, finished: bool) -> None:
+    statement = operator.budget(study)
+    if finished and (statement.state != "finished" or statement.can_continue):
+        raise LawBroken(f"the study should be finished, and says {statement.state}")
+    stated = {(limit.level, limit.notion): limit.spent for limit in statement.limits}
+    for limit in budget.statements():
+        own, theirs = limit["spent"], stated[limit["level"], limit["notion"]]
+        if (own is None) != (theirs is None) or (own is not None and abs(own - (theirs or 0.0)) > SAME * max(1.0, own)):
+            raise LawBroken(f"the budget states {theirs} at {limit['level']}/{limit['notion']}, its ledger gives {own}")
+        if own is not None and limit["epsilon"] is not None and not own <= limit["epsilon"]:
+            raise LawBroken(f"{limit['level']}/{limit['notion']}: {own} spent of {limit['epsilon']}")
+
+
+def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, finished: bool) -> None:
+    kinds: dict[int, list[str]] = defaultdict(list)
+    for entry in entries:
+        if entry.round is not None:
+            kinds[entry.round].append(entry.kind)
+    last = max(kinds, default=0)
+    if sorted(kinds) != list(range(1, last + 1)):
+        raise LawBroken("round numbers have gaps")
+    for number, found in kinds.items():
+        open_one = not finished and number == last and found == ["reserved"]
+        if not open_one and not (len(found) == 2 and found[0] == "reserved" and found[1] in ENDS):
+            raise LawBroken(f"round {number} reads {found}: reserved once and ended once is the law")
+    closing = [entry.kind for entry in entries].count("finished")
+    if closing != (1 if finished else 0):
+        raise LawBroken(f"the ledger finishes {closing} times")
+
+
+def _only_charged_rounds_are_released(
+    operator: Client, study: str, entries: Sequence[Entry], views: Sequence[RoundView]
+) -> None:
+    settled = {entry.round for entry in entries if entry.kind == "settled"}
+    digests: Counter[str] = Counter()
+    for view in views:
+        if (view.model_version is not None) != (view.state == "released"):
+            raise LawBroken(f"round {view.round} is {view.state} with model {view.model_version}")
+        if view.state == "released" and view.round not in settled:
+            raise LawBroken(f"round {view.round} was released without its charge")
+        try:
+            body = operator.model(study, view.round)
+        except NotFoundError:
+            body = None
+        if (body is not None) != (view.state == "released"):
+            raise LawBroken(f"round {view.round} is {view.state}, but its model is {'' if body else 'not '}there")
+        if body is not None:
+            digests[hashlib.sha256(body).hexdigest()] += 1
+    # Fresh noise in every round: the same model twice would mean that one round's noise was used again.
+    if any(count > 1 for count in digests.values()):
+        raise LawBroken("two rounds released the same model")
+
+
+def _departures(home: Path, study: str) -> list[Departure]:
+    with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
+        return ledger.departures(study)
+
+
+def _hospital_paid_for_what_left(name: str, home: Path, study: str, departures: Sequence[Departure]) -> None:
+    with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
+        entries = {entry.sequence: entry for entry in ledger.entries}
+        for departure in departures:
+            if departure.what != "update":
+                continue
+            charge = entries.get(departure.charge or 0)
+            if charge is None or (charge.body.get("study"), charge.round) != (study, departure.round):
+                raise LawBroken(f"{name} sent round {departure.round} without a charge of its own")
+    sent = Counter(departure.round for departure in departures if departure.what == "update")
+    if any(count > 1 for count in sent.values()):
+        raise LawBroken(f"{name} made two different updates for one round")
+
+
+def _nothing_acknowledged_is_lost(views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]]) -> None:
+    received = {(view.round, c.client): c for view in views for c in view.clients or []}
+    for name, sent in departures.items():
+        for departure in sent:
+            if departure.answer not in ("accepted", "recorded"):
+                continue
+            row = received.get((departure.round, name))
+            wanted = "received" if departure.what == "update" else "refused"
+            if row is None or row.state != wanted or (wanted == "received" and row.sha256 != departure.sha256):
+                raise LawBroken(f"{name} was told that round {departure.round} has its {departure.what}; it has not")
+
+
+def _nothing_came_from_nowhere(views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]]) -> None:
+    made = {(d.round, name, d.sha256) for name, sent in departures.items() for d in sent}
+    for view in views:
+        for client in view.clients or []:
+            if client.state == "received" and (view.round, client.client, client.sha256) not in made:
+                raise LawBroken(f"round {view.round} holds an update that {client.client} did not make")
+
+
+def _what_was_seen_is_charged(entries: Sequence[Entry], views: Sequence[RoundView]) -> None:
+    voided = {entry.round for entry in entries if entry.kind == "voided"}
+    for view in views:
+        if view.round in voided and any(client.state == "received" for client in view.clients or []):
+            raise LawBroken(f"round {view.round} was given back although an update had arrived")

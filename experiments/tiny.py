@@ -1,0 +1,83 @@
+"""Studies so small that a round takes a fraction of a second: for killing processes and looking at what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from client_sdk.protocol.settings import (
+    BayesianSettings,
+    Limit,
+    Privacy,
+    Schedule,
+    Scheme,
+    StudySettings,
+    Training,
+)
+from experiments.live import LiveHospital
+from experiments.processes import Processes
+
+FEATURES = 4
+
+
+def settings(
+    scheme: Scheme, *, clients: int, rounds: int, epsilon: float = 50.0, deadline_seconds: float = 60.0
+) -> StudySettings:
+    """Logistic regression on four features; ends after `rounds` unless `epsilon` (Bayesian) ends it before."""
+    level = "client" if scheme == "client" else "instance"
+    return StudySettings(
+        training=Training(
+            task="logistic-regression",
+            task_parameters={"label": "y", **{f"column.x{i}": "-1..1" for i in range(FEATURES)}},
+            algorithm="fedavg" if scheme == "client" else "fedsgd",
+            local_steps=1,
+            learning_rate=0.5,
+        ),
+        privacy=Privacy(
+            scheme=scheme,
+            limits=(
+                Limit(level=level, notion="bayesian", epsilon=epsilon, delta=1e-3, failure=1e-4),
+                Limit(level=level, notion="classical", epsilon=200.0, delta=1e-3),
+            ),
+            clip_norm=1.0,
+            client_clip_norm=None,
+            noise_multiplier=3.0,
+            sampling_rate=0.5,
+            nominal_batch=10.0,
+            client_sampling_rate=1.0,
+            expected_clients=float(clients),
+            horizon=rounds,
+            classical_order=4.0,
+            bayesian=BayesianSettings(
+                orders=(2.0, 4.0, 8.0),
+                filter_order=4.0,
+                estimator="student-t",
+                composition="holder" if scheme == "client" else "running",
+                adversary="path",
+                conversion="improved",
+            ),
+            disclosure="plain",
+            histogram_noise=None,
+            masking=None,
+        ),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=deadline_seconds),
+    )
+
+
+def hospitals(folder: Path, names: Mapping[str, int], processes: Processes) -> dict[str, LiveHospital]:
+    """Hospitals with synthetic patients; `names`: how many each has."""
+    made: dict[str, LiveHospital] = {}
+    for seed, (name, rows) in enumerate(names.items()):
+        random = np.random.default_rng(seed)
+        inputs = random.uniform(-1, 1, (rows, FEATURES))
+        labels = (inputs.sum(axis=1) + random.normal(size=rows) > 0).astype(int)
+        columns = {f"x{i}": inputs[:, i] for i in range(FEATURES)}
+        home = folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        path = home / "records.csv"
+        pd.DataFrame({"who": [f"{name}-{i}" for i in range(rows)], **columns, "y": labels}).to_csv(path, index=False)
+        made[name] = LiveHospital(name, home / "wardround", path, "who", processes)
+    return made

@@ -1,0 +1,204 @@
+"""The API keeps what its own description says: every operation answers 2xx once, and nothing that fits the
+description, or just misses it, makes the coordinator fail. Requests are signed as hospitals and operators sign them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import requests
+import requests.auth
+import schemathesis
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import HealthCheck, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from client_sdk.protocol.signing import ENROLMENT, encode_public_key, request_token, sign_document
+from client_sdk.protocol.tensors import encode
+from server.api.openapi import describe
+from server.app import ROUTERS
+from tests.live_coordinator import MODEL, ORIGIN, Hospital, Live, live, settings_of, update_body
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 20
+BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "rotate_key", "withdraw"}
+OCTETS = "application/octet-stream"
+
+
+class Signed(requests.auth.AuthBase):
+    """Signs the finished request, whatever was generated."""
+
+    def __init__(self, here: Live, who: Hospital | None) -> None:
+        self.here, self.who = here, who
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token(request)}"
+        return request
+
+    def _token(self, request: requests.PreparedRequest) -> str:
+        if self.who is None:
+            return self.here.operator_key
+        body = request.body or b""
+        return request_token(
+            self.who.key,
+            client=self.who.name,
+            study=self.who.study,
+            audience=ORIGIN,
+            method=request.method or "",
+            url=ORIGIN + request.path_url,
+            body_sha256=hashlib.sha256(body if isinstance(body, bytes) else str(body).encode()).hexdigest(),
+            now=time.time(),
+            token_id=secrets.token_hex(16) if request.method == "POST" else None,
+        )
+
+
+@dataclass
+class Good:
+    """A request that must succeed."""
+
+    path: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    media_type: str | None = None
+    query: dict[str, Any] = field(default_factory=dict)
+    who: Hospital | None = None
+
+
+def _new_key(who: Hospital) -> dict[str, str]:
+    new = Ed25519PrivateKey.generate()
+    public = encode_public_key(new.public_key())
+    proof = sign_document(new, ENROLMENT, {"client": who.name, "study": who.study, "key": public})
+    return {"public_key": public, "proof": proof}
+
+
+def _good(here: Live, operation: str) -> Good:
+    """A study of its own for this operation, in the state where it succeeds."""
+    study = operation.replace("_", "-")
+    path: dict[str, Any] = {"study": study}
+    if operation in ("livez", "readyz", "list_studies", "list_keys"):
+        return Good()
+    if operation == "create_study":
+        return Good(body={"study": study, "settings": settings_of()}, media_type="application/json")
+    if operation == "create_key":
+        return Good(body={"role": "viewer", "label": "second"}, media_type="application/json")
+    if operation == "revoke_key":
+        return Good(path={"key": here.operator("POST", "/v1/operator-keys", json={"role": "viewer"}).json()["id"]})
+    if operation == "put_initial_model":
+        here.open_study(study, model=False)
+        return Good(path, encode(MODEL), OCTETS)
+    if operation in ("start_study", "enrol", "invite"):
+        here.open_study(study)
+        enrolment = here.enrolment(Hospital(study, "north"), here.invite(study, "north"))
+        bodies = {"enrol": enrolment, "invite": {"client": "south"}}
+        return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
+    return _good_in_a_round(here, operation, path)
+
+
+def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
+    north, _ = here.running(path["study"], "north", "south")
+    if operation == "resume_study":
+        here.operator("POST", f"/v1/studies/{path['study']}/pause")
+    bodies: dict[str, Any] = {
+        "put_update": update_body(),
+        "put_refusal": {"code": "site-policy"},
+        "rotate_key": _new_key(north),
+        "put_metrics": {"evaluation_set": "held-out", "values": {"accuracy": 0.5}},
+    }
+    parts = {"client": "north", "round": 1, "version": 0}
+    template = next(p for p, _, name in _operations() if name == operation)
+    path |= {name: value for name, value in parts.items() if f"{{{name}}}" in template}
+    media_type = OCTETS if operation == "put_update" else "application/json"
+    body = bodies.get(operation)
+    return Good(path, body, media_type if body is not None else None, who=north if operation in BY_CLIENTS else None)
+
+
+@cache
+def _document() -> dict[str, Any]:
+    from fastapi import FastAPI
+
+    app = FastAPI(title="Wardround", version="1", docs_url=None, redoc_url=None, generate_unique_id_function=_name)
+    for router in ROUTERS:
+        app.include_router(router)
+    return json.loads(json.dumps(describe(app)))
+
+
+def _name(route: Any) -> str:
+    return str(route.name)
+
+
+@cache
+def _operations() -> list[tuple[str, str, str]]:
+    paths = _document()["paths"].items()
+    return [(path, method, op["operationId"]) for path, methods in paths for method, op in methods.items()]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home = tmp_path_factory.mktemp("home")
+    with live(home, long_poll_seconds=0.0, event_stream_seconds=0.0, body_idle_seconds=5.0) as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(scope="module")
+def schema(here: Live) -> Any:
+    assert here.send("GET", "/openapi.json").json()["paths"] == _document()["paths"]
+    return schemathesis.openapi.from_dict(_document())
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as shared:
+        shared.trust_env = False
+        yield shared
+
+
+@pytest.mark.parametrize(("path", "method", "operation"), _operations(), ids=[name for _, _, name in _operations()])
+def test_every_operation_succeeds_once_and_never_fails(
+    here: Live, schema: Any, session: requests.Session, path: str, method: str, operation: str
+) -> None:
+    good = _good(here, operation)
+    described = schema[path][method.upper()]
+
+    def send(case: Any, who: Hospital | None) -> int:
+        response = case.call(base_url=here.url, session=session, auth=Signed(here, who))
+        case.validate_response(response, checks=CHECKS)
+        return int(response.status_code)
+
+    chosen = {"path_parameters": good.path, "query": good.query}
+    if good.body is not None:
+        chosen |= {"body": good.body, "media_type": good.media_type}
+    assert 200 <= send(described.Case(**chosen), good.who) < 300
+
+    _explore(described.as_strategy(path_parameters=good.path or None), send, good.who)
+    _explore(described.as_strategy(), send, good.who)
+    if {"parameters", "requestBody"} & set(_document()["paths"][path][method]):
+        _explore(described.as_strategy(generation_mode=GenerationMode.NEGATIVE), send, good.who)
+
+
+def _explore(strategy: Any, send: Callable[[Any, Hospital | None], int], who: Hospital | None) -> None:
+    @seed(20_240_229)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=strategy)
+    def explore(case: Any) -> None:
+        assert send(case, who) < 500
+
+    explore()
