@@ -70,14 +70,15 @@ class Budget:
         require_feasible(plan, lambda candidate: cls(candidate).accounts)
         return cls(plan)
 
-    def authorise(self) -> Authorisation:
-        """Whether the next round may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
+    def authorise(self, round: int | None = None) -> Authorisation:
+        """Whether this round (None: the next one) may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
         if self.finished is not None:
             return Authorisation(False, "stopped")
         if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.horizon:
             return Authorisation(False, "horizon-reached")
+        publishes = self.plan.publishes(round or self.last_round + 1)
         for account in self.accounts:
-            if not account.fits_worst_round:
+            if not account.fits_worst_round(publishes=publishes):
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.notion))
         return Authorisation(True)
 
@@ -92,7 +93,7 @@ class Budget:
             raise OutOfOrder(f"round {self.pending} is still reserved")
         if round <= self.last_round:
             raise OutOfOrder(f"round {round} is not after round {self.last_round}")
-        authorisation = self.authorise()
+        authorisation = self.authorise(round)
         if not authorisation.allowed:
             raise BudgetExceeded(authorisation)
         self.pending = self.last_round = round
@@ -101,7 +102,7 @@ class Budget:
         """Charge `round` at what it showed; None, or evidence that allows no estimate: at its reservation."""
         self._require_pending(round)
         for account in self.accounts:
-            account.charge(evidence)
+            account.charge(evidence, publishes=self.plan.publishes(round))
         self.charged_rounds += 1
         self.pending = None
 
@@ -191,11 +192,12 @@ class Budget:
             raise OutOfOrder(f"round {round} is not reserved")
 
     def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
-        spent, after = account.epsilon(), account.epsilon_after_worst_round()
-        if self.pending is None:
-            after = spent
+        next_round = self.pending or self.last_round + 1
+        worst = account.epsilon_after_worst_round(publishes=self.plan.publishes(next_round))
+        spent = account.epsilon()
+        after = spent if self.pending is None else worst
         finished = self.finished is not None
-        exhausted = not account.fits_worst_round and self.pending is None
+        exhausted = self.pending is None and not worst <= account.limit.epsilon
         return {
             "level": str(account.limit.level),
             "notion": str(account.limit.notion),

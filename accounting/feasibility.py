@@ -17,7 +17,7 @@ class WorstCase(Protocol):
 
     limit: LimitPlan
 
-    def epsilon_after_worst_round(self) -> float: ...
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float: ...
 
 
 Accounts = Callable[[Plan], Sequence[WorstCase]]
@@ -39,7 +39,7 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
 def _first_over(plan: Plan, accounts: Accounts) -> LimitPlan | None:
     for account in accounts(plan):
-        if not account.epsilon_after_worst_round() <= account.limit.epsilon:
+        if not account.epsilon_after_worst_round(publishes=plan.publishes(1)) <= account.limit.epsilon:
             return account.limit
     return None
 

@@ -116,7 +116,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class HistogramRelease:
-    """Disclosure `noised`: every `every` rounds a histogram is published.
+    """Disclosure `noised`: every round whose number is a multiple of `every` publishes a histogram.
 
     std  standard deviation of the discrete Gaussian noise that is sure to be on each of its counts
     """
@@ -128,9 +128,9 @@ class HistogramRelease:
         check_positive("std", self.std)
         check_count("every", self.every)
 
-    def within(self, rounds: int) -> int:
-        """How many histograms the first `rounds` rounds publish."""
-        return rounds // self.every
+    def due(self, round: int) -> bool:
+        """Whether round number `round` publishes one."""
+        return round % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,10 @@ class Plan:
             # Who takes part is seen, and a client that takes part always adds its noise: no sampling, zero-out.
             return Mechanism(self.client_clip_norm, std, 1.0, 1, Relation.ZERO_OUT)
         return Mechanism(self.clip_norm, std, self.sampling_rate, self.steps_per_round, Relation.ADD_REMOVE)
+
+    def publishes(self, round: int) -> bool:
+        """Whether this round publishes a noised histogram."""
+        return self.release is not None and self.release.due(round)
 
     def to_dict(self) -> dict[str, Any]:
         return cast("dict[str, Any]", _jsonable(asdict(self)))

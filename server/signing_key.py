@@ -9,6 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from client_sdk.protocol import transcript
 from client_sdk.protocol.signing import encode_public_key, fingerprint, sign_document
 
 FILE_NAME = "coordinator.key"
@@ -33,6 +34,10 @@ class SigningKey:
     def sign(self, label: str, document: Mapping[str, Any]) -> str:
         """Signature over the label and the canonical JSON of `document`."""
         return sign_document(self._key, label, document)
+
+    def sign_statement(self, statement: bytes) -> bytes:
+        """Signature over a statement of the secure sum's transcript, which carries its own label."""
+        return transcript.sign(self._key, statement)
 
 
 def create_signing_key(home: Path) -> bool:

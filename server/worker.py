@@ -20,6 +20,7 @@ from server.services.open_round import begin_round
 from server.services.ports import Coordinator
 from server.services.release_round import release_round
 from server.services.scrub_round import scrub_round, tidy
+from server.services.sum_session import advance_session, open_sums
 
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
@@ -123,6 +124,10 @@ class Worker:
         match task.kind:
             case "open":
                 begin_round(self._coordinator, lease, task.study)
+            case "advance":
+                advance_session(self._coordinator, lease, task.study, task.round)
+            case "sum":
+                open_sums(self._coordinator, lease, task.study, task.round, lambda: self._beat(lease))
             case "close":
                 close_round(self._coordinator, lease, task.study, task.round)
             case "release":

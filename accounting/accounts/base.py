@@ -25,6 +25,7 @@ class LimitAccount(ABC):
         self.limit = limit
         self.mechanism = plan.mechanism(limit.level)
         self.rounds = 0
+        self.published = 0
 
     @property
     @abstractmethod
@@ -36,11 +37,11 @@ class LimitAccount(ABC):
         """ε charged so far, as it is enforced."""
 
     @abstractmethod
-    def epsilon_after_worst_round(self) -> float:
-        """ε if one more round cost its most."""
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        """ε if one more round cost its most; `publishes`: it also publishes a noised histogram."""
 
     @abstractmethod
-    def charge(self, evidence: Evidence | None) -> None:
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
         """Charge one round at its evidence; None, or evidence that allows no estimate: at its worst case."""
 
     @property
@@ -50,7 +51,7 @@ class LimitAccount(ABC):
 
     def rounds_left(self) -> int:
         """Rounds that may still begin if they cost what the last one did; an estimate, the horizon aside."""
-        after = self.epsilon_after_worst_round()
+        after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
         if not after <= self.limit.epsilon:
             return 0
         spare = self.limit.epsilon - after
@@ -69,10 +70,6 @@ class LimitAccount(ABC):
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None: ...
 
-    def releases(self, rounds: int) -> int:
-        """Noised histograms that the first `rounds` rounds publish."""
-        return 0 if self.plan.release is None else self.plan.release.within(rounds)
-
     @property
     def bayesian(self) -> BayesianPlan:
         """The plan's Bayesian settings, which an account of a Bayesian limit has."""
@@ -85,10 +82,9 @@ class LimitAccount(ABC):
         """What delta leaves for the privacy loss itself."""
         return math.nextafter(self.limit.delta - (self.limit.failure or 0.0), 0.0)
 
-    @property
-    def fits_worst_round(self) -> bool:
+    def fits_worst_round(self, *, publishes: bool) -> bool:
         # Written so that NaN reads as overspent.
-        return self.epsilon_after_worst_round() <= self.limit.epsilon
+        return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
 
 
 def read_at_the_best_order(best: Guarantee) -> tuple[str, Guarantee]:

@@ -19,7 +19,7 @@ class ClassicalLimit(LimitAccount):
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
-        self._filter = self._filter_at(0)
+        self._filter = self._filter_at(0, 0)
 
     @property
     def enforced_by(self) -> str:
@@ -28,16 +28,16 @@ class ClassicalLimit(LimitAccount):
     def epsilon(self) -> float:
         return self._filter.epsilon()
 
-    def epsilon_after_worst_round(self) -> float:
-        return self._epsilon_after(1)
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        return self._epsilon_after(1, publishes)
 
-    def charge(self, evidence: Evidence | None) -> None:
-        self.restore({"rounds": self.rounds + 1})
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+        self.restore({"rounds": self.rounds + 1, "published": self.published + publishes})
 
     @property
     def growth(self) -> float:
         # At one order ε is linear in the moment, apart from the constant that the first round brings.
-        return self._epsilon_after(2) - self._epsilon_after(1)
+        return self._epsilon_after(2, False) - self._epsilon_after(1, False)
 
     def certificate(self, *, finished: bool) -> Guarantee:
         return self._worded(self._filter.certificate())
@@ -46,27 +46,27 @@ class ClassicalLimit(LimitAccount):
         headline = ClassicalAccountant(
             delta=self.limit.delta, method="pld", level=self.limit.level, observer=self.plan.observer
         )
-        self._charge(headline, self.rounds)
+        self._charge(headline, self.rounds, self.published)
         return [("privacy-loss distribution", self._worded(headline.certificate()))]
 
     def state(self) -> dict[str, Any]:
-        return {"rounds": self.rounds}
+        return {"rounds": self.rounds, "published": self.published}
 
     def restore(self, state: dict[str, Any]) -> None:
         # One product, not a running sum: live and restored agree to the last bit.
-        rounds: int = state["rounds"]
-        self._filter = self._filter_at(rounds)
-        self.rounds = rounds
+        rounds, published = state["rounds"], state["published"]
+        self._filter = self._filter_at(rounds, published)
+        self.rounds, self.published = rounds, published
 
-    def _filter_at(self, rounds: int) -> ClassicalAccountant:
+    def _filter_at(self, rounds: int, published: int) -> ClassicalAccountant:
         plan, limit = self.plan, self.limit
         account = ClassicalAccountant(
             delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
         )
-        self._charge(account, rounds)
+        self._charge(account, rounds, published)
         return account
 
-    def _charge(self, account: ClassicalAccountant, rounds: int) -> None:
+    def _charge(self, account: ClassicalAccountant, rounds: int, published: int) -> None:
         step = self.mechanism
         if rounds:
             account.step(
@@ -74,12 +74,12 @@ class ClassicalLimit(LimitAccount):
                 sampling_rate=step.sampling_rate,
                 count=rounds * step.steps_per_round,
             )
-        if self.plan.release is not None and (published := self.releases(rounds)):
+        if self.plan.release is not None and published:
             # One record, or one client, adds one to one count.
             account.step(noise_multiplier=self.plan.release.std, sampling_rate=1.0, count=published)
 
-    def _epsilon_after(self, rounds: int) -> float:
-        return self._filter_at(self.rounds + rounds).epsilon()
+    def _epsilon_after(self, rounds: int, publishes: bool) -> float:
+        return self._filter_at(self.rounds + rounds, self.published + publishes).epsilon()
 
     def _worded(self, guarantee: Guarantee) -> Guarantee:
         plan, assumption = self.plan, guarantee.assumption

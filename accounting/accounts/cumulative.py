@@ -44,19 +44,21 @@ class CumulativeLimit(LimitAccount):
     def epsilon(self) -> float:
         return self._read(self._enforced(), self.rounds)
 
-    def epsilon_after_worst_round(self) -> float:
-        if self.plan.disclosure == "public":
-            return self._read(self._charged_at_worst(self.rounds + 1), self.rounds + 1)
-        return self._read(float(self._reserved()[0]), self.rounds + 1)
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        after = self._at_worst(self.rounds + 1, self.published + publishes)
+        if self.plan.disclosure != "public":
+            after = self._reserved(publishes)
+        return self._read(float(after[0]), self.rounds + 1)
 
-    def charge(self, evidence: Evidence | None) -> None:
-        told, reserved, before = moments_in(evidence), self._reserved(), self._reported
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+        told, reserved, before = moments_in(evidence), self._reserved(publishes), self._reported
         settled = reserved
         if told is not None and len(told.moments) == len(self.bayesian.orders):
             floor = np.zeros_like(before) if told.complete else before
             settled = np.minimum(np.maximum(floor, [told.filter, *told.moments]), reserved)
         self._papers = self._as_in_papers(told)
         self._reported, self.rounds = settled, self.rounds + 1
+        self.published += publishes
         self._last_growth = max(0.0, float(settled[0] - before[0]))
 
     @property
@@ -83,6 +85,7 @@ class CumulativeLimit(LimitAccount):
     def state(self) -> dict[str, Any]:
         return {
             "rounds": self.rounds,
+            "published": self.published,
             "reported": self._reported.tolist(),
             "last_growth": growth_to_json(self._last_growth),
             "papers": None if self._papers is None else self._papers.tolist(),
@@ -92,7 +95,7 @@ class CumulativeLimit(LimitAccount):
         reported = np.array(state["reported"], dtype=np.float64)
         if reported.shape != self._cap.shape:
             raise InvalidArgument("state", "was saved with other orders")
-        self._reported, self.rounds = reported, state["rounds"]
+        self._reported, self.rounds, self.published = reported, state["rounds"], state["published"]
         self._last_growth = growth_from_json(state["last_growth"])
         papers: list[float] | None = state["papers"]
         self._papers = None if papers is None else np.array(papers, dtype=np.float64)
@@ -121,19 +124,15 @@ class CumulativeLimit(LimitAccount):
         # Adaptive: the ledger is kept at 2λ+1 and halved.
         return np.concatenate([cost(2 * row + 1) for row in rows]) / 2, cap
 
-    def _reserved(self) -> FloatArray:
+    def _reserved(self, publishes: bool) -> FloatArray:
         steps = self.mechanism.steps_per_round
-        published = self.releases(self.rounds + 1) - self.releases(self.rounds)
-        grown = np.nextafter(self._reported + (steps * self._growth + published * self._release_growth), np.inf)
-        return np.minimum(grown, self._at_worst(self.rounds + 1))
+        grown = np.nextafter(self._reported + (steps * self._growth + publishes * self._release_growth), np.inf)
+        return np.minimum(grown, self._at_worst(self.rounds + 1, self.published + publishes))
 
-    def _at_worst(self, rounds: int) -> FloatArray:
-        """The classical moments after that many rounds: the cap of any bound."""
+    def _at_worst(self, rounds: int, published: int) -> FloatArray:
+        """The classical moments after that many rounds and published histograms: the cap of any bound."""
         steps = rounds * self.mechanism.steps_per_round
-        return np.nextafter(steps * self._cap + self.releases(rounds) * self._release_cap, np.inf)
-
-    def _charged_at_worst(self, rounds: int) -> float:
-        return float(self._at_worst(rounds)[0])
+        return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
 
     def _as_in_papers(self, told: CumulativeMoments | None) -> FloatArray | None:
         """The papers' running sum; given up for good once a round does not tell its part."""
@@ -153,7 +152,7 @@ class CumulativeLimit(LimitAccount):
 
     def _enforced(self) -> float:
         if self.plan.disclosure == "public":
-            return self._charged_at_worst(self.rounds) if self.rounds else 0.0
+            return float(self._at_worst(self.rounds, self.published)[0]) if self.rounds else 0.0
         return float(self._reported[0])
 
     def _read(self, moment: float, rounds: int) -> float:

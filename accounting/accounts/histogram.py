@@ -52,19 +52,21 @@ class HistogramLimit(LimitAccount):
     def epsilon(self) -> float:
         return self._kept.epsilon()
 
-    def epsilon_after_worst_round(self) -> float:
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         if self.rounds >= self._most_rounds:
             return math.inf
         ahead = copy.deepcopy(self._kept)
-        self._charge(ahead, None)
+        self._charge(ahead, None, publishes)
         return ahead.epsilon()
 
-    def charge(self, evidence: Evidence | None) -> None:
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()
-        self._charge(self._seen, self._readable(evidence))
+        told = self._readable(evidence) if publishes or self.plan.release is None else None
+        self._charge(self._seen, told, publishes)
         if self._kept is not self._seen:
-            self._charge(self._kept, None)
+            self._charge(self._kept, None, publishes)
         self.rounds += 1
+        self.published += publishes
         self._last_growth = self._kept.filter_moment() - before
 
     @property
@@ -81,12 +83,18 @@ class HistogramLimit(LimitAccount):
 
     def state(self) -> dict[str, Any]:
         accounts = {"seen": self._seen.state(), "kept": self._kept.state()}
-        return {"rounds": self.rounds, "last_growth": growth_to_json(self._last_growth), **accounts}
+        return {
+            "rounds": self.rounds,
+            "published": self.published,
+            "last_growth": growth_to_json(self._last_growth),
+            **accounts,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._seen.restore(state["seen"])
         self._kept.restore(state["kept"])
-        self.rounds, self._last_growth = state["rounds"], growth_from_json(state["last_growth"])
+        self.rounds, self.published = state["rounds"], state["published"]
+        self._last_growth = growth_from_json(state["last_growth"])
 
     def _open(self) -> BayesianAccountant:
         plan, bayesian, limit = self.plan, self.bayesian, self.limit
@@ -96,8 +104,8 @@ class HistogramLimit(LimitAccount):
             orders=bayesian.orders,
             delta=limit.delta,
             failure=limit.failure,
-            # A published histogram is one more step.
-            horizon=plan.horizon + self.releases(self._most_rounds),
+            # A published histogram is one more step; at most one a round.
+            horizon=plan.horizon + (0 if plan.release is None else self._most_rounds),
             composition="holder",
             estimator=bayesian.estimator,
             adversary=bayesian.adversary,
@@ -112,10 +120,9 @@ class HistogramLimit(LimitAccount):
     def _most_rounds(self) -> int:
         return self.plan.horizon // self.mechanism.steps_per_round
 
-    def _charge(self, account: BayesianAccountant, told: DistanceHistogram | None) -> None:
+    def _charge(self, account: BayesianAccountant, told: DistanceHistogram | None, publishes: bool) -> None:
         step, release = self.mechanism, self.plan.release
         rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
-        published = self.releases(self.rounds + 1) - self.releases(self.rounds)
         for number in range(step.steps_per_round):
             if told is None or number > 0:
                 account.step(noise_std=step.noise_std, **rates)
@@ -130,7 +137,7 @@ class HistogramLimit(LimitAccount):
                     noise_std=step.noise_std,
                     **rates,
                 )
-        if release is not None and published:
+        if release is not None and publishes:
             account.step(noise_std=release.std, sampling_rate=1.0, max_distance=1.0)
 
     def _readable(self, evidence: Evidence | None) -> DistanceHistogram | None:

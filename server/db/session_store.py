@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
-from sqlalchemy import case, func, or_, select
+from sqlalchemy import case, or_, select
 
 from client_sdk.protocol.secure_sum_messages import (
     ConsistencyMessage,
@@ -15,6 +15,7 @@ from client_sdk.protocol.secure_sum_messages import (
     SharesMessage,
     UnmaskMessage,
 )
+from client_sdk.protocol.session_vectors import UPDATE
 from client_sdk.protocol.settings import Message
 from client_sdk.protocol.signing import decode_public_key
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
@@ -49,6 +50,11 @@ class Messages(Mapping[str, M]):
 
 def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
     return tx.session.get(SessionRow, (study_id, round))
+
+
+def masks_updates(row: SessionRow) -> bool:
+    """Whether updates are among the session's vectors; else they came in the clear."""
+    return Parameters.from_bytes(row.parameters).vector(UPDATE) is not None
 
 
 def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
@@ -95,15 +101,6 @@ def record_message(tx: Transaction, row: SessionRow, client: str, step: str, bod
     tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
     row.replies += step == "unmask"
     tx.session.flush()
-
-
-def replied(tx: Transaction, study_id: int, round: int) -> bool:
-    """Whether anybody opened a share: from then on the sums may be known."""
-    wanted = select(func.count()).select_from(SessionMessageRow)
-    wanted = wanted.where(
-        SessionMessageRow.study_id == study_id, SessionMessageRow.round == round, SessionMessageRow.step == "unmask"
-    )
-    return tx.session.scalar(wanted) != 0
 
 
 def octets_of(tx: Transaction, row: SessionRow, vector: str, clients: Sequence[str]) -> list[tuple[str, str]]:

@@ -46,7 +46,8 @@ def body_spec(settings: StudySettings, model: Spec) -> Spec:
 
 def expects_terms(settings: StudySettings) -> bool:
     """Whether hospitals report their cumulative bounds beside the update."""
-    return settings.privacy.scheme == "parallel" and settings.privacy.bayesian is not None
+    privacy = settings.privacy
+    return privacy.scheme == "parallel" and privacy.bayesian is not None and privacy.masking is None
 
 
 def coordinates(model: Spec) -> int:

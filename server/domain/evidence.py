@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from accounting.evidence import CumulativeMoments, DistanceHistogram, Evidence
-from client_sdk.protocol.settings import StudySettings
+from accounting.evidence import CumulativeMoments, DistanceHistogram, Evidence, JointEvidence
+from client_sdk.protocol.session_vectors import CLIENT_TERMS, PAPERS, TERMS
+from client_sdk.protocol.settings import Privacy, StudySettings
 from server.domain.admission import Findings
+
+Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
+_NO_BOUND = 1e300
 
 
 def evidence_of(
@@ -30,6 +38,62 @@ def evidence_of(
     if missing or not terms or len(terms) < len(findings):
         return None
     return CumulativeMoments.largest(terms)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Who is in the opened sums.
+
+    survivors   how many clients;  missing  sampled clients that neither sent nor refused
+    complete    every client that ever enrolled is among them
+    unreported  an update came in the clear from a client whose terms are not in the sums
+    """
+
+    survivors: int
+    missing: int
+    complete: bool
+    unreported: bool
+
+
+def summed_evidence(
+    settings: StudySettings, sums: Mapping[str, Values], attended: Attended, *, publishes: bool
+) -> Evidence | None:
+    """The evidence in the opened sums, by vector name; None charges the reservation.
+
+    publishes: under disclosure `noised`, whether this round's histograms are real; otherwise they are zeros.
+    """
+    privacy = settings.privacy
+    if privacy.bayesian is None or (privacy.disclosure == "noised" and not publishes):
+        return None
+    records = None if attended.unreported or privacy.scheme == "client" else _moments(sums, attended)
+    if privacy.scheme == "client":
+        return _counts(privacy, sums.get(TERMS), attended)
+    if privacy.scheme == "joint":
+        return JointEvidence(_counts(privacy, sums.get(CLIENT_TERMS), attended), records)
+    return records
+
+
+def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoments | None:
+    told, papers = sums.get(TERMS), sums.get(PAPERS)
+    if told is None:
+        return None
+    # Above the grid: no bound was told, and the reservation is the smaller one.
+    bounds = [min(float(value), _NO_BOUND) for value in told]
+    costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
+    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs)
+
+
+def _counts(privacy: Privacy, told: Values | None, attended: Attended) -> DistanceHistogram | None:
+    """The summed histogram; who is missing fills the top bin."""
+    if told is None:
+        return None
+    counts = [round(float(count)) for count in told]
+    counts[-1] += attended.missing
+    if privacy.histogram_noise is None or privacy.masking is None:
+        return DistanceHistogram(tuple(counts)) if any(counts) else None
+    # Every survivor added its share; only the honest ones are relied on for privacy.
+    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.masking.honest_shares)
+    return DistanceHistogram(tuple(counts), attended.survivors + attended.missing, math.nextafter(noise, math.inf))
 
 
 def _histogram(distances: Sequence[float | None], missing: int, edges: Sequence[float]) -> DistanceHistogram | None:

@@ -7,10 +7,11 @@ from typing import Literal
 
 from sqlalchemy import and_, exists, func, select
 
+from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import ClientRow, ParticipantRow, RoundRow, StudyRow
 
-Kind = Literal["open", "close", "release", "scrub"]
+Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,28 @@ def _continuations(tx: Transaction) -> list[Task]:
     wanted = (
         select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
         .join_from(RoundRow, StudyRow)
+        .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
+        .add_columns(SessionRow.phase, SessionRow.due_at <= tx.time, SessionRow.replies > SessionRow.tried)
         .where(RoundRow.scrubbed_at.is_(None))
         .order_by(RoundRow.study_id, RoundRow.number)
     )
     tasks: list[Task] = []
-    for id, name, number, state, late, is_awaited in tx.session.execute(wanted):
-        kind = _kind(state, closes=bool(late) or not is_awaited)
+    for id, name, number, state, late, is_awaited, phase, due, news in tx.session.execute(wanted):
+        if state == "collecting" and phase is not None:
+            kind = _session_kind(phase, due=bool(due), news=bool(news))
+        else:
+            kind = _kind(state, closes=bool(late) or not is_awaited)
         if kind is not None:
             tasks.append(Task(id, name, kind, number))
     return tasks
+
+
+def _session_kind(phase: str, *, due: bool, news: bool) -> Kind | None:
+    if phase in ("summed", "failed"):
+        return "close"
+    if phase == "unmask" and news:
+        return "sum"
+    return "advance" if due else None
 
 
 def _kind(state: str, *, closes: bool) -> Kind | None:

@@ -6,6 +6,7 @@ from client_sdk.protocol.messages import RoundState, StopReason
 from server.db.ledger_store import Account
 from server.db.repositories import append_event, attendance, participants
 from server.db.session import Transaction
+from server.db.session_store import find_session, masks_updates
 from server.db.tables import RoundRow, StudyRow
 from server.domain.rounds import move, pause_after
 
@@ -24,9 +25,17 @@ def abandon_round(
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
     if round.state != "settled":
-        seen = attendance(participants(tx, round)).sending
-        account.record("stood" if seen else "voided", round.number, {"reason": "stopped"})
+        account.record("stood" if was_seen(tx, round) else "voided", round.number, {"reason": "stopped"})
     _end(tx, study, round, "stopped", "stopped")
+
+
+def was_seen(tx: Transaction, round: RoundRow) -> bool:
+    """Whether somebody may know something of the round: bytes of a clear update, or opened shares of masked ones."""
+    session = find_session(tx, round.study_id, round.number)
+    if session is not None and session.replies:
+        return True
+    clear = session is None or not masks_updates(session)
+    return clear and bool(attendance(participants(tx, round)).sending)
 
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from client_sdk.protocol import transcript
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import spec_from_json
 from server.db.lease import Lease
 from server.db.ledger_store import lock_account, rehearse
 from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
+from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import ParticipantRow, RoundRow, StudyRow
+from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.sampling import sample
+from server.domain.session_plan import enough, session_parameters
 from server.services import fenced
-from server.services.end_round import finish
+from server.services.end_round import abandon_round, finish
 from server.services.ports import Coordinator
 from server.services.views import settings_of
 
@@ -29,14 +34,64 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
             return
         number = account.budget.last_round + 1
         account.record("reserved", number, {})
-        rate = settings_of(row).privacy.client_sampling_rate
-        _write_round(tx, row, number, sample(active, rate, coordinator.coins.heads))
+        settings = settings_of(row)
+        sampled = sample(active, settings.privacy.client_sampling_rate, coordinator.coins.heads)
+        round = _write_round(tx, row, number, sampled)
+        if settings.privacy.masking is None:
+            return
+        if enough(settings, len(sampled)):
+            _open_session(coordinator, tx, row, round, settings, sampled)
+        else:
+            abandon_round(tx, row, round, account, reason="too-few-clients", charged=False)
 
     coordinator.database.read("rehearse-reservation", lambda tx: rehearse(tx, lease.study_id, settling=False))
     fenced.commit(coordinator, lease, "reserve", work)
 
 
-def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[str]) -> None:
+def _open_session(
+    coordinator: Coordinator,
+    tx: Transaction,
+    study: StudyRow,
+    round: RoundRow,
+    settings: StudySettings,
+    sampled: list[str],
+) -> None:
+    """Sign the parameters of the round's secure sum; the round waits as long as they say."""
+    base = tx.session.get_one(ModelRow, (study.id, round.base_version))
+    parameters = session_parameters(
+        settings,
+        spec_from_json(study.model_spec or {}),
+        study=study.name,
+        round=round.number,
+        sampled=len(sampled),
+        roster=study.roster_sha256,
+        model_sha256=base.sha256,
+        session=coordinator.coins.token(32),
+        now=tx.now(),
+    )
+    raw = parameters.to_bytes()
+    statement = transcript.parameters_statement(transcript.parameters_hash(raw))
+    keys = {client.name: client.public_key for client in clients(tx, study.id)}
+    round.deadline = float(parameters.expires)
+    tx.session.add(
+        SessionRow(
+            study_id=study.id,
+            round=round.number,
+            parameters=raw,
+            signature=coordinator.signer.sign_statement(statement),
+            roster={name: keys[name] for name in sampled},
+            phase="keys",
+            due_at=float(parameters.deadlines.keys),
+            cohort=[],
+            sharers=[],
+            survivors=[],
+            replies=0,
+            tried=0,
+        )
+    )
+
+
+def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[str]) -> RoundRow:
     base = latest_model(tx, study.id)
     if base is None:
         raise LookupError("a running study has no model: restore the database from its backup")
@@ -54,3 +109,4 @@ def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[st
         ParticipantRow(study_id=study.id, round=number, client=client, state="sampled") for client in sampled
     )
     append_event(tx, study, "round-opened", number)
+    return row

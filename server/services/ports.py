@@ -117,6 +117,10 @@ class Signer(Protocol):
 
     def sign(self, label: str, document: Mapping[str, Any]) -> str: ...
 
+    def sign_statement(self, statement: bytes) -> bytes:
+        """Over a labelled hash of the secure sum's transcript."""
+        ...
+
 
 @dataclass(frozen=True)
 class Coordinator:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from client_sdk.protocol.messages import Refusal
-from server.db.repositories import find_study, lock_participant, share_round
+from server.db.repositories import lock_participant, lock_study, share_round
 from server.db.session import Transaction
+from server.db.session_store import lock_session
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator, Written
+from server.services.secure_sum import say_goodbye
 from server.services.views import refusal_of
 
 
@@ -18,7 +20,8 @@ def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusa
     """
 
     def work(tx: Transaction) -> Written[Refusal]:
-        round_row = share_round(tx, find_study(tx, study).id, round)
+        study_row = lock_study(tx, study)
+        round_row = share_round(tx, study_row.id, round)
         row = lock_participant(tx, round_row, client)
         recorded = refusal_of(row)
         if recorded is not None:
@@ -29,6 +32,9 @@ def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusa
             raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
+        session = lock_session(tx, study_row.id, round)
+        if session is not None:
+            say_goodbye(tx, study_row, session, client)
         return Written(refusal, created=True)
 
     return coordinator.database.write("refuse", work)

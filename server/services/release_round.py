@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from client_sdk.protocol.failpoints import failpoint, register
+from client_sdk.protocol.secure_sum_vectors import VectorSpec, decode
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Spec, encode, spec_from_json
 from server.db.lease import Lease
@@ -27,6 +30,7 @@ from server.services.end_round import abandon_round
 from server.services.models import models_scope
 from server.services.ports import Blob, Coordinator
 from server.services.submit_update import round_scope, update_scope
+from server.services.sum_session import opened_update, sums_scope
 from server.services.tensor_files import load, walk
 from server.services.views import settings_of
 
@@ -46,6 +50,7 @@ class Inputs:
     settings: StudySettings
     model: Spec
     updates: tuple[tuple[str, str], ...]
+    masked: tuple[VectorSpec, str] | None
     noised_sha256: str | None
     weights_sha256: str
     optimiser_sha256: str | None
@@ -78,12 +83,14 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
     round = find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
     received = [(p.client, p.sha256) for p in participants(tx, round) if p.sha256 is not None]
+    masked = opened_update(tx, row.id, number)
     return Inputs(
         study=study,
         round=number,
         settings=settings_of(row),
         model=spec_from_json(row.model_spec or {}),
-        updates=tuple(received),
+        updates=() if masked else tuple(received),
+        masked=masked,
         noised_sha256=round.noised_sha256,
         weights_sha256=base.sha256,
         optimiser_sha256=base.optimiser_sha256,
@@ -100,6 +107,8 @@ def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[
     noise = mechanism(inputs.settings, inputs.model)
     total = Sum(inputs.model, noise)
     body = body_spec(inputs.settings, inputs.model)
+    if inputs.masked is not None:
+        total.add_integers(*_opened(coordinator, inputs, *inputs.masked))
     for client, sha256 in inputs.updates:
         path = coordinator.blobs.find(update_scope(inputs.study, inputs.round, client), sha256)
         if path is None:
@@ -111,6 +120,15 @@ def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[
     if noise is not None:
         _commit_noise(coordinator, lease, inputs, result)
     return result
+
+
+def _opened(coordinator: Coordinator, inputs: Inputs, spec: VectorSpec, sha256: str) -> tuple[Real, float]:
+    """The sum that was made under masks, in units of its grid, and the grid's spacing."""
+    path = coordinator.blobs.find(f"{sums_scope(inputs.study, inputs.round)}/{spec.name}", sha256)
+    if path is None:
+        raise InputsLost("updates-lost")
+    spacing = 2.0**-spec.scale_bits
+    return decode(spec, np.fromfile(path, dtype=spec.dtype)).astype(np.float64) / spacing, spacing
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:

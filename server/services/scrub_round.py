@@ -6,6 +6,7 @@ from client_sdk.protocol.failpoints import failpoint, register
 from server.db.lease import Lease
 from server.db.repositories import find_round, find_study, latest_model
 from server.db.session import Transaction
+from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
 from server.services import fenced
 from server.services.ports import Coordinator
@@ -28,6 +29,7 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
 
     def work(tx: Transaction) -> None:
         row = find_round(tx, find_study(tx, study).id, number)
+        forget_shares(tx, row.study_id, number)
         row.scrubbed_at = row.scrubbed_at or tx.now()
 
     fenced.commit(coordinator, lease, "scrub", work)

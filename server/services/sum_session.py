@@ -5,7 +5,7 @@ Rebuilt secrets exist in this process's memory only. The sums are written as fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,9 @@ import numpy as np
 
 from client_sdk.protocol.failpoints import failpoint, register
 from client_sdk.protocol.fixed_point import Words
+from client_sdk.protocol.secure_sum_messages import Parameters, SumResult
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.protocol.session_vectors import UPDATE
 from server.db.lease import Lease
 from server.db.repositories import append_event, find_study, lock_study
 from server.db.secure_sum_tables import SessionRow
@@ -78,9 +80,7 @@ def _read(tx: Transaction, study: str, number: int) -> _Ready | None:
     # Shares hold the commitments, openings the shares themselves: both are needed here.
     session = load_session(tx, row, step="unmask")
     shares = load_session(tx, row, step="shares").shares
-    octets = {
-        spec.name: octets_of(tx, row, spec.name, session.survivors) for spec in session.parameters.vectors
-    }
+    octets = {spec.name: octets_of(tx, row, spec.name, session.survivors) for spec in session.parameters.vectors}
     return _Ready(replace(session, shares=shares), octets)
 
 
@@ -115,7 +115,7 @@ def _octets(coordinator: Coordinator, study: str, number: int, client: str, spec
     return path
 
 
-def _mapped(spec: VectorSpec, paths: Sequence[Path], beat: Callable[[], None]):  # noqa: ANN202
+def _mapped(spec: VectorSpec, paths: Sequence[Path], beat: Callable[[], None]) -> Iterator[Words]:
     for path in paths:
         beat()
         yield np.memmap(path, dtype=spec.dtype, mode="r", shape=(spec.words,))
@@ -140,24 +140,25 @@ def _record(
         case Declined():
             store_phase(row, recovery.discarded(ready.session))
         case digests:
-            finished, result = recovery.summed(ready.session, digests, coordinator.signer.sign_raw)
+            finished, result = recovery.summed(ready.session, digests, coordinator.signer.sign_statement)
             row.result = result.model_dump(mode="json")
             store_phase(row, finished)
     append_event(tx, study_row, f"secure-sum-{row.phase}", number)
 
 
+def opened_update(tx: Transaction, study_id: int, number: int) -> tuple[VectorSpec, str] | None:
+    """The vector of updates and the SHA-256 of its opened sum; None where updates came in the clear."""
+    row = find_session(tx, study_id, number)
+    if row is None or row.result is None:
+        return None
+    spec = Parameters.from_bytes(row.parameters).vector(UPDATE)
+    return None if spec is None else (spec, SumResult.model_validate(row.result).digests[UPDATE].hex())
+
+
 def sum_words(coordinator: Coordinator, study: str, row: SessionRow, spec: VectorSpec) -> Words | None:
     """An opened sum, or None when its file is gone."""
-    digests = (row.result or {}).get("digests", {})
-    if spec.name not in digests:
+    if row.result is None:
         return None
-    sha256 = hex_of(digests[spec.name])
+    sha256 = SumResult.model_validate(row.result).digests[spec.name].hex()
     path = coordinator.blobs.find(f"{sums_scope(study, row.round)}/{spec.name}", sha256)
     return None if path is None else np.fromfile(path, dtype=spec.dtype)
-
-
-def hex_of(encoded: str) -> str:
-    """SHA-256 in hex, from the base64url of a message."""
-    import base64
-
-    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()

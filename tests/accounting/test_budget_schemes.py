@@ -77,7 +77,10 @@ def run(study, evidences):
     budget, entries = Budget(study), [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
     for number, evidence in enumerate(evidences, start=1):
         budget.reserve(number)
-        worst = [a.epsilon_after_worst_round() for a in budget.accounts]
+        worst = [
+            a.epsilon_after_worst_round(publishes=budget.plan.publishes(budget.pending or budget.last_round + 1))
+            for a in budget.accounts
+        ]
         budget.settle(number, evidence)
         for kept, most in zip(budget.accounts, worst, strict=True):
             assert kept.epsilon() <= most
