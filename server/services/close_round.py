@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
-from accounting.accounts import distance_edges
-from accounting.evidence import CumulativeMoments, evidence_from_dict, evidence_to_dict
+from accounting.evidence import evidence_to_dict
 from server.db.lease import Lease
 from server.db.ledger_store import Account, lock_account, rehearse
 from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow, StudyRow
-from server.domain.admission import Findings
-from server.domain.evidence import evidence_of
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services import fenced
 from server.services.end_round import abandon_round
+from server.services.evidence import evidence_in, shows_evidence
 from server.services.ports import Coordinator
 from server.services.submit_update import update_scope
 from server.services.views import settings_of
@@ -56,19 +53,12 @@ def _end_collecting(
     match ending:
         case Abandon(reason, charged):
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
-        case Settle(silent):
-            findings = [findings_of(row) for row in rows if row.state == "received"]
-            plan = account.budget.plan
-            edges = list(distance_edges(plan)) if plan.scheme == "client" else []
-            evidence = evidence_of(settings_of(study), findings, missing=silent, edges=edges)
-            account.record("settled", round.number, {"evidence": evidence_to_dict(evidence)})
+        case Settle():
+            evidence = evidence_in(study, account.budget.plan, rows)
+            shown = evidence_to_dict(evidence) if shows_evidence(settings_of(study)) else None
+            account.record("settled", round.number, {"evidence": shown})
             round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
-
-
-def findings_of(row: ParticipantRow) -> Findings:
-    """What was kept of an update beside its bytes."""
-    return Findings(row.distance, cast(CumulativeMoments | None, evidence_from_dict(row.terms)))
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow]) -> bool:

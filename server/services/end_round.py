@@ -8,6 +8,7 @@ from server.db.repositories import append_event, attendance, participants
 from server.db.session import Transaction
 from server.db.tables import RoundRow, StudyRow
 from server.domain.rounds import move, pause_after
+from server.services.evidence import withheld
 
 
 def abandon_round(
@@ -31,7 +32,7 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
     """No round after this."""
-    account.record("finished", None, {"reason": reason})
+    account.record("finished", None, {"reason": reason, **withheld(tx, study)})
     study.state, study.stop_reason = "finished", reason
     append_event(tx, study, "study-finished")
 
