@@ -11,6 +11,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import Field, ValidationError
 
+from client_sdk.durable import write_durably
 from client_sdk.protocol.secure_sum_messages import (
     ConsistencyMessage,
     Digest,
@@ -144,22 +145,7 @@ class FileStore:
             return None
 
     def save(self, study: str, round_number: int, record: bytes) -> None:
-        path = self._path(study, round_number)
-        temporary = path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        self._sync_directory()
+        write_durably(self._path(study, round_number), record)
 
     def _path(self, study: str, round_number: int) -> Path:
         return self._directory / f"{study}.{round_number}.json"
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
