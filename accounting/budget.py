@@ -6,7 +6,7 @@ Pure: the same entries in the same order give the same answers, live or replayed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -115,11 +115,29 @@ class Budget:
         self._require_pending(round)
         self.pending = None
 
-    def finish(self, reason: str) -> None:
-        """No round after this. A round under way must be settled first."""
+    def finish(self, reason: str, evidence: Sequence[Evidence | None] | None = None) -> None:
+        """No round after this. A round under way must be settled first.
+
+        evidence  disclosure `public`: what every charged round showed, withheld until now; changes what certificates
+                  tell, not what was enforced
+
+        Raises:
+            OutOfOrder: a round is under way, the study is finished, or the evidence is not one for each charged round.
+        """
         if self.pending is not None or self.finished is not None:
             raise OutOfOrder("the study has a round under way or is already finished")
+        if evidence is not None:
+            self._reveal(evidence)
         self.finished = reason
+
+    def _reveal(self, evidence: Sequence[Evidence | None]) -> None:
+        if self.plan.disclosure != "public" or len(evidence) != self.charged_rounds:
+            raise OutOfOrder("evidence is withheld in public studies only, one item for each charged round")
+        accounts = [account_of(self.plan, account.limit) for account in self.accounts]
+        for told in evidence:
+            for account in accounts:
+                account.charge(told, publishes=False)
+        self.accounts = accounts
 
     def apply(self, entry: Entry) -> None:
         """Do what a ledger entry says happened.
@@ -183,7 +201,8 @@ class Budget:
             case "voided", int(round):
                 self.void(round, reason)
             case "finished", None:
-                self.finish(reason)
+                told = entry.body.get("evidence")
+                self.finish(reason, None if told is None else [evidence_from_dict(item) for item in told])
             case kind, _:
                 raise LedgerError(entry.sequence, f"an entry of kind {kind} has no place here")
 

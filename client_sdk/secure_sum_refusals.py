@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from client_sdk.errors import Refused
 
-class SecureSumRefused(Exception):
-    """Base of every refusal: `code` is stable and machine-readable, the text is for people.
+
+class SecureSumRefused(Refused):
+    """Base of every refusal: `code` is stable and told to the coordinator, the text is for people.
 
     SecureSumRefused
     ├── ParametersRefused    the session is not one that this hospital joins
@@ -15,11 +17,6 @@ class SecureSumRefused(Exception):
     ├── ResultRefused        the announced result
     └── StateRefused         the step does not follow from what this hospital did before
     """
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
 
 
 class ParametersRefused(SecureSumRefused):

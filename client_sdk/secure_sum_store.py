@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import Protocol, Self
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import Field, ValidationError
 
+from client_sdk.durable import write_durably
 from client_sdk.protocol.secure_sum_messages import (
     ConsistencyMessage,
     Digest,
@@ -90,6 +93,29 @@ class Store(Protocol):
     def save(self, study: str, round_number: int, record: bytes) -> None: ...
 
 
+class SealedStore:
+    """Another store, encrypted with a 32-byte key (AES-256-GCM) that the hospital keeps elsewhere."""
+
+    def __init__(self, inner: Store, key: bytes) -> None:
+        self._inner = inner
+        self._cipher = AESGCM(key)
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        """Raises StateRefused when the record was altered, moved, or sealed with another key."""
+        sealed = self._inner.load(study, round_number)
+        if sealed is None:
+            return None
+        try:
+            return self._cipher.decrypt(sealed[:12], sealed[12:], f"{study}.{round_number}".encode())
+        except (InvalidTag, ValueError) as error:
+            raise StateRefused("unreadable-state", "the stored state does not open with this key") from error
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        nonce = os.urandom(12)
+        sealed = nonce + self._cipher.encrypt(nonce, record, f"{study}.{round_number}".encode())
+        self._inner.save(study, round_number, sealed)
+
+
 class FileStore:
     """One file per round, mode 0600, in a directory that one process holds at a time.
 
@@ -119,22 +145,7 @@ class FileStore:
             return None
 
     def save(self, study: str, round_number: int, record: bytes) -> None:
-        path = self._path(study, round_number)
-        temporary = path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        self._sync_directory()
+        write_durably(self._path(study, round_number), record)
 
     def _path(self, study: str, round_number: int) -> Path:
         return self._directory / f"{study}.{round_number}.json"
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -80,6 +80,15 @@ def public_key(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def is_usable(public: bytes) -> bool:
+    """Whether secrets can be agreed with a public key: points of small order give none (RFC 7748, section 6.1)."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
 def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes) -> bytes:
     """AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
 

@@ -122,8 +122,8 @@ def least_threshold(clients: int, colluders: int) -> int:
 
 
 def least_survivors(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, c + 3): at least three honest values in every sum. Three clients cannot have that (two honest, c = 1)."""
-    return threshold if clients == 3 else max(threshold, colluders + 3)
+    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, colluders + 3)
 
 
 def require_sound(parameters: Parameters) -> None:
@@ -137,6 +137,8 @@ def require_sound(parameters: Parameters) -> None:
         raise ParameterFault("unknown-suite", f"the suite {parameters.suite!r} is not known here")
     if n < 3:
         raise ParameterFault("too-few-clients", f"with {n} clients each would learn the other's value")
+    if n == 3 and c > 1:
+        raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
     if parameters.neighbours != n - 1:
         raise ParameterFault("unknown-graph", f"only the complete graph is known: {n - 1} neighbours for {n} clients")
     if t < least_threshold(n, c):

@@ -139,6 +139,7 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     reading = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reading else 'OFF'}")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 

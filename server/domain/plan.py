@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
+from accounting.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
 from accounting.units import Level, Notion, Observer
 from client_sdk.protocol.settings import StudySettings
 
@@ -15,8 +15,6 @@ def plan_of(settings: StudySettings) -> Plan:
     """
     privacy = settings.privacy
     bayesian = privacy.bayesian
-    if privacy.masking is not None or privacy.disclosure == "noised":
-        raise PlanError("masking", "this coordinator does not hold secure sums yet: masking must be null")
     return Plan(
         scheme=privacy.scheme,
         limits=tuple(

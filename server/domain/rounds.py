@@ -53,11 +53,6 @@ class Attendance:
     missing: Collection[str]
     sending: Collection[str]
 
-    @property
-    def silent(self) -> int:
-        """Sampled clients that neither sent nor refused."""
-        return len(self.waiting) + len(self.missing)
-
     def is_due(self, *, deadline: float, now: float) -> bool:
         """Whether collecting ends: everybody has answered, or nobody else is waited for."""
         return not self.waiting or now >= deadline
@@ -65,9 +60,7 @@ class Attendance:
 
 @dataclass(frozen=True)
 class Settle:
-    """Enough updates: charge the round, then aggregate. `silent` sampled clients neither sent nor refused."""
-
-    silent: int
+    """Enough updates: charge the round, then aggregate."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,7 @@ def close(attendance: Attendance, *, min_clients: int) -> Settle | Abandon:
     """
     if len(attendance.received) < min_clients:
         return Abandon("too-few-clients", charged=bool(attendance.sending))
-    return Settle(attendance.silent)
+    return Settle()
 
 
 def pause_after(abandoned_in_a_row: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from client_sdk.protocol import shamir, transcript
+from client_sdk.protocol import masking, shamir, transcript
 from client_sdk.protocol.secure_sum_messages import (
     SLOT_BYTES,
     ConsistencyMessage,
@@ -69,7 +69,8 @@ class Session:
     left              clients that said they will not go on
     cohort, sharers, survivors   U1, U2, U3 once frozen, in the order of the names
 
-    To admit one message it is enough that the mappings hold the rows of its client; `advance` and recovery need all.
+    To admit keys all keys are needed, to admit any later message only the rows of its client (and, once U3 is
+    frozen, the survivors' manifests); `advance` and recovery need everything.
     """
 
     parameters: Parameters
@@ -128,7 +129,7 @@ def open_session(parameters: Parameters, roster: Mapping[str, Ed25519PublicKey])
 
 
 def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | Declined:
-    """Step 0."""
+    """Step 0. Needs all keys so far: one bad key would make every other client refuse the cohort."""
     if message.client not in session.roster:
         return Declined("unknown-client", f"{message.client} is not on the roster of this study")
     held = _held(session, "keys", session.keys, message)
@@ -139,6 +140,11 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     statement = transcript.keys_statement(session.ph, message.client, message.share_key, message.mask_key)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the keys are not signed for this session by this client")
+    taken = {key for entry in session.keys.values() for key in (entry.share_key, entry.mask_key)}
+    if message.share_key == message.mask_key or not taken.isdisjoint((message.share_key, message.mask_key)):
+        return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
+    if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
+        return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
     return replace(session, keys={**session.keys, message.client: message})
 
 

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import cast
 
-from accounting.accounts import distance_edges
-from accounting.evidence import CumulativeMoments, Evidence, evidence_from_dict, evidence_to_dict
-from accounting.plan import Plan
-from client_sdk.protocol.fixed_point import EncodingError
+from accounting.evidence import evidence_to_dict
 from client_sdk.protocol.secure_sum_messages import Parameters
-from client_sdk.protocol.secure_sum_vectors import decode
 from client_sdk.protocol.session_vectors import UPDATE
-from client_sdk.protocol.settings import StudySettings
 from server.db.lease import Lease
-from server.db.ledger_store import lock_account, rehearse
-from server.db.repositories import append_event, attendance, clients, lock_round, lock_study, participants
+from server.db.ledger_store import Account, lock_account, rehearse
+from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.session_store import find_session
 from server.db.tables import ParticipantRow, RoundRow, StudyRow
-from server.domain.admission import Findings
-from server.domain.evidence import Attended, Values, evidence_of, summed_evidence
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services import fenced
 from server.services.end_round import abandon_round, was_seen
+from server.services.evidence import evidence_in, shows_evidence
 from server.services.ports import Coordinator
 from server.services.submit_update import update_scope
 from server.services.sum_session import sum_words
+from server.services.summed_evidence import summed_by
 from server.services.views import settings_of
 
-logger = logging.getLogger("wardround.worker")
 _ENDED = ("summed", "failed")
 
 
@@ -56,66 +48,31 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             ending = Abandon(session.failure, charged=was_seen(tx, round))
         if isinstance(ending, Settle) and _lost(coordinator, study, rows, session):
             ending = Abandon("updates-lost", charged=True)
-        if isinstance(ending, Abandon):
-            abandon_round(tx, row, round, account, reason=ending.reason, charged=ending.charged)
-            return
-        if session is None:
-            evidence = _told(settings_of(row), account.budget.plan, rows, ending)
-        else:
-            evidence = _summed(coordinator, tx, row, round, account.budget.plan, rows, session)
-        account.record("settled", round.number, {"evidence": evidence_to_dict(evidence)})
-        round.state = move(round.state, "settled")
-        append_event(tx, row, "round-settled", round.number)
+        if isinstance(ending, Settle) and session is not None:
+            session.told = evidence_to_dict(summed_by(coordinator, tx, row, session, account.budget.plan, rows))
+        _end_collecting(tx, row, round, account, ending, rows)
 
     coordinator.database.read("rehearse-settlement", lambda tx: rehearse(tx, lease.study_id, settling=True))
     fenced.commit(coordinator, lease, "settle", work)
 
 
-def _told(settings: StudySettings, plan: Plan, rows: Sequence[ParticipantRow], ending: Settle) -> Evidence | None:
-    """What the updates themselves said of the round's cost."""
-    findings = [findings_of(row) for row in rows if row.state == "received"]
-    edges = list(distance_edges(plan)) if plan.scheme == "client" else []
-    return evidence_of(settings, findings, missing=ending.silent, edges=edges)
-
-
-def _summed(
-    coordinator: Coordinator,
+def _end_collecting(
     tx: Transaction,
     study: StudyRow,
     round: RoundRow,
-    plan: Plan,
+    account: Account,
+    ending: Settle | Abandon,
     rows: Sequence[ParticipantRow],
-    session: SessionRow,
-) -> Evidence | None:
-    """What the opened sums say of it."""
-    survivors = set(session.survivors)
-    attended = Attended(
-        survivors=len(survivors),
-        missing=sum(row.state == "missing" for row in rows),
-        complete={client.name for client in clients(tx, study.id)} == survivors,
-        unreported=any(row.state == "received" and row.client not in survivors for row in rows),
-    )
-    sums = _term_sums(coordinator, study.name, session)
-    return summed_evidence(settings_of(study), sums, attended, publishes=plan.publishes(round.number))
-
-
-def _term_sums(coordinator: Coordinator, study: str, session: SessionRow) -> dict[str, Values]:
-    """The opened sums of everything but updates; a vector beyond its range says nothing."""
-    found: dict[str, Values] = {}
-    for spec in Parameters.from_bytes(session.parameters).vectors:
-        words = None if spec.name == UPDATE else sum_words(coordinator, study, session, spec)
-        if words is None:
-            continue
-        try:
-            found[spec.name] = decode(spec, words)
-        except EncodingError as error:
-            logger.warning("a sum cannot be read", extra={"study": study, "event": spec.name}, exc_info=error)
-    return found
-
-
-def findings_of(row: ParticipantRow) -> Findings:
-    """What was kept of an update beside its bytes."""
-    return Findings(row.distance, cast(CumulativeMoments | None, evidence_from_dict(row.terms)))
+) -> None:
+    match ending:
+        case Abandon(reason, charged):
+            abandon_round(tx, study, round, account, reason=reason, charged=charged)
+        case Settle():
+            evidence = evidence_in(tx, study, account.budget.plan, round.number, rows)
+            shown = evidence_to_dict(evidence) if shows_evidence(settings_of(study)) else None
+            account.record("settled", round.number, {"evidence": shown})
+            round.state = move(round.state, "settled")
+            append_event(tx, study, "round-settled", round.number)
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow], session: SessionRow | None) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import and_, exists, func, select
+from sqlalchemy import and_, exists, func, or_, select
 
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import ClientRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ClientRow, ParticipantRow, RoundRow, StudyRow
 
 Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
@@ -37,8 +37,12 @@ def _openings(tx: Transaction) -> list[Task]:
         .scalar_subquery()
     )
     under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
-    wanted = select(StudyRow.id, StudyRow.name).where(
-        StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, active >= StudyRow.quorum
+    # A study whose budget is spent ends whether or not its clients are still there.
+    possible = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
+    wanted = (
+        select(StudyRow.id, StudyRow.name)
+        .join_from(StudyRow, BudgetRow)
+        .where(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, possible)
     )
     return [Task(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
 

@@ -9,6 +9,7 @@ from server.db.session import Transaction
 from server.db.session_store import find_session, masks_updates
 from server.db.tables import RoundRow, StudyRow
 from server.domain.rounds import move, pause_after
+from server.services.evidence import withheld
 
 
 def abandon_round(
@@ -40,7 +41,7 @@ def was_seen(tx: Transaction, round: RoundRow) -> bool:
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
     """No round after this."""
-    account.record("finished", None, {"reason": reason})
+    account.record("finished", None, {"reason": reason, **withheld(tx, study)})
     study.state, study.stop_reason = "finished", reason
     append_event(tx, study, "study-finished")
 

@@ -24,13 +24,15 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
 
     def work(tx: Transaction) -> None:
         row = lock_study(tx, study)
-        active = [client.name for client in clients(tx, row.id) if client.state == "active"]
-        if row.state != "running" or open_round(tx, row.id) is not None or len(active) < row.quorum:
+        if row.state != "running" or open_round(tx, row.id) is not None:
             return
         account = lock_account(tx, coordinator.signer, study, row.id)
         authorisation = account.budget.authorise()
         if authorisation.reason is not None:
             finish(tx, row, account, authorisation.reason)
+            return
+        active = [client.name for client in clients(tx, row.id) if client.state == "active"]
+        if len(active) < row.quorum:
             return
         number = account.budget.last_round + 1
         account.record("reserved", number, {})

@@ -78,6 +78,26 @@ def test_compositions_agree_with_dp_accounting_from_above(ratio: float, rate: fl
     assert (deltas[meaningful] <= theirs[meaningful] * 1.1 + 1e-9).all()
 
 
+def test_a_path_of_changing_distances_agrees_with_dp_accounting() -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    ratios, rate = np.random.default_rng(41).uniform(0.05, 1.0, size=25), 0.15
+    peer = pld.identity(1e-4)
+    for ratio in ratios:
+        step = pld.from_gaussian_mechanism(1 / ratio, sampling_prob=rate, value_discretization_interval=1e-4)
+        peer = peer.compose(step)
+    grid, places = Grid(20 / 2**15, 2**15), np.arange(0, 2**14 - 1, 256)
+    deltas = np.zeros(places.size)
+    for removal in (True, False):
+        steps = [(float(ratio), rate) for ratio in ratios]
+        table = LossTable.build(steps, grid, np.geomspace(0.1, 200, 40), removal=removal)
+        deltas = np.maximum(deltas, next(table.profiles(np.ones((1, ratios.size)), places))[0])
+    theirs = np.asarray(peer.get_delta_for_epsilon(places * grid.interval))
+    meaningful = theirs > 1e-9
+    assert (deltas[meaningful] >= theirs[meaningful] * (1 - 1e-3)).all()
+    assert (deltas[meaningful] <= theirs[meaningful] * 1.1 + 1e-9).all()
+
+
 def test_a_population_of_equals_is_charged_as_its_distance() -> None:
     for distance in (0.3, 0.6):
         found = account(np.full(400, distance), 100, estimator="bernstein")

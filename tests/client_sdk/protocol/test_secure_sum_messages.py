@@ -63,6 +63,7 @@ def test_three_honest_survivors_except_among_three() -> None:
     assert least_survivors(4, 1, 3) == 4
     assert least_survivors(10, 3, 7) == 7
     assert least_survivors(3, 1, 3) == 3
+    assert least_survivors(3, 0, 2) == 3
 
 
 def test_canonical_bytes_round_trip() -> None:
@@ -96,6 +97,10 @@ WRAPPING = VectorSpec(name="terms", encoding="counts", length=1, ring_bits=32, s
     [
         ("unknown-suite", {"suite": "rot13"}),
         ("too-few-clients", {"clients": 2, "threshold": 2, "neighbours": 1, "min_survivors": 2}),
+        (
+            "too-few-clients",
+            {"clients": 3, "colluders": 2, "threshold": 3, "neighbours": 2, "min_survivors": 3},
+        ),
         ("unknown-graph", {"neighbours": 2}),
         ("low-threshold", {"threshold": 4}),
         ("unreachable-threshold", {"threshold": 8}),

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from client_sdk.protocol.secure_sum_messages import ConsistencyMessage, UnmaskMessage
+from client_sdk.protocol import masking, transcript
+from client_sdk.protocol.secure_sum_messages import ConsistencyMessage, KeysMessage, UnmaskMessage
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_views as views
 from server.domain.secure_sum import Declined, Repeated, Session
@@ -129,6 +130,21 @@ def test_no_more_keys_than_planned() -> None:
     assert code(domain.admit_keys(run.session, messages[5])) == "phase-closed"
 
 
+def signed_keys(run: Run, client: str, share_key: bytes, mask_key: bytes) -> KeysMessage:
+    statement = transcript.keys_statement(run.session.ph, client, share_key, mask_key)
+    signature = run.world.hospitals[client].identity.sign(statement)
+    return KeysMessage(client=client, share_key=share_key, mask_key=mask_key, signature=signature)
+
+
+def test_keys_that_every_hospital_would_refuse_are_not_admitted() -> None:
+    run = started("keys")
+    first, other = masking.public_key(b"\x01" * 32), masking.public_key(b"\x02" * 32)
+    run.session = domain.admit_keys(run.session, signed_keys(run, "h000", first, other))
+    fresh = masking.public_key(b"\x03" * 32)
+    for pair in ((fresh, fresh), (fresh, first), (other, fresh), (bytes(32), fresh), (fresh, bytes(32))):
+        assert code(domain.admit_keys(run.session, signed_keys(run, "h001", *pair))) == "malformed"
+
+
 def test_malformed_messages_are_named() -> None:
     run = started("unmask")
     run.unmask()
@@ -159,7 +175,7 @@ def test_an_unmask_reply_with_words_outside_the_field_is_malformed() -> None:
     identity = run.world.hospitals["h001"].identity
     message = run.hospital("h001").unmask(views.consistency_list(run.session), NOW)
     bad = (message.shares[0].model_copy(update={"share": b"\xff" * 36}), *message.shares[1:])
-    statement = domain.transcript.unmask_statement(
+    statement = transcript.unmask_statement(
         run.session.h1, run.session.survivors_hash, "h001", ((s.peer, s.kind, s.share) for s in bad)
     )
     forged = UnmaskMessage(client="h001", shares=bad, signature=identity.sign(statement))

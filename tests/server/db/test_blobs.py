@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.db.blobs import FileBlobs
+from server.domain.errors import Rejected
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs")
+
+
+def incoming(blobs: FileBlobs) -> list[Path]:
+    return list((blobs._root / ".incoming").iterdir())
+
+
+def test_a_file_has_its_hash_for_a_name(blobs: FileBlobs) -> None:
+    body = os.urandom(100_000)
+    with blobs.receive(len(body)) as file:
+        for start in range(0, len(body), 7777):
+            file.write(memoryview(body)[start : start + 7777])
+        kept = blobs.keep(file, "models/sepsis")
+    digest = hashlib.sha256(body).hexdigest()
+    assert (kept.sha256, kept.bytes) == (digest, len(body))
+    assert blobs.find("models/sepsis", digest) == kept.path
+    assert kept.path.read_bytes() == body
+    assert incoming(blobs) == []
+
+
+def test_a_body_that_is_not_kept_leaves_nothing(blobs: FileBlobs) -> None:
+    def fail() -> None:
+        with blobs.receive(10) as file:
+            file.write(b"12345")
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fail()
+    assert incoming(blobs) == []
+
+
+def test_not_a_byte_more_than_allowed_reaches_the_disk(blobs: FileBlobs) -> None:
+    with blobs.receive(10) as file:
+        file.write(b"12345")
+        with pytest.raises(Rejected, match="body-too-large"):
+            file.write(b"678901")
+        assert file.path.stat().st_size == 5
+        file.write(b"67890")
+        assert file.bytes == 10
+
+
+def test_keeping_the_same_bytes_twice_is_keeping_them_once(blobs: FileBlobs) -> None:
+    first, second = blobs.write("models/a", b"same"), blobs.write("models/a", b"same")
+    assert first == second
+    assert [path.name for path in first.path.parent.iterdir()] == [first.sha256]
+
+
+def test_removing_is_repeatable_and_stays_in_its_scope(blobs: FileBlobs) -> None:
+    one, two = blobs.write("rounds/a/1", b"same"), blobs.write("rounds/a/2", b"same")
+    for _ in range(2):
+        blobs.remove("rounds/a/1", one.sha256)
+    assert blobs.find("rounds/a/1", one.sha256) is None
+    assert blobs.find("rounds/a/2", two.sha256) == two.path
+    for _ in range(2):
+        blobs.clear("rounds/a/2")
+    assert blobs.find("rounds/a/2", two.sha256) is None
+    assert blobs.scopes("rounds/a") == ["rounds/a/1"]
+
+
+def test_the_file_is_on_the_disk_before_it_has_its_name(blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def traced_fsync(descriptor: int) -> None:
+        order.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        fsync(descriptor)
+
+    def traced_rename(path: Path, target: Any) -> Path:
+        order.append("rename")
+        return rename(path, target)
+
+    blobs.write("models/a", b"first")
+    monkeypatch.setattr(os, "fsync", traced_fsync)
+    monkeypatch.setattr(Path, "rename", traced_rename)
+    blobs.write("models/a", b"second")
+    assert order == ["file", "rename", "folder"]
+
+
+def test_what_killed_processes_left_is_swept_when_it_is_old(blobs: FileBlobs) -> None:
+    for name, age in (("old", 5000.0), ("new", 10.0)):
+        path = blobs._root / ".incoming" / name
+        path.write_bytes(b"x")
+        stat = path.stat()
+        os.utime(path, (stat.st_atime - age, stat.st_mtime - age))
+    assert blobs.sweep(3600.0) == 1
+    assert [path.name for path in incoming(blobs)] == ["new"]
+
+
+def test_a_full_disk_is_an_error_of_the_system(blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with blobs.receive(10) as file, Path("/dev/full").open("wb", buffering=0) as full:
+        file._file.close()
+        file._file = full
+        with pytest.raises(OSError, match="No space left"):
+            file.write(b"123")

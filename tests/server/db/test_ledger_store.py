@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from accounting.budget import Budget, replay
+from accounting.ledger import LedgerError
+from client_sdk.protocol.messages import LedgerHead
+from client_sdk.protocol.signing import LEDGER_HEAD, decode_public_key, verify_document
+from server.db.ledger_store import entries, lock_account
+from server.db.repositories import find_study
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow
+from server.domain.plan import plan_of
+from server.services.ports import Coordinator
+from tests.studies import open_study, settings
+
+
+@pytest.fixture
+def opened(coordinator: Coordinator) -> Coordinator:
+    open_study(coordinator, horizon=3)
+    return coordinator
+
+
+def record(coordinator: Coordinator, *events: tuple[str, int | None]) -> None:
+    def work(tx: Transaction) -> None:
+        account = lock_account(tx, coordinator.signer, "sepsis", find_study(tx, "sepsis").id)
+        for kind, round in events:
+            account.record(kind, round, {})  # type: ignore[arg-type]
+
+    coordinator.database.write("record", work)
+
+
+def ledger(coordinator: Coordinator) -> list[str]:
+    return coordinator.database.read("ledger", lambda tx: [row.kind for row in tx.session.query(LedgerRow)])
+
+
+def row(coordinator: Coordinator) -> BudgetRow:
+    return coordinator.database.read("row", lambda tx: tx.session.query(BudgetRow).one())
+
+
+def test_the_row_stands_for_the_whole_ledger(opened: Coordinator) -> None:
+    record(opened, ("reserved", 1), ("settled", 1), ("reserved", 2), ("voided", 2))
+    kept = row(opened)
+    written = opened.database.read("all", lambda tx: entries(tx, kept.study_id, 0, 100))
+    replayed = replay(written)
+    assert kept.state == replayed.state()
+    assert kept.limits == replayed.statements()
+    assert kept.percentiles == replayed.percentiles()
+    assert (kept.entries, kept.head_sha256) == (5, written[-1].sha256)
+    assert kept.round == 2
+    head = LedgerHead(study="sepsis", entries=5, sha256=kept.head_sha256).model_dump(mode="json")
+    verify_document(decode_public_key(opened.signer.public_key), LEDGER_HEAD, head, kept.signature)
+
+
+def test_a_round_under_way_may_go_on(opened: Coordinator) -> None:
+    record(opened, ("reserved", 1), ("settled", 1), ("reserved", 2), ("settled", 2), ("reserved", 3))
+    assert row(opened).can_continue
+    record(opened, ("settled", 3))
+    assert not row(opened).can_continue
+
+
+@pytest.mark.parametrize("event", [("settled", 1), ("reserved", 0), ("opened", None)])
+def test_an_event_that_cannot_have_happened_is_not_written(opened: Coordinator, event: tuple[str, int | None]) -> None:
+    before = copy.deepcopy(row(opened).state)
+    with pytest.raises(LedgerError):
+        record(opened, event)
+    assert ledger(opened) == ["opened"]
+    assert row(opened).state == before
+
+
+def test_one_bad_event_undoes_the_others_of_its_transaction(opened: Coordinator) -> None:
+    with pytest.raises(LedgerError):
+        record(opened, ("reserved", 1), ("reserved", 2))
+    assert ledger(opened) == ["opened"]
+
+
+@pytest.mark.parametrize("statement", ["UPDATE ledger SET body = '{}'", "DELETE FROM ledger"])
+def test_the_past_cannot_be_rewritten(opened: Coordinator, statement: str) -> None:
+    with pytest.raises(DBAPIError, match="append-only"):
+        opened.database.write("forge", lambda tx: tx.session.execute(text(statement)))
+
+
+def test_nor_can_it_be_emptied(opened: Coordinator) -> None:
+    if opened.database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has no TRUNCATE; its DELETE is refused above")
+    with pytest.raises(DBAPIError, match="append-only"):
+        opened.database.write("forge", lambda tx: tx.session.execute(text("TRUNCATE ledger")))
+
+
+@pytest.mark.parametrize(("kinds", "second"), [(("settled", "stood"), 2), (("reserved", "reserved"), 2)])
+def test_a_round_is_reserved_once_and_ends_once(opened: Coordinator, kinds: tuple[str, str], second: int) -> None:
+    def work(tx: Transaction) -> None:
+        for sequence, kind in enumerate(kinds, start=2):
+            entry = LedgerRow(study_id=1, sequence=sequence, kind=kind, round=1, body="{}", written_at=0.0)
+            entry.previous = entry.sha256 = "0" * 64
+            tx.session.add(entry)
+
+    with pytest.raises(IntegrityError):
+        opened.database.write("twice", work)
+
+
+def test_a_new_account_is_that_of_its_plan(opened: Coordinator) -> None:
+    plan = plan_of(settings(horizon=3))
+    kept = row(opened)
+    assert kept.plan == plan.to_dict()
+    assert kept.limits == Budget(plan).statements()
+    assert kept.horizon == 3

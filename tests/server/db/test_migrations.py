@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import URL, CheckConstraint, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from server.db.schema import SchemaOutdated, head, is_current, migrate, require_current, revision
+from server.db.session import Database, connect
+from server.db.tables import Base
+from tests.conftest import Postgres
+
+
+def test_models_and_migrations_agree(database: Database) -> None:
+    with database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_every_check_of_the_models_is_in_the_database(database: Database) -> None:
+    wanted = {
+        str(constraint.name)
+        for table in Base.metadata.tables.values()
+        for constraint in table.constraints
+        if isinstance(constraint, CheckConstraint)
+    }
+    with database.engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            found = set(connection.scalars(text("SELECT conname FROM pg_constraint WHERE contype = 'c'")))
+        else:
+            written = " ".join(connection.scalars(text("SELECT sql FROM sqlite_master WHERE type = 'table'")))
+            found = {name for name in wanted if f"CONSTRAINT {name} CHECK" in written}
+    assert len(wanted) > 25
+    assert wanted <= found
+
+
+def test_every_column_says_what_it_holds() -> None:
+    silent = [str(c) for table in Base.metadata.tables.values() for c in table.columns if not c.comment]
+    assert silent == []
+
+
+def test_migrating_twice_changes_nothing(database: Database) -> None:
+    migrate(database.engine)
+    assert is_current(database.engine)
+    require_current(database.engine)
+
+
+def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/x.db")
+    assert not is_current(engine)
+    with pytest.raises(SchemaOutdated, match="migrate"):
+        require_current(engine)
+    engine.dispose()
+
+
+_MIGRATE = """
+import sys
+from server.db.schema import migrate
+from server.db.session import connect
+migrate(connect(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_migrators_at_once(kind: str, tmp_path: Path, postgres: Postgres) -> None:
+    name = postgres.create(template="template0")
+    url = postgres.url(name) if kind == "postgresql" else URL.create("sqlite", database=f"{tmp_path}/x.db")
+    command = [sys.executable, "-c", _MIGRATE, url.render_as_string()]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in started:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    engine = connect(url)
+    with engine.connect() as connection:
+        assert revision(connection) == head()
+    engine.dispose()
+    postgres.drop(name)
+
+
+def test_a_migration_does_not_wait_for_ever(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds a table; the migration gives up, changes nothing, and leaves no lock behind."""
+    name = postgres.create(template="template0")
+    engine = connect(postgres.url(name))
+    holder = create_engine(postgres.url(name))
+    with holder.connect() as held:
+        # The migration creates this table too, and must wait until it knows whether this one will be there.
+        held.exec_driver_sql("CREATE TABLE studies (id integer)")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            migrate(engine)
+        held.rollback()
+    migrate(engine)
+    assert is_current(engine)
+    for each in (holder, engine):
+        each.dispose()
+    postgres.drop(name)
