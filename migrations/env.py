@@ -7,7 +7,7 @@ runs too long, fails and changes nothing; each migration is one transaction. SQL
 from alembic import context
 from sqlalchemy import Connection
 
-from server.db.tables import Base
+from server.db import secure_sum_tables
 
 LOCK_TIMEOUT = "4s"
 STATEMENT_TIMEOUT = "60s"
@@ -26,7 +26,10 @@ def run(connection: Connection) -> None:
         connection.begin()
     try:
         context.configure(
-            connection=connection, target_metadata=Base.metadata, transaction_per_migration=postgres, compare_type=True
+            connection=connection,
+            target_metadata=secure_sum_tables.Base.metadata,
+            transaction_per_migration=postgres,
+            compare_type=True,
         )
         with context.begin_transaction():
             context.run_migrations()
