@@ -28,6 +28,7 @@ from server.api import (
     refusals,
     roster,
     rounds,
+    secure_sum,
     studies,
     updates,
 )
@@ -47,7 +48,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
     noun.router
     for noun in (
         *(studies, enrolments, roster, assignments, models, rounds, updates, refusals),
-        *(metrics, budget, ledger, events, operator_keys, health, docs),
+        *(secure_sum, metrics, budget, ledger, events, operator_keys, health, docs),
     )
 )
 

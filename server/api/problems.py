@@ -63,6 +63,7 @@ CATALOGUE: dict[str, Entry] = {
     "unknown-model": Entry(404, "No such model version"),
     "unknown-key": Entry(404, "No such key"),
     "round-unknown": Entry(404, "No such round"),
+    "no-session": Entry(404, "This round has no secure sum"),
     "method-not-allowed": Entry(405, "No such method on this resource"),
     "range-not-satisfiable": Entry(416, "The range lies outside the model"),
     # State
@@ -74,6 +75,9 @@ CATALOGUE: dict[str, Entry] = {
     "different-update": Entry(409, "Another update is recorded already"),
     "model-missing": Entry(409, "The study has no initial model"),
     "invitation-used": Entry(409, "The invitation has been used"),
+    "different-message": Entry(409, "Another message of this step is recorded already"),
+    "too-early": Entry(409, "The session has not come this far"),
+    "session-failed": Entry(410, "The secure sum of this round has failed"),
     "round-closed": Entry(410, "The round takes no more updates"),
     "invitation-expired": Entry(410, "The invitation has expired"),
     "invitation-unknown": Entry(404, "No such invitation"),

@@ -1,0 +1,198 @@
+"""The secure sum of one round: five steps, each a write that may be repeated and a list that may be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from client_sdk.protocol.secure_sum_messages import (
+    ConsistencyList,
+    ConsistencyMessage,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    SessionView,
+    SharesMessage,
+    SumResult,
+    SurvivorList,
+    UnmaskMessage,
+)
+from client_sdk.protocol.secure_sum_vectors import VectorName
+from server.api.assignments import Wait
+from server.api.auth import Itself, Member, StreamingItself
+from server.api.bodies import BODY, discarded, received
+from server.api.context import ClientName, Context, Here, RoundNumber, StudyName
+from server.api.problems import ApiProblem
+from server.services import events, secure_sum
+from server.services.ports import Coordinator
+
+router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])
+
+Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
+Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
+M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
+
+
+@router.get("")
+async def session(
+    study: StudyName, round: RoundNumber, _: Member, here: Here, phase: Left = None, wait: Wait = 25
+) -> SessionView:
+    """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + min(wait, here.settings.long_poll_seconds)
+    while True:
+        mark, found = await run_in_threadpool(_look, here.coordinator, study, round)
+        if found.phase != phase or not await here.watcher.wait(study, mark, deadline - now()):
+            return found
+
+
+def _look(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
+    # The mark first: news that come after it are not slept through.
+    mark = events.marks(coordinator, [study]).get(study, 0)
+    return mark, secure_sum.look(coordinator, study, round)
+
+
+def _said(
+    put: Callable[[Coordinator, str, int, M], bool],
+    here: Context,
+    study: str,
+    round: int,
+    client: str,
+    message: M,
+    response: Response,
+) -> None:
+    if message.client != client:
+        raise ApiProblem("forbidden", "a client speaks for itself only")
+    response.status_code = 201 if put(here.coordinator, study, round, message) else 200
+    here.wake()
+
+
+@router.put("/keys/{client}", status_code=201)
+def put_keys(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    message: KeysMessage,
+    reply: Response,
+    _: Itself,
+    here: Here,
+) -> None:
+    """Step 0: two public keys of this session, signed by the identity key."""
+    _said(secure_sum.put_keys, here, study, round, client, message, reply)
+
+
+@router.get("/keys")
+def get_keys(study: StudyName, round: RoundNumber, _: Member, here: Here) -> KeyList:
+    """Everybody's keys, once the set is frozen."""
+    return secure_sum.key_list(here.coordinator, study, round)
+
+
+@router.put("/shares/{client}", status_code=201)
+def put_shares(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    message: SharesMessage,
+    reply: Response,
+    _: Itself,
+    here: Here,
+) -> None:
+    """Step 1: shares of this client's secrets, sealed for each other client."""
+    _said(secure_sum.put_shares, here, study, round, client, message, reply)
+
+
+@router.get("/shares/{client}")
+def get_shares(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> Inbox:
+    """The shares that the others sealed for this client."""
+    return secure_sum.inbox(here.coordinator, study, round, client)
+
+
+@router.put("/masked/{client}", status_code=201)
+def put_manifest(
+    study: StudyName, round: RoundNumber, client: ClientName, message: Manifest, reply: Response, _: Itself, here: Here
+) -> None:
+    """Step 2: the digests of this client's masked vectors, signed."""
+    _said(secure_sum.put_manifest, here, study, round, client, message, reply)
+
+
+@router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
+async def put_masked(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    vector: VectorName,
+    request: Request,
+    reply: Response,
+    sender: StreamingItself,
+    here: Here,
+) -> None:
+    """Step 2: the octets of one masked vector, after the manifest that names them. Durable when this answers."""
+    slot = await run_in_threadpool(
+        secure_sum.begin_octets, here.coordinator, study, round, client, vector, sender.body_sha256
+    )
+    if slot is None:
+        await discarded(request, here.settings.body_limit_bytes)
+        reply.status_code = 200
+        return
+    async with received(request, here.coordinator.blobs, slot.limit) as incoming:
+        created = await run_in_threadpool(secure_sum.keep_octets, here.coordinator, slot, incoming, sender.body_sha256)
+    here.wake()
+    reply.status_code = 201 if created else 200
+
+
+@router.get("/survivors")
+def get_survivors(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SurvivorList:
+    """Whose vectors are in the sum, with their signed manifests."""
+    return secure_sum.survivor_list(here.coordinator, study, round)
+
+
+@router.put("/consistency/{client}", status_code=201)
+def put_consistency(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    message: ConsistencyMessage,
+    reply: Response,
+    _: Itself,
+    here: Here,
+) -> None:
+    """Step 3: this client's signature over the survivor set that it was shown."""
+    _said(secure_sum.put_consistency, here, study, round, client, message, reply)
+
+
+@router.get("/consistency")
+def get_consistency(study: StudyName, round: RoundNumber, _: Member, here: Here) -> ConsistencyList:
+    """Enough signatures over one survivor set."""
+    return secure_sum.consistency_list(here.coordinator, study, round)
+
+
+@router.put("/unmask/{client}", status_code=201)
+def put_unmask(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    message: UnmaskMessage,
+    reply: Response,
+    _: Itself,
+    here: Here,
+) -> None:
+    """Step 4: one share of every client, of the kind that the survivor set prescribes."""
+    _said(secure_sum.put_unmask, here, study, round, client, message, reply)
+
+
+@router.get("/result")
+def get_result(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SumResult:
+    """The digests of the opened sums, signed."""
+    return secure_sum.result(here.coordinator, study, round)
+
+
+@router.put("/left/{client}", status_code=204)
+def put_left(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> None:
+    """This client sends nothing more in this session: nobody waits for it."""
+    secure_sum.leave(here.coordinator, study, round, client)
+    here.wake()
