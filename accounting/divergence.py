@@ -22,6 +22,8 @@ Direction = Literal["forward", "printed"]
 
 # Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4; this covers them ten times over.
 INFLATION = 1e-9
+# Beyond, ln Γ(n) ≈ n ln n carries n ln n · 2⁻⁵² of absolute error into every weight.
+_INFLATION_PER_ORDER = 1e-15
 _CHUNK = 1 << 21
 _SERIES_TERMS = 30
 
@@ -65,26 +67,30 @@ def log_moment(
 
             values = tabulated(orders, ratio, rate)
         else:
-            values = np.stack([exact_moment(float(o), ratio, rate, direction) for o in orders])
+            values = exact_moments(orders, ratio, rate, direction)
     return values.reshape(np.shape(order) + np.shape(distance))
 
 
-def exact_moment(order: float, ratio: FloatArray, rate: float, direction: Direction = "forward") -> FloatArray:
-    """φ at one order for distances in units of the noise, from the sum or the integral itself; rounded up."""
-    values = np.zeros_like(ratio)
+def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction: Direction = "forward") -> FloatArray:
+    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals; rounded up."""
+    values = np.zeros((orders.size, ratio.size))
     charged = ratio > 0
     if rate == 0 or not charged.any():
         return values
     points = ratio[charged]
     if rate == 1:
-        raw = order * (order + 1) * points**2 / 2
-    elif order == np.floor(order):
-        raw = _binomial(int(order) + 1, points, rate, shift=-1)
-        if direction == "printed":
-            raw = np.maximum(raw, _binomial(int(order), points, rate, shift=1))
+        raw = np.multiply.outer(orders * (orders + 1), points**2 / 2)
     else:
-        raw = _quadrature(order + 1, points, rate)
-    values[charged] = np.nextafter(raw * (1 + INFLATION), np.inf)
+        raw = np.empty((orders.size, points.size))
+        whole = orders == np.floor(orders)
+        trials = orders[whole].astype(np.int64)
+        raw[whole] = _binomial(trials + 1, points, rate, shift=-1)
+        if direction == "printed":
+            raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
+        for row in np.flatnonzero(~whole):
+            raw[row] = _quadrature(float(orders[row]) + 1, points, rate)
+    inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
+    values[:, charged] = np.nextafter(raw * (1 + inflation[:, None]), np.inf)
     return values
 
 
@@ -130,18 +136,22 @@ def log_binomial(trials: int, rate: float) -> FloatArray:
     return choose + k * np.log(rate) + (trials - k) * np.log1p(-rate)
 
 
-def _binomial(trials: int, ratio: FloatArray, rate: float, *, shift: int) -> FloatArray:
-    """log E_{k ~ Bin(trials, q)} exp((k² + shift·k) r²/2): shift −1 is c^L, +1 is c^R."""
-    k = np.arange(trials + 1)
+def _binomial(trials: npt.NDArray[np.int64], ratio: FloatArray, rate: float, *, shift: int) -> FloatArray:
+    """log E_{k ~ Bin(n, q)} exp((k² + shift·k) r²/2) for every n in `trials`: shift −1 is c^L, +1 is c^R."""
+    out = np.zeros((trials.size, ratio.size))
+    if trials.size == 0:
+        return out
+    # k = 0 (and k = 1 for c^L) has exponent 0 and drops out of E e^… − 1.
+    first = 2 if shift < 0 else 1
+    k = np.arange(first, int(trials.max()) + 1)
     growth = (k * k + shift * k) / 2.0
-    keep = growth > 0
-    growth, weights = growth[keep], log_binomial(trials, rate)[keep]
-    out = np.empty_like(ratio)
+    weights = [log_binomial(int(n), rate)[first:] for n in trials]
     rows = max(1, _CHUNK // growth.size)
     for start in range(0, ratio.size, rows):
         block = slice(start, start + rows)
-        exponents = np.multiply.outer(ratio[block] ** 2, growth)
-        out[block] = np.logaddexp(0.0, log_sum(weights + log_expm1(exponents)))
+        terms = log_expm1(np.multiply.outer(ratio[block] ** 2, growth))
+        for row, weight in enumerate(weights):
+            out[row, block] = np.logaddexp(0.0, log_sum(terms[:, : weight.size] + weight))
     return out
 
 

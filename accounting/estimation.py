@@ -141,7 +141,8 @@ def _student_t(values: FloatArray, weights: FloatArray, gamma: float) -> float:
 
 def _unit(values: FloatArray, ceiling: float) -> FloatArray:
     """y = (e^X − 1)/(e^log_max − 1) in [0, 1], never rounded down to 0."""
-    logs = log_expm1(values) - float(log_expm1(np.array([ceiling]))[0])
+    # The last term covers the rounding of a difference of large exponents.
+    logs = log_expm1(values) - float(log_expm1(np.array([ceiling]))[0]) + 4e-16 * ceiling
     return np.minimum(1.0, np.where(values > 0, np.maximum(np.exp(logs) * (1 + 1e-12), _TINY), 0.0))
 
 

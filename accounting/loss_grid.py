@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accounting.special import log_normal_cdf
+from accounting.special import log_normal_cdf, normal_cdf
 from accounting.units import FloatArray
 
 ComplexArray = npt.NDArray[np.complex128]
@@ -45,35 +45,51 @@ def hockey_stick(epsilons: FloatArray, ratio: float, rate: float, *, removal: bo
 
     removal: N(0,1)(1−q) + N(r,1)q against N(0,1), where the record takes part; otherwise the two exchanged.
     """
-    sign = 1.0 if removal else -1.0
-    excess = np.expm1(sign * epsilons) + rate
+    shifted = epsilons if removal else -epsilons
+    # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it
+    excess = np.where(np.abs(shifted) < 0.5, np.expm1(shifted) + rate, np.exp(shifted) - (1 - rate))
     some = excess > 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         u = np.log(excess / rate)
         x = u / ratio + ratio / 2
         if removal:
-            inside = rate * (np.exp(log_normal_cdf(ratio - x)) - np.exp(u + log_normal_cdf(-x)))
+            inside = rate * (normal_cdf(ratio - x) - _scaled_cdf(u, -x))
             return np.where(some, np.maximum(inside, 0.0), -np.expm1(epsilons))
-        inside = rate * np.exp(epsilons) * (np.exp(u + log_normal_cdf(x)) - np.exp(log_normal_cdf(x - ratio)))
+        inside = rate * np.exp(epsilons) * (_scaled_cdf(u, x) - normal_cdf(x - ratio))
     return np.where(some, np.maximum(inside, 0.0), 0.0)
+
+
+def _scaled_cdf(u: FloatArray, x: FloatArray) -> FloatArray:
+    """e^u Φ(x); directly where nothing over- or underflows, since a logarithm costs digits."""
+    return np.where(np.abs(u) < 600, np.exp(np.clip(u, -600, 600)) * normal_cdf(x), np.exp(u + log_normal_cdf(x)))
+
+
+def connect_the_dots(
+    ratio: float, rate: float, interval: float, *, removal: bool, most: int | None = None
+) -> tuple[int, FloatArray, float]:
+    """The dominating distribution of one step on losses j·interval: first j, masses, mass at infinite loss.
+
+    most  |j| is kept at or below it; a loss above counts as infinite, one below as the first
+    """
+    low, high = _loss_between(ratio, rate, removal)
+    first, last = math.floor(low / interval), math.ceil(high / interval)
+    if most is not None:
+        first, last = max(first, -most), min(max(last, first + 1), most)
+    epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
+    deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
+    rises = np.diff(deltas)
+    inner = (rises[1:] - rises[:-1] * math.exp(interval)) / math.expm1(interval)
+    lowest, highest = 1 - deltas[0] + rises[0] / math.expm1(interval), rises[-1] / math.expm1(-interval)
+    masses = np.maximum(np.concatenate([[lowest], inner, [highest]]), 0.0)
+    return first, masses, float(deltas[-1])
 
 
 def step_losses(ratio: float, rate: float, grid: Grid, *, removal: bool) -> tuple[FloatArray, float]:
     """Masses of the dominating distribution in FFT order, shape (size,), and the mass at infinite loss."""
-    low, high = _loss_between(ratio, rate, removal)
-    first = max(math.floor(low / grid.interval), -grid.size // 2)
-    last = min(max(math.ceil(high / grid.interval), first + 1), grid.size // 2 - 1)
-    index = np.arange(first, last + 1)
-    epsilons = np.asarray(index * grid.interval, dtype=np.float64)
-    deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
-    rises, h = np.diff(deltas), grid.interval
-    inner = (rises[1:] - rises[:-1] * math.exp(h)) / math.expm1(h)
-    masses = np.concatenate(
-        [[1 - deltas[0] + rises[0] / math.expm1(h)], inner, [rises[-1] / math.expm1(-h)]],
-    )
+    first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, most=grid.size // 2 - 1)
     out = np.zeros(grid.size)
-    out[index] = np.maximum(masses, 0.0)
-    return out, float(deltas[-1])
+    out[np.arange(first, first + masses.size)] = masses
+    return out, infinite
 
 
 def _loss_between(ratio: float, rate: float, removal: bool) -> tuple[float, float]:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from accounting.loss_grid import connect_the_dots
+
 TAIL_MASS = 1e-15
 FINEST_GRID = 1e-4
 MOST_BINS = 2**18
@@ -82,16 +84,15 @@ def _normal_tail(x: float) -> float:
 
 @lru_cache(maxsize=64)
 def _single(noise_multiplier: float, sampling_rate: float, interval: float) -> Any:
+    from dp_accounting.pld import pld_pmf  # pyright: ignore[reportMissingTypeStubs]
     from dp_accounting.pld import privacy_loss_distribution as pld  # pyright: ignore[reportMissingTypeStubs]
 
-    build: Any = pld.from_gaussian_mechanism
-    return build(
-        noise_multiplier,
-        sampling_prob=sampling_rate,
-        value_discretization_interval=interval,
-        pessimistic_estimate=True,
-        use_connect_dots=True,
-    )
+    # The library's own constructor gives the same masses point by point in Python, ten times slower.
+    directions = [
+        pld_pmf.DensePLDPmf(interval, *connect_the_dots(1 / noise_multiplier, sampling_rate, interval, removal=r), True)
+        for r in (True, False)
+    ]
+    return pld.PrivacyLossDistribution(*directions)
 
 
 @lru_cache(maxsize=16)

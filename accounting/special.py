@@ -44,3 +44,8 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
 def log_normal_cdf(x: FloatArray) -> FloatArray:
     """ln Φ(x); far in the lower tail it keeps its digits."""
     return np.asarray(_functions.log_ndtr(x), dtype=np.float64)
+
+
+def normal_cdf(x: FloatArray) -> FloatArray:
+    """Φ(x); relative precision in the lower tail."""
+    return np.asarray(_functions.ndtr(x), dtype=np.float64)

@@ -108,12 +108,25 @@ def everybody(clients: int, threshold: int, values: int) -> dict[str, float]:
     return watch.per(1)
 
 
+def coordinator(clients: int, values: int) -> dict[str, float]:
+    """What the coordinator computes once the replies are in: rebuild secrets, add the vectors, take the masks off."""
+    world = World(clients, 1, [count_vector("terms", values, clients)])
+    words = np.arange(values).astype("<u4") % 1000
+    run = Run(world, {name: {"terms": words} for name in world.names}).finish()
+    with Stopwatch() as watch:
+        totals = run.totals()
+    if not isinstance(totals, dict):
+        raise RuntimeError("the masks did not cancel")
+    return watch.per(1)
+
+
 TASKS: dict[str, Callable[..., dict[str, float]]] = {
     "mask": mask,
     "keystream": keystream,
     "share": share,
     "combine": combine,
     "everybody": everybody,
+    "coordinator": coordinator,
 }
 
 
@@ -156,7 +169,9 @@ class Worker:
 def compare(
     title: str, ours: Worker, task: str, other: Worker, other_task: str, repeats: int, request: dict[str, int]
 ) -> dict[str, Any]:
-    """`repeats` pairs in turn; ratio = other's time / ours, by the wall clock and by processor time."""
+    """`repeats` pairs in turn after one that warms up; ratio = other's time / ours, by wall clock and processor time."""
+    ours.ask(task, request)
+    other.ask(other_task, request)
     pairs = [(ours.ask(task, request), other.ask(other_task, request)) for _ in range(repeats)]
 
     def ratio(clock: str) -> float:
@@ -179,7 +194,8 @@ def compare(
     if "octets" in mine and "octets" in theirs:
         row |= {"ours_octets": mine["octets"], "other_octets": theirs["octets"]}
     ms = (1e3 * medians["ours_seconds"], 1e3 * medians["other_seconds"])
-    print(f"{title:36} {ms[0]:10.3f} {ms[1]:12.3f} {row['ratio']:11.2f} {row['inverse']:11.2f}", flush=True)
+    ratios = f"{row['ratio']:11.2f} {row['cpu_ratio']:11.2f} {row['inverse']:11.2f}"
+    print(f"{title:36} {ms[0]:10.3f} {ms[1]:12.3f} {ratios}", flush=True)
     return row
 
 
@@ -216,16 +232,27 @@ def against_flower(ours: Worker, flower: Worker, repeats: int) -> list[dict[str,
     return [compare(f"Flower: {name}", ours, task, flower, task, r, req) for name, task, r, req in requests]
 
 
+def coordinator_work(ours: Worker) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for clients in (10, 20, 50, 100):
+        answer = ours.ask("coordinator", {"clients": clients, "values": 10**6})
+        each = 1e3 * answer["cpu_seconds"] / clients
+        print(f"coordinator, {clients:3} clients x 1e6 {1e3 * answer['cpu_seconds']:13.1f} cpu ms, {each:.2f} a client")
+        rows.append({"what": "coordinator", "clients": clients, "values": 10**6, **answer})
+    return rows
+
+
 def report(options: argparse.Namespace) -> dict[str, Any]:
     environment = {**ONE_THREAD, **(RETAIN if options.malloc == "retain" else {})}
     ours = Worker([sys.executable, "-m", "benchmarks.masking", "--serve"], environment)
-    print(f"{'':36} {'ours, ms':>10} {'other, ms':>12} {'other/ours':>11} {'ours/other':>11}")
+    print(f"{'':36} {'ours, ms':>10} {'other, ms':>12} {'other/ours':>11} {'by cpu':>11} {'ours/other':>11}")
     rows, versions = against_keystream(ours, options.repeats), {"ours": ours.versions}
     if options.peer:
         flower = Worker([options.peer, str(Path(__file__).with_name("masking_flower.py"))], environment)
         versions["flower"] = flower.versions
         rows += against_flower(ours, flower, options.repeats)
         flower.close()
+    rows += coordinator_work(ours)
     ours.close()
     machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     return {"malloc": options.malloc, "threads": 1, **machine, "versions": versions, "rows": rows}

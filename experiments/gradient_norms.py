@@ -23,19 +23,22 @@ class Run:
     failure: float = 1e-6
 
 
-def records(run: Run) -> tuple[FloatArray, FloatArray]:
-    """Standardised features with a bias column, and labels 0/1, of the first records of a fixed permutation."""
+def records() -> tuple[FloatArray, FloatArray]:
+    """Standardised features with a bias column, and labels 0/1, in the order of a fixed permutation."""
     from sklearn.datasets import load_breast_cancer
 
     features, labels = load_breast_cancer(return_X_y=True)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
-    chosen = np.random.default_rng(0).permutation(labels.size)[: run.records]
+    chosen = np.random.default_rng(0).permutation(labels.size)
     return np.column_stack([features, np.ones(labels.size)])[chosen], labels[chosen].astype(np.float64)
 
 
-def clipped_norms(run: Run, seed: int) -> FloatArray:
-    """Norms (steps, records) along one run; the whole panel is measured at every step, sampled or not."""
-    features, labels = records(run)
+def clipped_norms(run: Run, seed: int, *, panel: bool = False) -> FloatArray:
+    """Norms (steps, records) along one run that trains on the first `run.records` records.
+
+    Everybody is measured at every step, sampled or not; with `panel` the records held out of training too.
+    """
+    features, labels = records()
     lengths = np.linalg.norm(features, axis=1)
     rng = np.random.default_rng(seed)
     weights, norms = np.zeros(features.shape[1]), []
@@ -44,8 +47,8 @@ def clipped_norms(run: Run, seed: int) -> FloatArray:
         raw = np.abs(errors) * lengths
         norms.append(np.minimum(raw, run.clip_norm))
         scale = np.minimum(1.0, run.clip_norm / np.maximum(raw, 1e-300))
-        batch = rng.random(labels.size) < run.sampling_rate
+        batch = np.flatnonzero(rng.random(run.records) < run.sampling_rate)
         total = (errors * scale)[batch] @ features[batch]
         noise = rng.normal(0.0, run.noise_multiplier * run.clip_norm, weights.size)
-        weights -= (total + noise) / (run.sampling_rate * labels.size)
-    return np.array(norms)
+        weights -= (total + noise) / (run.sampling_rate * run.records)
+    return np.array(norms) if panel else np.array(norms)[:, : run.records]

@@ -124,11 +124,11 @@ class LiveHospital:
     def log(self) -> Path:
         return self.home / "hospital.log"
 
-    def enrol(self, origin: str, token: str, policy: str) -> None:
+    def enrol(self, origin: str, token: str, policy: str, **extra: str | Path | None) -> None:
         """Write the site policy (TOML), make an identity and enrol with the invitation's token."""
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / POLICY_FILE).write_text(policy)
-        env = environment(server=origin, client_home=self.home)
+        env = environment(server=origin, client_home=self.home, **extra)
         run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
 
     def join(self, study: str, origin: str, **extra: str | Path | None) -> Process:

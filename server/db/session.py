@@ -60,7 +60,9 @@ class Transaction:
     def now(self) -> float:
         """Seconds since the epoch, read once per transaction."""
         if self._now is None:
-            self._now = float(self.session.scalar(select(self.time)) or 0.0)
+            # Asking the time must not send half-changed rows ahead.
+            with self.session.no_autoflush:
+                self._now = float(self.session.scalar(select(self.time)) or 0.0)
         return self._now
 
 

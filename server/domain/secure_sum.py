@@ -41,7 +41,9 @@ Code = Literal[
     "wrong-shares",
     "canary-mismatch",
 ]
-Failure = Literal["too-few-keys", "too-few-shares", "too-few-survivors", "expired", "canary-mismatch"]
+Failure = Literal[
+    "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch"
+]
 Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage
 
 _ORDER: tuple[Phase, ...] = ("keys", "shares", "masked", "consistency", "unmask", "summed")
@@ -240,7 +242,7 @@ def advance(session: Session, now: int) -> Session:
     """The session after every move that is due at `now` (seconds since the epoch); itself when none is.
 
     U1, U2 and U3 freeze when everybody who may still come has come, or at their deadlines; with too few the
-    session fails. From then on it waits for t replies until it expires; t is never lowered.
+    session fails. From then on it waits for t replies until it expires or too many have left; t is never lowered.
     """
     moved = _move(session, now)
     while moved is not session:
@@ -274,16 +276,25 @@ def _move(session: Session, now: int) -> Session:
             survivors = tuple(name for name in session.sharers if name in complete)
             return _frozen(session, "consistency", len(survivors) >= least, "too-few-survivors", survivors=survivors)
         case "consistency":
-            enough = len(session.consistency) >= parameters.threshold
-            return replace(session, phase="unmask") if enough else session
+            if len(session.consistency) >= parameters.threshold:
+                return replace(session, phase="unmask")
+            return _hopeful(session, session.consistency)
         case _:
-            return session
+            return _hopeful(session, session.unmasks)
 
 
 def _frozen(session: Session, phase: Phase, enough: bool, failure: Failure, **members: Any) -> Session:
     if enough:
         return replace(session, phase=phase, **members)
     return replace(session, phase="failed", failure=failure)
+
+
+def _hopeful(session: Session, replies: Mapping[str, object]) -> Session:
+    """The session, failed if so many survivors have left that t replies can no longer come."""
+    possible = sum(name in replies or name not in session.left for name in session.survivors)
+    if possible >= session.parameters.threshold:
+        return session
+    return replace(session, phase="failed", failure="too-few-replies")
 
 
 def _awaited(session: Session, names: tuple[str, ...], arrived: Mapping[str, object]) -> bool:

@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from accounting import ClassicalAccountant, InvalidArgument, Level, Notion, classical, log_moment
+from accounting.loss_grid import connect_the_dots
 from accounting.privacy_loss import Steps, grid_interval, numeric_error
 
 # noise multiplier, sampling rate, steps, delta; then epsilon by PLD and by RDP at real orders
@@ -85,6 +86,22 @@ def test_fft_round_off_stays_under_the_declared_error(sigma: float, rate: float,
         shift = composed._lower_loss - steps * pmf.to_dense_pmf()._lower_loss
         errors = np.cumsum((np.roll(better, -shift)[:size] - composed._probs)[::-1])
         assert float(np.abs(errors).max()) <= numeric_error([Steps(sigma, rate, steps)])
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [w[:2] for w in WORKLOADS])
+def test_a_single_step_has_the_masses_of_dp_accountings_own_constructor(sigma: float, rate: float) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    interval = 1e-3
+    theirs = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=interval)
+    for removal, peer in ((True, theirs._pmf_remove.to_dense_pmf()), (False, theirs._pmf_add.to_dense_pmf())):
+        first, masses, infinite = connect_the_dots(1 / sigma, rate, interval, removal=removal)
+        assert infinite < 1e-20
+        offset = peer._lower_loss - first
+        low, high = max(offset, 0), min(masses.size, offset + peer.size)
+        # Second differences of float64 values near 1, divided by the interval: a few times 4e-16/1e-3 in each.
+        assert np.abs(masses[low:high] - peer._probs[low - offset : high - offset]).max() < 1e-11
+        assert masses[:low].sum() + masses[high:].sum() < 1e-10
 
 
 def test_rdp_is_never_above_the_peers() -> None:

@@ -263,6 +263,19 @@ def test_short_of_replies_a_session_waits_until_it_expires(step) -> None:
     assert (expired.phase, expired.failure) == ("failed", "expired")
 
 
+@pytest.mark.parametrize("step", ["consistency", "unmask"])
+def test_when_too_many_have_left_nobody_waits_for_replies(step) -> None:
+    run = started(step, lost={step: {"h003", "h004", "h005"}})
+    getattr(run, step)()
+    for name in ("h003", "h004"):
+        run.session = domain.advance(domain.leave(run.session, name), NOW)
+    assert run.session.phase == step
+    # What a client sent before it left still counts.
+    assert domain.advance(domain.leave(run.session, "h000"), NOW).phase == step
+    ended = domain.advance(domain.leave(run.session, "h005"), NOW)
+    assert (ended.phase, ended.failure) == ("failed", "too-few-replies")
+
+
 def test_signatures_are_welcome_while_shares_are_opened() -> None:
     run = started("consistency", lost={"consistency": {"h004", "h005"}})
     run.consistency()

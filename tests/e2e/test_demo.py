@@ -1,0 +1,99 @@
+"""The demonstration in a small version, as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from accounting.budget import replay
+from accounting.ledger import Entry
+
+
+def test_it_ends_because_the_next_round_would_overspend(demonstration):
+    budget = demonstration.read("budget.json")
+    assert budget["stop_reason"] == "budget-exhausted"
+    assert budget["can_continue"] is False
+    assert budget["round"] >= 3
+    assert "budget-exhausted" in demonstration.printed
+    replayed = replay([Entry.from_dict(entry) for entry in demonstration.read("ledger.json")])
+    assert replayed.finished == "budget-exhausted"
+    assert replayed.charged_rounds == budget["round"]
+    assert replayed.charged_rounds * replayed.plan.steps_per_round < replayed.plan.horizon
+    for account in replayed.accounts:
+        assert account.epsilon() <= account.limit.epsilon
+    assert any(not account.fits_worst_round for account in replayed.accounts)
+
+
+def test_it_shows_every_round_and_leaves_model_and_report(demonstration):
+    budget, accuracy = demonstration.read("budget.json"), demonstration.read("accuracy.json")
+    assert sorted(map(int, accuracy["by_round"])) == list(range(1, budget["round"] + 1))
+    rows = [
+        line.split() for line in demonstration.printed.splitlines() if line.split()[:1] and line.split()[0].isdigit()
+    ]
+    shown = [row for row in rows if row[1] == "4/4"]
+    assert [int(row[0]) for row in shown] == list(range(1, budget["round"] + 1))
+    assert (demonstration.home / "report" / "model.safetensors").stat().st_size > 0
+    page = (demonstration.home / "report" / "report.md").read_text()
+    assert "budget-exhausted" in page
+    assert 0.5 < accuracy["baselines"]["pooled"] <= 1
+    assert set(accuracy["baselines"]["alone"]) == {"university", "city", "county", "rural"}
+    assert "curl -H" in demonstration.printed
+
+
+def test_nothing_secret_is_printed(demonstration):
+    key = (demonstration.home / "coordinator" / "operator.key").read_text().strip()
+    viewer = (demonstration.home / "coordinator" / "viewer.key").read_text().strip()
+    logs = [path.read_text(errors="replace") for path in demonstration.home.rglob("*.log")]
+    for text in (demonstration.printed, *logs):
+        assert key not in text
+        assert viewer not in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, number: signal.Signals):
+    process = _start(tmp_path)
+    _wait_for(tmp_path / "hospitals" / "rural" / "wardround" / "hospital.log", process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 2
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert "nothing runs any more" in printed
+    assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_process_that_dies_is_shown_with_the_end_of_its_log(tmp_path: Path):
+    process = _start(tmp_path)
+    log = tmp_path / "coordinator" / "coordinator.log"
+    _wait_for(tmp_path / "hospitals" / "rural" / "wardround" / "hospital.log", process)
+    coordinator = next(c for c in psutil.Process(process.pid).children() if "serve" in c.cmdline())
+    coordinator.kill()
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, printed
+    assert "coordinator ended with code -9" in printed
+    assert log.read_text().splitlines()[-1][:40] in printed
+
+
+def _start(home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.demo", "--home", str(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 90
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, f"{path} does not appear"
+        time.sleep(0.1)

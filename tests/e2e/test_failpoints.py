@@ -1,0 +1,267 @@
+"""Every named failpoint of coordinator, worker and hospital: killed there, started again, nothing lost.
+
+Real processes and real sockets. Killing is batched: within one run every failpoint is walked through, one after the
+other, while small studies go on, and at the end the laws must hold of each of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+import client_sdk.enrolment  # these three register their failpoints
+import client_sdk.participation  # noqa: F401
+import server.app  # noqa: F401
+from client_sdk.client import Client
+from client_sdk.protocol.failpoints import EXIT_CODE, names
+from client_sdk.protocol.messages import InvitationCreate, StudyCreate
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import encode
+from client_sdk.tasks import load
+from client_sdk.weights import weights_of
+from experiments import laws, tiny
+from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, site_policy
+from experiments.processes import Process, Processes, ProcessFailed, until
+
+HIT_SECONDS = 60.0
+END_SECONDS = 90.0
+LEASE_SECONDS = "0.5"
+ROUNDS = 60
+
+SETTING_UP = [name for name in names("api.") if "-model-" in name]
+ABANDONING = [name for name in names("worker.") if name.endswith("-abandon")]
+RUNNING = [name for name in (*names("worker."), *names("api.")) if name not in (*SETTING_UP, *ABANDONING)]
+ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
+REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
+TRAINING = [name for name in names("hospital.") if name not in (*ENROLLING, *REFUSING)]
+
+
+class Scene:
+    """One coordinator with three studies that never need the same hospital, and a log of the failpoints that were hit.
+
+    central    scheme client: the coordinator adds the noise
+    local      scheme parallel: the hospitals do
+    refused    scheme parallel; one of its two hospitals refuses every round, so that every round is abandoned
+    """
+
+    def __init__(self, folder: Path, database_url: str | None, processes: Processes) -> None:
+        self.folder, self.processes = folder, processes
+        self.coordinator = LiveCoordinator(folder / "coordinator", processes, database_url=database_url)
+        self.hits = folder / "hits.log"
+        self.settings: dict[str, StudySettings] = {
+            "central": tiny.settings("client", clients=1, rounds=ROUNDS),
+            "local": tiny.settings("parallel", clients=1, rounds=ROUNDS),
+            "refused": tiny.settings("parallel", clients=2, rounds=ROUNDS),
+        }
+        sizes = {"alpha": 12, "beta": 12, "gamma": 12, "delta": 12}
+        self.hospitals = tiny.hospitals(folder / "hospitals", sizes, processes)
+        self.members = {"central": ["alpha"], "local": ["beta"], "refused": ["gamma", "delta"]}
+        self.joined: dict[str, Process] = {}
+
+    def hit(self) -> list[str]:
+        return self.hits.read_text().split() if self.hits.exists() else []
+
+    def serve(self, failpoint: str | None = None) -> Process:
+        """Start the coordinator, to die at `failpoint`."""
+        extra = {} if failpoint is None else {"failpoint": failpoint, "failpoint_log": self.hits}
+        return self.coordinator.start(lease_seconds=LEASE_SECONDS, **extra)
+
+    def stop_coordinator(self) -> None:
+        assert self.coordinator.process is not None
+        self.coordinator.process.kill()
+
+    def wait_dead(self, process: Process, failpoint: str) -> None:
+        code = process.wait(HIT_SECONDS)
+        if code != EXIT_CODE or self.hit()[-1:] != [failpoint]:
+            raise ProcessFailed(f"{process.name} was to die at {failpoint}; it", code, process.log)
+
+    def join(self, name: str, failpoint: str | None = None) -> Process:
+        extra = {} if failpoint is None else {"failpoint": failpoint, "failpoint_log": self.hits}
+        study = next(study for study, members in self.members.items() if name in members)
+        self.joined[name] = self.hospitals[name].join(study, self.coordinator.origin, **extra)
+        return self.joined[name]
+
+    def homes(self, study: str) -> dict[str, Path]:
+        return {name: self.hospitals[name].home for name in self.members[study]}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    database = embedded_postgres() if request.param == "postgresql" else nullcontext(None)
+    with database as url, Processes() as processes:
+        yield Scene(tmp_path, url, processes)
+
+
+def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene):
+    scene.coordinator.prepare()
+    _create_studies_through(scene, SETTING_UP)
+    _enrol_everybody(scene, {})
+    for name in scene.hospitals:
+        scene.join(name)
+    _with_an_operator(scene, lambda operator: [operator.move_study(study, "start") for study in scene.settings])
+    scene.stop_coordinator()
+    for failpoint in RUNNING:
+        scene.wait_dead(scene.serve(failpoint), failpoint)
+    # Its rounds pass the same points as settled ones, and are abandoned already.
+    scene.serve()
+    _with_an_operator(scene, lambda operator: operator.move_study("refused", "stop"))
+    scene.stop_coordinator()
+    for failpoint in ABANDONING:
+        # A settled round whose updates are gone can only be abandoned.
+        scene.wait_dead(scene.serve("worker.after-settle"), "worker.after-settle")
+        _lose_updates(scene)
+        scene.wait_dead(scene.serve(failpoint), failpoint)
+    scene.serve()
+    scene.coordinator.wait_ready()
+    assert set(scene.hit()) == {*SETTING_UP, *RUNNING, *ABANDONING}
+    _finish_and_check(scene)
+
+
+def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene):
+    scene.coordinator.prepare()
+    scene.serve()
+    scene.coordinator.wait_ready()
+    with scene.coordinator.operator() as operator:
+        for study, settings in scene.settings.items():
+            _create(operator, study, settings)
+    _enrol_everybody(scene, {"beta": ENROLLING})
+    with scene.coordinator.operator() as operator:
+        for study in ("local", "refused"):
+            operator.move_study(study, "start")
+    scene.join("gamma")
+    lanes: list[tuple[str, list[str]]] = [("beta", TRAINING), ("delta", REFUSING)]
+    _at_once([lambda name=name, points=points: _walk(scene, name, points) for name, points in lanes])
+    assert set(scene.hit()) == {*ENROLLING, *TRAINING, *REFUSING}
+    scene.join("alpha")
+    scene.join("beta")
+    scene.join("delta")
+    with scene.coordinator.operator() as operator:
+        operator.move_study("central", "start")
+    _finish_and_check(scene)
+
+
+def test_no_failpoint_is_left_out():
+    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *ENROLLING, *REFUSING, *TRAINING]
+    assert sorted(walked) == names()
+    assert len(walked) == len(set(walked))
+    assert len(SETTING_UP) >= 3
+    assert len(RUNNING) >= 15
+    assert len(TRAINING) >= 7
+
+
+def _create(operator: Client, study: str, settings: StudySettings) -> None:
+    operator.create_study(StudyCreate(study=study, title="tiny", settings=settings))
+    operator.put_initial_model(study, _initial_model(settings))
+
+
+def _initial_model(settings: StudySettings) -> bytes:
+    return encode(weights_of(load(settings.training.task, settings.training.task_parameters).model()))
+
+
+def _create_studies_through(scene: Scene, failpoints: list[str]) -> None:
+    """Upload each first model while the coordinator dies at a point of doing so; the client repeats the PUT."""
+    scene.serve()
+    scene.coordinator.wait_ready()
+    with scene.coordinator.operator(patience_seconds=HIT_SECONDS) as operator:
+        for study, settings in scene.settings.items():
+            operator.create_study(StudyCreate(study=study, title="tiny", settings=settings))
+        for (study, settings), failpoint in zip(scene.settings.items(), failpoints, strict=True):
+            scene.stop_coordinator()
+            dying = scene.serve(failpoint)
+            upload = threading.Thread(target=operator.put_initial_model, args=(study, _initial_model(settings)))
+            upload.start()
+            scene.wait_dead(dying, failpoint)
+            scene.serve()
+            upload.join(HIT_SECONDS)
+            assert not upload.is_alive()
+
+
+def _enrol_everybody(scene: Scene, failpoints: dict[str, list[str]]) -> None:
+    with scene.coordinator.operator() as operator:
+        for study, members in scene.members.items():
+            for name in members:
+                token = operator.invite(study, InvitationCreate(client=name)).token
+                for failpoint in failpoints.get(name, []):
+                    _die_enrolling(scene, scene.hospitals[name], token, failpoint)
+                # Refuses the study by its own rule, and stays to refuse every round.
+                policy = site_policy("another" if name == "delta" else study, scene.settings[study])
+                scene.hospitals[name].enrol(scene.coordinator.origin, token, policy)
+
+
+def _die_enrolling(scene: Scene, hospital: LiveHospital, token: str, failpoint: str) -> None:
+    with pytest.raises(ProcessFailed) as died:
+        hospital.enrol(scene.coordinator.origin, token, "", failpoint=failpoint, failpoint_log=scene.hits)
+    assert died.value.code == EXIT_CODE
+    assert scene.hit()[-1] == failpoint
+
+
+def _walk(scene: Scene, name: str, failpoints: list[str]) -> None:
+    for failpoint in failpoints:
+        process = scene.join(name, failpoint)
+        code = process.wait(HIT_SECONDS)
+        if code != EXIT_CODE or failpoint not in scene.hit():
+            raise ProcessFailed(f"{name} was to die at {failpoint}; it", code, process.log)
+
+
+def _at_once(works: list[Callable[[], None]]) -> None:
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  carried over to the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _with_an_operator(scene: Scene, act: Callable[[Client], object]) -> None:
+    scene.coordinator.wait_ready()
+    with scene.coordinator.operator() as operator:
+        act(operator)
+
+
+def _lose_updates(scene: Scene) -> None:
+    folders = [
+        path for path in (scene.coordinator.home / "blobs" / "rounds").glob("*/*/updates") if any(path.iterdir())
+    ]
+    assert folders, "the round that was just settled has its updates on disk"
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+def _finish_and_check(scene: Scene) -> None:
+    """`local` runs to its own end; the others are stopped. Then every law must hold of all three."""
+    with scene.coordinator.operator(patience_seconds=END_SECONDS) as operator:
+        for study in ("central", "refused"):
+            if operator.study(study).state != "finished":
+                operator.move_study(study, "stop")
+
+        def ended() -> bool:
+            return all(operator.study(study).state == "finished" for study in scene.settings)
+
+        assert until(ended, seconds=END_SECONDS, check=_nothing), "the studies do not end"
+        for name, process in scene.joined.items():
+            assert process.wait(END_SECONDS) == 0, f"{name}: {process.log.read_text()[-2000:]}"
+        budgets = {study: laws.check(operator, study, scene.homes(study)) for study in scene.settings}
+        assert operator.budget("local").stop_reason == "horizon-reached"
+        assert budgets["local"].charged_rounds == ROUNDS
+        states = {study: [view.state for view in laws.whole_history(operator, study)] for study in scene.settings}
+        assert "released" in states["central"]
+        assert "released" in states["local"]
+        assert set(states["refused"]) <= {"abandoned", "stopped"}
+
+
+def _nothing() -> None:
+    """Nobody has to stay alive for this wait."""
