@@ -77,10 +77,11 @@ def epsilon_delta_curve(
 
 
 def largest_moment(order: float, epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
-    """λε − ln c_λ + ln β: the log-moment at which ε is spent; negative when no charge at all fits."""
+    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits."""
     lam = check_positive("order", order)
     offset = float(_log_constant(np.array([lam]), conversion)[0])
-    return lam * check_nonnegative("epsilon", epsilon) - offset + math.log(check_delta(beta, "beta"))
+    spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
+    return spendable - offset + log_beta - 1e-15 * (spendable + abs(offset) - log_beta)
 
 
 def attack_success(epsilon: float, delta: float = 0.0) -> float:

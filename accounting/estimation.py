@@ -135,6 +135,8 @@ def _student_t(values: FloatArray, weights: FloatArray, gamma: float) -> float:
     if variance <= (8e-16 * mean) ** 2:
         raise EstimatorRefused("the sample variance is zero: Student t would claim to know the population exactly")
     quantile = student_upper_quantile(m - 1, gamma)
+    if not math.isfinite(quantile):
+        raise EstimatorRefused(f"no float holds the Student quantile of {gamma!r} at {int(m)} samples")
     bound = mean + quantile * math.sqrt(variance / (m - 1))
     return max(0.0, top + math.log(max(bound, _TINY)))
 
@@ -147,8 +149,9 @@ def _unit(values: FloatArray, ceiling: float) -> FloatArray:
 
 
 def _from_unit(mean: float, ceiling: float) -> float:
-    """log(1 + mean·(e^log_max − 1))."""
-    return float(np.logaddexp(0.0, math.log(max(mean, _TINY)) + float(log_expm1(np.array([ceiling]))[0])))
+    """log(1 + mean·(e^log_max − 1)), rounded up."""
+    log_mean, log_range = math.log(max(mean, _TINY)), float(log_expm1(np.array([ceiling]))[0])
+    return float(np.logaddexp(0.0, log_mean + log_range)) * (1 + 4e-16 * (2 + abs(log_mean) + abs(log_range)))
 
 
 def _betting(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float) -> float:
@@ -200,8 +203,9 @@ def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float)
 def _order_statistic_band(m: int, gamma: float, ranks: tuple[int, ...]) -> FloatArray:
     """F(x_(i)) ≥ BetaInv(γ/m; i, m−i+1) for all i at once, by a union bound; made monotone."""
     i = np.asarray(ranks, dtype=np.float64)
-    quantiles = beta_quantile(i, m - i + 1, gamma / m)
-    # Lower quantiles of a Beta law below 1e-300 come back as 0, and rounding is towards less mass below.
+    # At m = 1e9 the inverse is right to 1e-5 of the probability; at absurdly small ones it may be NaN: then no mass.
+    slack = 1e-4 if m > 100_000 else 1e-9
+    quantiles = np.nan_to_num(beta_quantile(i, m - i + 1, gamma / m * (1 - slack)), nan=0.0)
     return np.maximum.accumulate(quantiles * (1 - 1e-9))
 
 

@@ -68,7 +68,7 @@ class Client(_Base):
     ) -> None:
         super().__init__(connection, credentials, clock)
         self._transport = transport or Transport(connection)
-        self._sleep = sleep
+        self.sleep = sleep
 
     def send(self, call: Call[T]) -> T:
         """Send, repeat where that is safe, and read the answer."""
@@ -77,12 +77,12 @@ class Client(_Base):
             try:
                 answer = self._transport.send(exchange.request())
             except ConnectionFailed as error:
-                self._sleep(exchange.failed(error))
+                self.sleep(exchange.failed(error))
                 continue
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result
-            self._sleep(pause)
+            self.sleep(pause)
 
     def create_study(self, study: StudyCreate) -> Study:
         return self.send(calls.create_study(study))
@@ -162,7 +162,7 @@ class AsyncClient(_Base):
     ) -> None:
         super().__init__(connection, credentials, clock)
         self._transport = transport or AsyncTransport(connection)
-        self._sleep = sleep
+        self.sleep = sleep
 
     async def send(self, call: Call[T]) -> T:
         """Send, repeat where that is safe, and read the answer."""
@@ -171,12 +171,12 @@ class AsyncClient(_Base):
             try:
                 answer = await self._transport.send(exchange.request())
             except ConnectionFailed as error:
-                await self._sleep(exchange.failed(error))
+                await self.sleep(exchange.failed(error))
                 continue
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result
-            await self._sleep(pause)
+            await self.sleep(pause)
 
     async def create_study(self, study: StudyCreate) -> Study:
         return await self.send(calls.create_study(study))

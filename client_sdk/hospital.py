@@ -6,6 +6,7 @@ outcome = hospital.join("sepsis", "logistic-regression", data)
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -36,7 +37,7 @@ class Hospital:
     """One identity in one directory: its key, its memberships, its ledgers, its site policy.
 
     connection  turns an address into the way it is dialled (proxy, private CA); the default asks for https
-    transport   replaces the network (tests)
+    transport, clock, sleep   replace network and time (tests)
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class Hospital:
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
         clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.identity, self.directory = identity, identity.directory
         self._connection = connection or _patient
-        self._transport, self._clock = transport, clock or Clock()
+        self._transport, self._clock, self._sleep = transport, clock or Clock(), sleep
 
     @classmethod
     def open(
@@ -154,7 +156,9 @@ class Hospital:
 
     def _client(self, url: str, credentials: Signature | None = None) -> Client:
         connection = self._connection(url)
-        return Client(connection, credentials, transport=self._transport(connection), clock=self._clock)
+        return Client(
+            connection, credentials, transport=self._transport(connection), clock=self._clock, sleep=self._sleep
+        )
 
     def __repr__(self) -> str:
         return f"Hospital({self.identity!r})"

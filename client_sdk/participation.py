@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +26,7 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.identity import Membership
-from client_sdk.ledger import ChargedRound, HospitalLedger
+from client_sdk.ledger import HospitalLedger
 from client_sdk.own_budget import Charge
 from client_sdk.policy import SitePolicy
 from client_sdk.protocol.failpoints import failpoint, register
@@ -82,11 +80,10 @@ class Participation:
         dataset: str,
         outbox: Path,
         settings_sha256: str,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
-        self._outbox, self._sleep = outbox / membership.study, sleep
+        self._outbox = outbox / membership.study
         self._settings: StudySettings = training.settings
         self.study, self.name = membership.study, membership.client
         self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
@@ -110,7 +107,7 @@ class Participation:
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()
-                self._sleep(_PAUSE_SECONDS)
+                self._client.sleep(_PAUSE_SECONDS)
                 continue
             if given is None:
                 if not self._client.budget(self.study).can_continue:
@@ -128,45 +125,43 @@ class Participation:
         charged = self._ledger.charged_round(self.study, assignment.round)
         if charged is None and assignment.deadline.timestamp() <= self._client.clock.now():
             _LOG.warning("round %d: its deadline has passed; nothing is charged", assignment.round)
-            self._sleep(_PAUSE_SECONDS)
+            self._client.sleep(_PAUSE_SECONDS)
             return
-        self._pay(assignment, charged)
-        charged = self._ledger.charged_round(self.study, assignment.round)
+        if charged is not None and charged.model_sha256 != assignment.model.sha256:
+            self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
         if charged is None or charged.sha256 is None:
-            self._compute(assignment)
+            weights = self._model(assignment)
+            if charged is None:
+                self._pay(assignment)
+            self._compute(assignment.round, weights)
         self._send(assignment.round)
 
-    def _pay(self, assignment: AssignmentBody, charged: ChargedRound | None) -> None:
-        if charged is not None:
-            if charged.model_sha256 != assignment.model.sha256:
-                self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
-            return
+    def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
         charge = Charge.of_round(self._settings)
         limits = self._policy.own_limits()
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(self, assignment: AssignmentBody) -> None:
+    def _compute(self, round: int, weights: dict[str, Array]) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
-        weights = self._model(assignment)
         terms = self._terms()
         try:
             update = self._training.update(weights, terms)
             extra = {} if terms is None else terms.tensors()
         except TrainingStopped as stopped:
-            self._refuse(assignment.round, Refused("training-stopped", "training met NaN or an infinity"))
+            self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise stopped
         body = encode({UPDATE + name: array for name, array in update.items()} | extra)
         failpoint("hospital.after-training")
         self._outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._file(assignment.round), body)
+        write_durably(self._file(round), body)
         failpoint("hospital.after-bytes")
         sums = None if terms is None else terms.to_bytes()
         digest = hashlib.sha256(body).hexdigest()
-        self._ledger.finish_update(self.study, assignment.round, sha256=digest, size=len(body), sums=sums)
+        self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums)
         failpoint("hospital.after-settle")
-        self._forget_before(assignment.round)
+        self._forget_before(round)
 
     def _send(self, round: int) -> None:
         body = self._finished_bytes(round)

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -206,7 +206,7 @@ class Coordinator:
             client=client,
             round=self.round,
             phase="train",
-            deadline=datetime.now(UTC) + timedelta(seconds=self.deadline_in),
+            deadline=datetime.fromtimestamp(self.now() + self.deadline_in, UTC),
             model=ModelInfo(version=self.model_version, sha256=hashlib.sha256(model).hexdigest(), bytes=len(model)),
             settings_sha256=self.settings.digest(),
             roster_sha256=roster_fingerprint(self.study, self.members.items()),

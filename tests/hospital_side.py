@@ -70,7 +70,9 @@ def records(count: int = 40, seed: int = 0) -> Table:
     draw = np.random.default_rng(seed)
     age, rate = draw.uniform(0, 100, count), draw.uniform(0, 10, count)
     ill = (age / 100 + rate / 10 + draw.normal(0, 0.2, count) > 1).astype(float)
-    return Table.of({"age": age, "rate": rate, "ill": ill, "patient": [f"p{i}" for i in range(count)]}, patient_column="patient")
+    return Table.of(
+        {"age": age, "rate": rate, "ill": ill, "patient": [f"p{i}" for i in range(count)]}, patient_column="patient"
+    )
 
 
 def coordinator(chosen: StudySettings | None = None, **fields: Any) -> Coordinator:
@@ -89,8 +91,9 @@ def hospital(
     name: str = "mercy",
     *,
     clock: Clock | None = None,
+    sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Hospital:
-    """A hospital enrolled at `other` under `name`."""
+    """A hospital enrolled at `other` under `name`; it does not really wait."""
     transport = httpx.MockTransport(other.answer if isinstance(other, Coordinator) else other)
     options: dict[str, Any] = {
         "connection": lambda url: Connection(url=url, patience_seconds=5.0),
@@ -98,4 +101,4 @@ def hospital(
     }
     if isinstance(other, Coordinator) and name not in other.members:
         Hospital.enrol(ORIGIN, other.token(name), directory=directory, **options)
-    return Hospital(Identity.open(directory), clock=clock, **options)
+    return Hospital(Identity.open(directory), clock=clock, sleep=sleep, **options)

@@ -6,13 +6,13 @@ gradient. A parameter that is also used anywhere else still reaches autograd and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .errors import NotLayerwise
 from .layers import Layer
@@ -20,11 +20,15 @@ from .layers import Layer
 
 @dataclass
 class Use:
-    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...)."""
+    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
+
+    leaf: the output itself, where nothing before it needs a gradient; autograd is then asked for its gradient.
+    """
 
     layer: Layer
     input: Tensor
     version: int
+    leaf: Tensor | None = None
     output_grad: Tensor | None = None
 
     def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
@@ -42,7 +46,7 @@ class _Call(torch.autograd.Function):
     """The layer's own forward; its backward keeps the output gradient and returns the input's."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
+    def forward(ctx: Any, x: Tensor, anchor: Tensor | None, use: Use) -> Tensor:
         ctx.use = use
         return use.layer.forward(x)
 
@@ -56,28 +60,45 @@ class _Call(torch.autograd.Function):
             return use.layer.signal(use.input.to(g.dtype), g), None, None
 
 
-@contextmanager
-def capturing(layers: Sequence[Layer], anchor: Tensor) -> Iterator[list[Use]]:
-    """Within the block, calls of `layers` are recorded, in order, in the list it yields.
+class Capture:
+    """Within `with`, calls of the layers are recorded, in order, in `uses`.
 
-    anchor: a scalar that requires grad, so that the first layer's output does too.
+    anchor: a scalar that requires grad, so that the first layer's output does too; without one that output becomes a
+        leaf of the graph, which is cheaper and which the next layer may not change in place.
     """
-    uses: list[Use] = []
 
-    def replaced(layer: Layer) -> Any:
-        def forward(x: Tensor) -> Tensor:
-            use = Use(layer, x.detach(), x._version)
-            uses.append(use)
-            return _Call.apply(x, anchor, use)  # type: ignore[no-any-return]
+    def __init__(self, layers: Sequence[Layer], anchor: Tensor | None) -> None:
+        self._layers, self._anchor = layers, anchor
+        self.uses: list[Use] = []
 
-        return forward
+    def __enter__(self) -> Capture:
+        for layer in self._layers:
+            vars(layer.module)["forward"] = partial(self._called, layer)
+        return self
 
-    changed: list[nn.Module] = []
-    try:
-        for layer in layers:
-            layer.module.forward = replaced(layer)
-            changed.append(layer.module)
-        yield uses
-    finally:
-        for module in changed:
-            del module.forward
+    def __exit__(self, *_: object) -> None:
+        for layer in self._layers:
+            vars(layer.module).pop("forward", None)
+
+    def _called(self, layer: Layer, x: Tensor) -> Tensor:
+        use = Use(layer, x.detach(), x._version)
+        self.uses.append(use)
+        if x.requires_grad or self._anchor is not None:
+            return _Call.apply(x, self._anchor, use)  # type: ignore[no-any-return]
+        y = layer.forward(x)
+        if torch.is_grad_enabled():
+            use.leaf = y.requires_grad_()
+        return y
+
+    def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
+        """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
+        leaves = [use for use in self.uses if use.leaf is not None]
+        wanted = [use.leaf for use in leaves if use.leaf is not None]
+        if self._anchor is not None:
+            wanted.append(self._anchor)
+        found = torch.autograd.grad(loss, [*wanted, *parameters.values()], allow_unused=True)
+        for use, grad in zip(leaves, found, strict=False):
+            use.output_grad = grad
+        for name, grad in zip(parameters, found[len(wanted) :], strict=True):
+            if grad is not None:
+                raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

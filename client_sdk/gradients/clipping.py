@@ -41,10 +41,8 @@ def checked_clip_norm(clip_norm: float) -> float:
     return float(clip_norm)
 
 
-def checked_groups(groups: Sequence[Sequence[str]] | None, names: Sequence[str]) -> list[list[str]]:
-    """Disjoint groups that cover every trainable parameter; one group of everything when None."""
-    if groups is None:
-        return [list(names)]
+def checked_groups(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
+    """Disjoint groups that cover every trainable parameter."""
     chosen = [list(group) for group in groups]
     flat = [name for group in chosen for name in group]
     if sorted(flat) != sorted(names) or not all(chosen):
@@ -57,24 +55,42 @@ def total_norms(squares: Mapping[str, Tensor]) -> Tensor:
 
     Raises NonFiniteError naming the first parameter whose per-record gradient is not finite.
     """
-    stacked = torch.stack(list(squares.values())).double()
-    total = stacked.sum(0)
-    if not bool(torch.isfinite(total).all()):
-        for name, values in squares.items():
-            if not bool(torch.isfinite(values).all()):
-                raise NonFiniteError(f"the per-record gradient of parameter {name!r}")
-        raise NonFiniteError("the per-record gradient norm")
-    return total.clamp_min_(0).sqrt_()
+    values = list(squares.values())
+    total = values[0].double() if len(values) == 1 else torch.stack([value.double() for value in values]).sum(0)
+    if not math.isfinite(float(total.sum())):
+        stop_if_not_finite({f"the per-record gradient of parameter {name!r}": v for name, v in squares.items()})
+        stop_if_not_finite({"the per-record gradient norm": total})
+    return total.sqrt()
 
 
 def clip_factors(
-    squares: Mapping[str, Tensor], groups: Sequence[Sequence[str]], clip_norm: float, dtype: torch.dtype
+    squares: Mapping[str, Tensor],
+    norms: Tensor,
+    groups: Sequence[Sequence[str]] | None,
+    clip_norm: float,
+    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Parameter name -> (batch,) factor ≤ 1; each group is clipped to clip_norm / √(number of groups)."""
-    bound = clip_norm / math.sqrt(len(groups)) * SAFETY.get(dtype, 1 - 2.0**-14)
+    """Parameter name -> (batch,) factor ≤ 1; each group is clipped to clip_norm / √(number of groups).
+
+    norms: the total norms, which clip everything together when groups is None.
+    """
+    safety = SAFETY.get(dtype, 1 - 2.0**-14)
+    if groups is None:
+        return dict.fromkeys(squares, (clip_norm * safety / norms).clamp_(max=1.0).to(dtype))
+    bound = clip_norm / math.sqrt(len(groups)) * safety
     factors: dict[str, Tensor] = {}
     for group in groups:
-        norms = total_norms({name: squares[name] for name in group})
-        factor = (bound / norms).clamp_max_(1.0).to(dtype)
-        factors |= dict.fromkeys(group, factor)
+        own = total_norms({name: squares[name] for name in group})
+        factors |= dict.fromkeys(group, (bound / own).clamp_(max=1.0).to(dtype))
     return factors
+
+
+def stop_if_not_finite(values: Mapping[str, Tensor]) -> None:
+    """Raise NonFiniteError naming the first tensor that holds NaN or infinity; integers pass."""
+    floats = {name: value.detach() for name, value in values.items() if value.is_floating_point()}
+    # A finite sum has finite terms: one number to look at. A sum may overflow though, so the exact test has the word.
+    if math.isfinite(sum(float(value.sum()) for value in floats.values())):
+        return
+    for name, value in floats.items():
+        if not bool(torch.isfinite(value).all()):
+            raise NonFiniteError(name)

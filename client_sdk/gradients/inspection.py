@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
 
 from .convolution import ConvLayer
@@ -28,22 +30,32 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def refuse_cross_record(model: nn.Module) -> None:
+def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """(where, module) of the layers that may let records reach each other, depending on their mode."""
+    types = (nn.modules.batchnorm._NormBase, nn.Embedding, nn.EmbeddingBag)
+    return [
+        (f"{name or 'the model'} ({type(module).__name__})", module)
+        for name, module in model.named_modules()
+        if isinstance(module, types)
+    ]
+
+
+def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
     """Raise UnsupportedLayer for layers through which one record reaches another's gradient or a stored statistic."""
-    for name, module in model.named_modules():
-        where = f"{name or 'the model'} ({type(module).__name__})"
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or not module.track_running_stats):
-            raise UnsupportedLayer(
-                f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "
-                "pretrained BatchNorm in eval mode"
-            )
-        if isinstance(module, INSTANCE_NORMS) and module.track_running_stats and module.training:
-            raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+    for where, module in layers:
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             if module.scale_grad_by_freq:
                 raise UnsupportedLayer(f"{where} scales by counts over the batch; set scale_grad_by_freq=False")
             if module.max_norm is not None:
                 raise UnsupportedLayer(f"{where} rewrites the rows it looks up; set max_norm=None")
+        elif isinstance(module, INSTANCE_NORMS):
+            if module.track_running_stats and module.training:
+                raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+        elif module.training or not module.track_running_stats:
+            raise UnsupportedLayer(
+                f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "
+                "pretrained BatchNorm in eval mode"
+            )
 
 
 def known_layers(model: nn.Module) -> list[Layer]:

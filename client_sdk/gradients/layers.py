@@ -72,6 +72,8 @@ class Layer(ABC):
 class LinearLayer(Layer):
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.own("weight"), self.own("bias")
+        if x.dim() == 2:
+            return product(x, weight, bias)
         flat = product(x.reshape(-1, x.shape[-1]), weight, bias)
         # A plain view could not be changed in place by the next layer.
         return torch.ops.aten._unsafe_view(flat, [*x.shape[:-1], flat.shape[-1]])
@@ -92,33 +94,36 @@ class LinearLayer(Layer):
         return out
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        values: dict[str, Tensor] = {}
+        if a.dim() == 2:
+            # One position: the gradient is an outer product, its norm the product of two norms.
+            values["bias"] = squared_norms(g)
+            if "weight" in self.names:
+                values["weight"] = values["bias"] * squared_norms(a)
+            return {key: values[key] for key in self.names}, {}
         a, g = self._positions(a, g)
         batch, positions, width = a.shape
         size = width * g.shape[-1]
-        if positions == 1:
-            values = {"bias": squared_norms(g)}
-            if "weight" in self.names:
-                values["weight"] = values["bias"] * squared_norms(a)
-        elif positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
+        if positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
             return super().squares(a, g)
-        else:
-            values = {"bias": squared_norms(g.sum(1))}
-            if "weight" in self.names:
-                values["weight"] = gram(a, g)
-        return {key: values[key] for key in self.names}, {}
+        if "bias" in self.names:
+            values["bias"] = squared_norms(g.sum(1))
+        if "weight" in self.names:
+            values["weight"] = gram(a, g)
+        return values, {}
 
     def weighted_sum(
         self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         if kept:
             return super().weighted_sum(a, g, weights, kept)
-        a, g = self._positions(a, g)
         out: dict[str, Tensor] = {}
+        width, signals = a.shape[-1], g.shape[-1]
         if "weight" in self.names:
-            scaled = g * weights["weight"][:, None, None]
-            out["weight"] = product(scaled.flatten(0, 1).T, a.flatten(0, 1).T)
+            scaled = g * weights["weight"].view(-1, *(1,) * (g.dim() - 1))
+            out["weight"] = product(scaled.reshape(-1, signals).T, a.reshape(-1, width).T)
         if "bias" in self.names:
-            out["bias"] = weights["bias"] @ g.sum(1)
+            out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
         return out
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -203,14 +208,14 @@ class NormalisedLayer(Layer):
 
 def squared_norms(values: Tensor) -> Tensor:
     """(batch,) squared L2 norms over all but the first axis."""
-    flat = values.flatten(1)
+    flat = values if values.dim() == 2 else values.flatten(1)
     whole = flat.shape[1] - flat.shape[1] % _BLOCK
-    rest = torch.linalg.vector_norm(flat[:, whole:], dim=1).square_()
     if not whole:
-        return rest
+        return torch.linalg.vector_norm(flat, dim=1).square_()
     # Short blocks: a float32 norm over a long row is summed naively and loses five digits.
     blocks = flat[:, :whole].view(len(flat), -1, _BLOCK)
-    return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1).add_(rest)
+    total = torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
+    return total if whole == flat.shape[1] else total.add_(squared_norms(flat[:, whole:]))
 
 
 def gram(a: Tensor, g: Tensor) -> Tensor:

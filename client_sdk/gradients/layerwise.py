@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .capture import Use, capturing
-from .errors import NonFiniteError, NotLayerwise
+from .capture import Capture, Use
+from .clipping import stop_if_not_finite
 from .inspection import known_layers, trainable
 from .layers import Layer, squared_norms
 
@@ -78,29 +80,33 @@ class Signals:
 
 
 class Layerwise:
-    """Layer-wise book-keeping. Construction raises NotLayerwise when the model has an unknown trainable layer."""
+    """Layer-wise book-keeping. Construction raises NotLayerwise when the model has an unknown trainable layer.
+
+    leaves: first layers' outputs may be leaves of the graph (see Capture).
+    """
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self.model, self.loss = model, loss
         self.parameters = trainable(model)
         self.layers = known_layers(model)
+        self.leaves = True
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
         """One micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
-        wanted = [torch.zeros((), device=inputs.device, requires_grad=True), *self.parameters.values()]
-        with torch.enable_grad(), capturing(self.layers, wanted[0]) as uses:
-            losses = checked_losses(self.loss, self.model(inputs), targets, len(inputs))
-            found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if losses.requires_grad else ()
-        for name, grad in zip(self.parameters, found[1:], strict=False):
-            if grad is not None:
-                raise NotLayerwise(f"parameter {name!r} is used outside of its layer")
+        anchor = None if self.leaves else torch.zeros((), device=inputs.device, requires_grad=True)
+        with torch.enable_grad(), Capture(self.layers, anchor) as capture:
+            losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
+            if losses.requires_grad:
+                capture.gradients(losses.sum(), self.parameters)
         with full_precision(inputs.device):
-            return Signals(uses, self.parameters, len(inputs))
+            return Signals(capture.uses, self.parameters, len(inputs))
 
 
-def full_precision(device: torch.device) -> torch.autocast:
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Norms and sums stay in the parameters' own precision whatever the forward pass ran in."""
-    return torch.autocast(device.type, enabled=False)
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
@@ -111,15 +117,16 @@ def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
         into[name] = value
 
 
-def checked_losses(loss: Loss, outputs: Tensor, targets: Tensor, batch: int) -> Tensor:
-    """(batch,) finite losses. Raises NonFiniteError for outputs or losses, ValueError for a reduced loss."""
-    if isinstance(outputs, Tensor) and not bool(torch.isfinite(outputs).all()):
-        raise NonFiniteError("the model's output")
+def checked_losses(loss: Loss, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite."""
     losses = loss(outputs, targets)
-    if losses.shape != (batch,):
+    if losses.shape != (len(inputs),):
         raise ValueError(
-            f"loss must return one value per record, shape ({batch},), got {tuple(losses.shape)}; use reduction='none'"
+            f"loss must return one value per record, shape ({len(inputs)},), got {tuple(losses.shape)}; "
+            "use reduction='none'"
         )
-    if not bool(torch.isfinite(losses).all()):
-        raise NonFiniteError("the loss")
+    named = {"inputs": inputs, "targets": targets, "the loss": losses}
+    if isinstance(outputs, Tensor):
+        named = {"inputs": inputs, "targets": targets, "the model's output": outputs, "the loss": losses}
+    stop_if_not_finite(named)
     return losses

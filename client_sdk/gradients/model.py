@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from .clipping import ClippedSum, checked_clip_norm, checked_groups, clip_factors, total_norms
+from .clipping import ClippedSum, checked_clip_norm, checked_groups, clip_factors, stop_if_not_finite, total_norms
 from .errors import NonFiniteError, NotLayerwise, UnsupportedLayer
-from .inspection import refuse_cross_record, trainable
+from .inspection import refuse_cross_record, risky_layers, trainable
 from .layerwise import Layerwise, Signals, full_precision
 from .per_record import Gradients, PerRecord
 from .probe import a_few, refuse_interaction, verify
@@ -55,7 +55,8 @@ class PerRecordGradients:
         self.reason = "asked for"
         self._asked = method
         self._verified: set[object] = set()
-        refuse_cross_record(model)
+        self._risky = risky_layers(model)
+        refuse_cross_record(self._risky)
         self._parameters = checked_parameters(model)
         self._dtype = next(iter(self._parameters.values())).dtype
         self._engine: Layerwise | PerRecord = self._chosen()
@@ -81,8 +82,7 @@ class PerRecordGradients:
 
         inputs, targets: first axis the records. Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
-        parts = self._run(inputs, targets, lambda done: total_norms(done.squares))
-        return torch.cat(parts) if parts else self._no_norms()
+        return self._run(inputs, targets, lambda done: total_norms(done.squares))
 
     def clipped_sum(
         self,
@@ -100,46 +100,43 @@ class PerRecordGradients:
         groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
         """
         bound = checked_clip_norm(clip_norm)
-        names = checked_groups(groups, list(self._parameters))
+        apart = None if groups is None else checked_groups(groups, list(self._parameters))
         shift = None if centre is None else checked_centre(centre, self._parameters)
-
         total: dict[str, Tensor] = {}
 
         def step(done: Signals | Gradients) -> Tensor:
             if shift is not None:
                 done.shift(shift)
             norms = total_norms(done.squares)
-            done.add_weighted(clip_factors(done.squares, names, bound, self._dtype), total)
+            done.add_weighted(clip_factors(done.squares, norms, apart, bound, self._dtype), total)
             return norms
 
-        parts = self._run(inputs, targets, step)
+        norms = self._run(inputs, targets, step)
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
             for name, p in self._parameters.items()
         }
-        return ClippedSum(summed, torch.cat(parts) if parts else self._no_norms(), bound)
+        return ClippedSum(summed, norms, bound)
 
-    def _no_norms(self) -> Tensor:
-        device = next(iter(self._parameters.values())).device
-        return torch.zeros(0, dtype=torch.float64, device=device)
-
-    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Signals | Gradients], Tensor]) -> list[Tensor]:
-        """step's results for the micro-batches in order."""
+    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Signals | Gradients], Tensor]) -> Tensor:
+        """step's (batch,) results, micro-batch by micro-batch."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
         if not len(inputs):
-            return []
-        for what, values in (("inputs", inputs), ("targets", targets)):
-            if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-                raise NonFiniteError(what)
+            return torch.zeros(0, dtype=torch.float64, device=inputs.device)
         self._confirm(inputs, targets)
         parts: list[Tensor] = []
         with torch.no_grad():
-            for x, y in zip(inputs.split(self.micro_batch), targets.split(self.micro_batch), strict=True):
+            for x, y in self._micro_batches(inputs, targets):
                 done = self._signals(x, y)
                 with full_precision(inputs.device):
                     parts.append(step(done))
-        return parts
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _micro_batches(self, inputs: Tensor, targets: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+        if len(inputs) <= self.micro_batch:
+            return [(inputs, targets)]
+        return zip(inputs.split(self.micro_batch), targets.split(self.micro_batch), strict=True)
 
     def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
         try:
@@ -151,10 +148,11 @@ class PerRecordGradients:
 
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
-        refuse_cross_record(self.model)
+        refuse_cross_record(self._risky)
         key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
         if key in self._verified:
             return
+        stop_if_not_finite({"inputs": inputs, "targets": targets})
         refuse_interaction(self.model, self.loss, inputs, targets)
         if isinstance(self._engine, Layerwise):
             try:

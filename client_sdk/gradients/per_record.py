@@ -59,7 +59,7 @@ class PerRecord:
             # Operations without a batching rule run in a loop: slower, and exactly as right.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             gradients, (losses, outputs) = each(detached, inputs, targets)
-        checked_losses(lambda _outputs, _targets: losses, outputs, targets, len(inputs))
+        checked_losses(lambda _outputs, _targets: losses, inputs, outputs, targets)
         return gradients
 
     def _one_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,6 +76,6 @@ class PerRecord:
     def _backward(self, x: Tensor, y: Tensor) -> list[Tensor]:
         wanted = list(self.parameters.values())
         with torch.enable_grad():
-            losses = checked_losses(self.loss, self.model(x), y, 1)
+            losses = checked_losses(self.loss, x, self.model(x), y)
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
         return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]

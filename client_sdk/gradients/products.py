@@ -6,6 +6,9 @@ for convolutions, does not. Same precision, other order of summation.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -14,19 +17,19 @@ from torch.nn import functional
 _WORTHWHILE = 1 << 20
 
 
-def _find() -> object | None:
-    operations = torch.ops.mkldnn
-    return getattr(operations, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+@cache
+def _operation() -> Any:
+    return getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 
 
 def product(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
     """x yᵀ (+ bias), of (rows, width) and (columns, width) matrices."""
     if (
-        x.device.type == "cpu"
+        x.numel() * y.shape[0] >= _WORTHWHILE
+        and x.device.type == "cpu"
         and x.dtype == y.dtype == torch.float32
-        and x.numel() * y.shape[0] >= _WORTHWHILE
-        and (operation := _find()) is not None
+        and _operation() is not None
         and not torch.is_autocast_enabled("cpu")
     ):
-        return operation(x, y, bias, "none", [], "")  # type: ignore[operator,no-any-return]
+        return _operation()(x, y, bias, "none", [], "")
     return functional.linear(x, y, bias)

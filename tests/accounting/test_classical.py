@@ -101,7 +101,9 @@ def test_a_single_step_has_the_masses_of_dp_accountings_own_constructor(sigma: f
         low, high = max(offset, 0), min(masses.size, offset + peer.size)
         # Second differences of float64 values near 1, divided by the interval: a few times 4e-16/1e-3 in each.
         assert np.abs(masses[low:high] - peer._probs[low - offset : high - offset]).max() < 1e-11
-        assert masses[:low].sum() + masses[high:].sum() < 1e-10
+        # Beyond the library's range: at low losses rectified round-off, which can only raise δ.
+        assert masses[:low].sum() < 1e-9
+        assert masses[high:].sum() < 1e-20
 
 
 def test_rdp_is_never_above_the_peers() -> None:

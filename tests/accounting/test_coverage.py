@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accounting import EstimatorRefused, upper_mean
+from accounting import BayesianAccountant, EstimatorRefused, log_moment, upper_mean
 from accounting.estimation import lower_counts
 
 SAMPLES = 100
@@ -103,3 +103,29 @@ def test_noised_histograms_miss_at_most_gamma(law: object, method: str) -> None:
         lowered = lower_counts(noisy, 3.0, failure / 2, sample_size=1000)
         bounds.append(upper_mean(edges, failure / 2, method=method, log_max=TOP, counts=lowered))  # type: ignore[arg-type]
     assert int(np.sum(np.array(bounds) < math.log(mean))) <= most_misses(runs, failure)
+
+
+@pytest.mark.parametrize("composition", ["holder", "running"])
+@pytest.mark.parametrize("method", ["betting", "band"])
+def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: str) -> None:
+    """Whole runs of five steps: 3 % of the population moves by 1 every time, the others by 0.1; two orders."""
+    runs, failure, orders = 200, 0.05, np.array([1.0, 4.0])
+    rng = np.random.default_rng(17)
+    cost = 5 * log_moment(orders, [0.1, 1.0], noise_std=2.0, sampling_rate=0.5)
+    true = np.log(np.exp(cost) @ [0.97, 0.03])
+    missed = 0
+    for _ in range(runs):
+        account = BayesianAccountant(
+            orders=orders,
+            delta=0.5,
+            failure=failure,
+            horizon=5,
+            composition=composition,  # type: ignore[arg-type]
+            estimator=method,  # type: ignore[arg-type]
+            checkpoints=[5] if composition == "running" else None,
+        )
+        panel = np.where(rng.uniform(size=60) < 0.03, 1.0, 0.1)
+        for _ in range(5):
+            account.step(panel, noise_std=2.0, sampling_rate=0.5, max_distance=1.0)
+        missed += bool((account.log_moments() < true).any())
+    assert missed <= most_misses(runs, failure)

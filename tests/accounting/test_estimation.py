@@ -198,6 +198,23 @@ def test_fewer_than_three_samples_are_refused(method: str) -> None:
         upper_mean([0.1, 0.2], 0.01, method=method, log_max=1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("failure", [1e-100, 1e-200, 1e-300])
+@pytest.mark.parametrize("method", ["student-t", *FREE])
+def test_absurdly_small_failures_are_bounded_or_refused(method: str, failure: float) -> None:
+    values = np.linspace(0, 3, 8)
+    try:
+        found = upper_mean(values, failure, method=method, log_max=5.0)  # type: ignore[arg-type]
+    except EstimatorRefused:
+        assert method == "student-t"
+    else:
+        assert found >= upper_mean(values, 1e-50, method=method, log_max=5.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["bernstein", "band"])
+def test_where_the_sample_says_nothing_the_bound_is_the_range(method: str) -> None:
+    assert upper_mean([5.0] * 5, 1e-6, method=method, log_max=5.0) == 5.0  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("values", [[0.0] * 100, [0.7] * 100, [300.0] * 3])
 def test_student_t_refuses_a_sample_without_variance(values: list[float]) -> None:
     with pytest.raises(EstimatorRefused, match="variance"):
