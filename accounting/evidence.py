@@ -42,18 +42,22 @@ class CumulativeMoments:
     complete  every client that ever took part is among the reports
     papers    scheme sequential: this round's secure sum of the clients' costs at q = B_i/N, at every order of the
               report, as in the papers
+    records   the same: N, the secure sum of the clients' numbers of records
     """
 
     filter: float
     moments: tuple[float, ...]
     complete: bool = False
     papers: tuple[float, ...] | None = None
+    records: float | None = None
 
     def __post_init__(self) -> None:
         check_nonnegative("filter", self.filter)
         check_array("moments", self.moments)
         if self.papers is not None:
             check_array("papers", self.papers)
+        if self.records is not None:
+            check_nonnegative("records", self.records)
 
     @classmethod
     def largest(cls, reports: list[CumulativeMoments]) -> CumulativeMoments:
@@ -101,9 +105,10 @@ def evidence_to_dict(evidence: Evidence | None) -> dict[str, Any] | None:
         case DistanceHistogram(counts, size, noise):
             told: dict[str, Any] = {"counts": list(counts)}
             return told if size is None else {**told, "sample_size": size, "count_noise": noise}
-        case CumulativeMoments(filter_moment, moments, complete, papers):
+        case CumulativeMoments(filter_moment, moments, complete, papers, records):
             told = {"filter": filter_moment, "moments": list(moments), "complete": complete}
-            return told if papers is None else {**told, "papers": list(papers)}
+            beside = {"papers": None if papers is None else list(papers), "records": records}
+            return told | {name: value for name, value in beside.items() if value is not None}
         case JointEvidence(clients, records):
             return {"clients": evidence_to_dict(clients), "records": evidence_to_dict(records)}
 
@@ -121,12 +126,13 @@ def evidence_from_dict(value: Mapping[str, Any] | None) -> Evidence | None:
     if set(value) == {"clients", "records"}:
         parts = (evidence_from_dict(value["clients"]), evidence_from_dict(value["records"]))
         return JointEvidence(histogram_in(parts[0]), moments_in(parts[1]))
-    if {"filter", "moments"} <= set(value) <= {"filter", "moments", "complete", "papers"}:
+    if {"filter", "moments"} <= set(value) <= {"filter", "moments", "complete", "papers", "records"}:
         papers = value.get("papers")
         return CumulativeMoments(
             value["filter"],
             tuple(value["moments"]),
             bool(value.get("complete", False)),
             None if papers is None else tuple(papers),
+            value.get("records"),
         )
     raise InvalidArgument("evidence", "is neither a histogram nor cumulative moments")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.protocol.fixed_point import largest_cap
+from client_sdk.protocol.secure_sum_plan import cost_vector, count_vector, maximum_vector
 from client_sdk.protocol.secure_sum_vectors import Grid, VectorSpec
 from client_sdk.protocol.settings import Privacy, StudySettings
 from client_sdk.protocol.tensors import Array, Spec
@@ -26,7 +27,6 @@ DISTANCE_BINS = 64
 
 # Eight decades in steps of 1.8 %: a smaller bound is told as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = Grid(low=1e-4, high=1e4, count=1024)
-_COST_BITS = 32
 _GRID_BITS = 14
 
 
@@ -54,7 +54,7 @@ def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[Vect
         wanted += _terms(privacy, clients)
     if sums_as_in_papers(privacy):
         orders = 0 if privacy.bayesian is None else len(privacy.bayesian.orders)
-        wanted += [_costs(PAPERS, orders, clients), _costs(METRICS, 1, clients)]
+        wanted += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
     return tuple(wanted)
 
 
@@ -87,27 +87,16 @@ def _terms(privacy: Privacy, clients: int) -> list[VectorSpec]:
     bayesian_levels = {limit.level for limit in privacy.limits if limit.notion == "bayesian"}
     if "instance" in bayesian_levels and privacy.bayesian is not None:
         length = 1 + len(privacy.bayesian.orders)
-        wanted.append(
-            VectorSpec(
-                name=TERMS, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=_MOMENTS
-            )
-        )
+        wanted.append(maximum_vector(TERMS, length, _MOMENTS))
     if "client" in bayesian_levels:
         if privacy.histogram_noise is None:
-            wanted.append(
-                VectorSpec(name=histogram, encoding="counts", length=DISTANCE_BINS, ring_bits=32, scale_bits=0, cap=1)
-            )
+            wanted.append(count_vector(histogram, DISTANCE_BINS, clients))
         else:
             cap = largest_cap(clients, 32)
             wanted.append(
                 VectorSpec(name=histogram, encoding="signed", length=DISTANCE_BINS, ring_bits=32, scale_bits=0, cap=cap)
             )
     return wanted
-
-
-def _costs(name: str, length: int, clients: int) -> VectorSpec:
-    cap = largest_cap(clients, 64)
-    return VectorSpec(name=name, encoding="costs", length=length, ring_bits=64, scale_bits=_COST_BITS, cap=cap)
 
 
 def flatten(tensors: Mapping[str, Array], model: Spec) -> NDArray[np.float64]:

@@ -201,6 +201,8 @@ class Privacy(Message):
     def _the_scheme_has_what_it_needs(self) -> Self:
         if (self.client_clip_norm is not None) != (self.scheme == "joint"):
             raise ValueError("client_clip_norm belongs to scheme joint, which needs it")
+        if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
+            raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
         if self.scheme in ("sequential", "joint") and (self.masking is None or not self.masking.mask_updates):
             raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
         if self.scheme == "client" and self.masking is not None and not self.masking.mask_updates:
@@ -215,10 +217,8 @@ class Privacy(Message):
             return self
         if self.bayesian is None or self.bayesian.estimator not in ("betting", "band"):
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        if self.scheme == "joint":
-            raise ValueError("a noised histogram of records would cost the client level a whole panel of counts")
-        if self.scheme == "client" and self.masking is None:
-            raise ValueError("in scheme client the noise on counts is added under the masks: masking is needed")
+        if self.scheme != "client" or self.masking is None:
+            raise ValueError("noised histograms are summed over clients under masks: scheme client with masking")
         return self
 
 

@@ -32,6 +32,7 @@ def upgrade() -> None:
         sa.Column("sharers", sa.JSON(none_as_null=True), nullable=False, comment="U2 by name, once frozen"),
         sa.Column("survivors", sa.JSON(none_as_null=True), nullable=False, comment="U3 by name, once frozen"),
         sa.Column("replies", sa.Integer(), nullable=False, comment="clients that opened shares"),
+        sa.Column("opened", sa.Boolean(), nullable=False, comment="somebody may have opened shares"),
         sa.Column("tried", sa.Integer(), nullable=False, comment="replies that were there when summing was last tried"),
         sa.Column("failure", sa.String(length=32), nullable=True, comment="why there is no sum"),
         sa.Column("told", sa.JSON(none_as_null=True), nullable=True, comment="evidence in the opened sums"),

@@ -38,6 +38,7 @@ class SessionRow(Base):
     sharers: Mapped[list[Any]] = mapped_column(comment="U2 by name, once frozen")
     survivors: Mapped[list[Any]] = mapped_column(comment="U3 by name, once frozen")
     replies: Mapped[int] = mapped_column(Integer, comment="clients that opened shares")
+    opened: Mapped[bool] = mapped_column(comment="somebody may have opened shares")
     tried: Mapped[int] = mapped_column(Integer, comment="replies that were there when summing was last tried")
     failure: Mapped[str | None] = mapped_column(String(32), comment="why there is no sum")
     told: Mapped[dict[str, Any] | None] = mapped_column(comment="evidence in the opened sums")

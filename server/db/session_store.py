@@ -93,6 +93,8 @@ def store_phase(row: SessionRow, session: Session) -> None:
     due = {"keys": deadlines.keys, "shares": deadlines.shares, "masked": deadlines.masked}
     ended = session.phase in ("summed", "failed")
     row.phase, row.failure = session.phase, session.failure
+    # From here on a client may have answered, whether or not its answer is here.
+    row.opened = row.opened or session.phase in ("unmask", "summed")
     row.due_at = None if ended else float(due.get(session.phase, session.parameters.expires))
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 

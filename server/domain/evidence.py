@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.evidence import CumulativeMoments, DistanceHistogram, Evidence, JointEvidence
-from client_sdk.protocol.session_vectors import CLIENT_TERMS, PAPERS, TERMS
+from client_sdk.protocol.session_vectors import CLIENT_TERMS, METRICS, PAPERS, TERMS
 from client_sdk.protocol.settings import Privacy, StudySettings
 from server.domain.admission import Findings
 
@@ -80,7 +80,9 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     # Above the grid: no bound was told, and the reservation is the smaller one.
     bounds = [min(float(value), _NO_BOUND) for value in told]
     costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
-    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs)
+    metrics = sums.get(METRICS)
+    records = None if metrics is None or not np.isfinite(metrics).all() else float(metrics[0])
+    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)
 
 
 def _counts(privacy: Privacy, told: Values | None, attended: Attended) -> DistanceHistogram | None:

@@ -33,7 +33,7 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
 def was_seen(tx: Transaction, round: RoundRow) -> bool:
     """Whether somebody may know something of the round: bytes of a clear update, or opened shares of masked ones."""
     session = find_session(tx, round.study_id, round.number)
-    if session is not None and session.replies:
+    if session is not None and session.opened:
         return True
     clear = session is None or not masks_updates(session)
     return clear and bool(attendance(participants(tx, round)).sending)

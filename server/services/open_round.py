@@ -87,6 +87,7 @@ def _open_session(
             cohort=[],
             sharers=[],
             survivors=[],
+            opened=False,
             replies=0,
             tried=0,
         )
