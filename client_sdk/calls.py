@@ -71,21 +71,23 @@ def _as(model: type[M]) -> Callable[[Answer], M]:
     return read
 
 
-def _nothing(answer: Answer) -> None:
+def nothing(answer: Answer) -> None:
     return None
 
 
-def _path(*parts: str | int) -> str:
+def path(*parts: str | int) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def _query(path: str, **values: str | int | float | None) -> str:
+def query(target: str, **values: str | int | float | None) -> str:
     given = {name: value for name, value in values.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{target}?{urlencode(given)}" if given else target
 
 
-def _get(target: str, model: type[M]) -> Call[M]:
-    return Call("GET", target, _as(model))
+def get(
+    target: str, model: type[M], *, quiet_seconds: float = 0.0, answer_limit: int = DEFAULT_ANSWER_LIMIT
+) -> Call[M]:
+    return Call("GET", target, _as(model), quiet_seconds=quiet_seconds, answer_limit=answer_limit)
 
 
 def _post(target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool) -> Call[M]:
@@ -96,36 +98,36 @@ def _post(target: str, model: type[M], body: BaseModel | None = None, *, repeata
 
 def create_study(study: StudyCreate) -> Call[Study]:
     """Repeatable: a study that exists exactly so is the answer."""
-    return _post(_path("studies"), Study, study, repeatable=True)
+    return _post(path("studies"), Study, study, repeatable=True)
 
 
 def studies(after: str | None = None) -> Call[StudyList]:
-    return _get(_query(_path("studies"), after=after), StudyList)
+    return get(query(path("studies"), after=after), StudyList)
 
 
 def study(name: str) -> Call[Study]:
-    return _get(_path("studies", name), Study)
+    return get(path("studies", name), Study)
 
 
 def move_study(name: str, action: Action) -> Call[Study]:
     """Repeatable: a study that is in that state already stays in it."""
-    return _post(_path("studies", name, action), Study, repeatable=True)
+    return _post(path("studies", name, action), Study, repeatable=True)
 
 
 def put_initial_model(name: str, body: bytes) -> Call[ModelInfo]:
-    return Call("PUT", _path("studies", name, "models", 0), _as(ModelInfo), body, OCTETS)
+    return Call("PUT", path("studies", name, "models", 0), _as(ModelInfo), body, OCTETS)
 
 
 def invite(name: str, invitation: InvitationCreate) -> Call[Invitation]:
     """Not repeatable: every invitation has a token of its own."""
-    return _post(_path("studies", name, "invitations"), Invitation, invitation, repeatable=False)
+    return _post(path("studies", name, "invitations"), Invitation, invitation, repeatable=False)
 
 
 def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
     """Repeatable although a POST: the same token with the same key is given the same answer."""
     return Call(
         "POST",
-        _path("enrolments"),
+        path("enrolments"),
         _as(Enrolment),
         request.model_dump_json().encode(),
         JSON,
@@ -135,16 +137,16 @@ def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
 
 
 def roster(name: str) -> Call[Roster]:
-    return _get(_path("studies", name, "roster"), Roster)
+    return get(path("studies", name, "roster"), Roster)
 
 
 def rotate_key(name: str, client: str, rotation: KeyRotation) -> Call[None]:
-    target = _path("studies", name, "clients", client, "key")
-    return Call("PUT", target, _nothing, rotation.model_dump_json().encode(), JSON)
+    target = path("studies", name, "clients", client, "key")
+    return Call("PUT", target, nothing, rotation.model_dump_json().encode(), JSON)
 
 
 def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
-    return Call("PUT", _path("studies", name, "clients", client, how), _nothing)
+    return Call("PUT", path("studies", name, "clients", client, how), nothing)
 
 
 def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
@@ -153,7 +155,7 @@ def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
     def read(answer: Answer) -> Assignment | None:
         return None if answer.status == 204 else _as(Assignment)(answer)
 
-    target = _query(_path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
+    target = query(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
     return Call("GET", target, read, quiet_seconds=wait_seconds)
 
 
@@ -169,49 +171,49 @@ def model(name: str, version: int | Literal["latest"], *, largest: int) -> Call[
             raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
         return answer.body
 
-    return Call("GET", _path("studies", name, "models", version), read, answer_limit=largest)
+    return Call("GET", path("studies", name, "models", version), read, answer_limit=largest)
 
 
 def put_update(name: str, round: int, client: str, body: bytes) -> Call[UpdateReceipt]:
-    return Call("PUT", _path("studies", name, "rounds", round, "updates", client), _as(UpdateReceipt), body, OCTETS)
+    return Call("PUT", path("studies", name, "rounds", round, "updates", client), _as(UpdateReceipt), body, OCTETS)
 
 
 def put_refusal(name: str, round: int, client: str, refusal: Refusal) -> Call[None]:
-    target = _path("studies", name, "rounds", round, "refusals", client)
-    return Call("PUT", target, _nothing, refusal.model_dump_json().encode(), JSON)
+    target = path("studies", name, "rounds", round, "refusals", client)
+    return Call("PUT", target, nothing, refusal.model_dump_json().encode(), JSON)
 
 
 def put_metrics(name: str, version: int, metrics: Metrics) -> Call[None]:
-    target = _path("studies", name, "models", version, "metrics")
-    return Call("PUT", target, _nothing, metrics.model_dump_json().encode(), JSON)
+    target = path("studies", name, "models", version, "metrics")
+    return Call("PUT", target, nothing, metrics.model_dump_json().encode(), JSON)
 
 
 def budget(name: str) -> Call[BudgetStatement]:
-    return _get(_path("studies", name, "budget"), BudgetStatement)
+    return get(path("studies", name, "budget"), BudgetStatement)
 
 
 def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[LedgerPage]:
-    return _get(_query(_path("studies", name, "ledger"), after=after, limit=limit), LedgerPage)
+    return get(query(path("studies", name, "ledger"), after=after, limit=limit), LedgerPage)
 
 
 def rounds(name: str, after: str | None = None) -> Call[RoundList]:
-    return _get(_query(_path("studies", name, "rounds"), after=after), RoundList)
+    return get(query(path("studies", name, "rounds"), after=after), RoundList)
 
 
 def round_view(name: str, round: int) -> Call[RoundView]:
-    return _get(_path("studies", name, "rounds", round), RoundView)
+    return get(path("studies", name, "rounds", round), RoundView)
 
 
 def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKey]:
-    return _post(_path("operator-keys"), OperatorKey, key, repeatable=False)
+    return _post(path("operator-keys"), OperatorKey, key, repeatable=False)
 
 
 def operator_keys() -> Call[OperatorKeyList]:
-    return _get(_path("operator-keys"), OperatorKeyList)
+    return get(path("operator-keys"), OperatorKeyList)
 
 
 def revoke_operator_key(id: str) -> Call[None]:
-    return Call("DELETE", _path("operator-keys", id), _nothing)
+    return Call("DELETE", path("operator-keys", id), nothing)
 
 
 def health(what: Literal["livez", "readyz"]) -> Call[Mapping[str, str]]:

@@ -1,0 +1,168 @@
+"""One round's secure sum over HTTP: keys and shares before anything is paid, masked vectors after training.
+
+Every step writes the hospital's state before it sends, so a restarted process goes on where the old one stopped. A
+session that goes on without this hospital, or fails, ends in `SessionEnded`: nothing more is sent for the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from client_sdk.calls import Call
+from client_sdk.client import Client
+from client_sdk.errors import ConflictError, NotFoundError, WardroundError
+from client_sdk.protocol.failpoints import failpoint, register
+from client_sdk.protocol.fixed_point import Words
+from client_sdk.protocol.secure_sum_messages import ParameterFault, Parameters, SessionView
+from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.secure_sum import SecureSumClient
+from client_sdk.secure_sum_calls import SessionCalls
+from client_sdk.secure_sum_checks import Expectation, Party
+from client_sdk.secure_sum_refusals import ParametersRefused, SecureSumRefused
+from client_sdk.secure_sum_store import Store
+
+T = TypeVar("T")
+_WAIT_SECONDS = 25.0
+
+register(
+    "hospital.after-keys",
+    "hospital.after-shares",
+    "hospital.after-manifest",
+    "hospital.after-octets",
+    "hospital.after-consistency",
+    "hospital.after-unmask",
+)
+
+
+class SessionEnded(WardroundError):
+    """The session failed or went on without this hospital. `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the secure sum of this round went on without this hospital, or failed ({code})")
+        self.code = code
+
+
+class MaskedRound:
+    """This hospital's part in one round's session.
+
+    vectors_for  planned number of clients -> the vectors that this hospital expects to sum
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        party: Party,
+        study: str,
+        round: int,
+        model_sha256: str,
+        vectors_for: Callable[[int], tuple[VectorSpec, ...]],
+        store: Store,
+    ) -> None:
+        self._client, self._party = client, party
+        self._study, self._round, self._model = study, round, model_sha256
+        self._vectors_for = vectors_for
+        self._sum = SecureSumClient(party, study, round, store)
+        self._calls = SessionCalls(study, round, party.client)
+
+    def prepare(self) -> tuple[VectorSpec, ...]:
+        """Keys and shares. Afterwards enough others hold shares of this hospital's secrets for training to make sense.
+
+        Returns:
+            The vectors to fill.
+
+        Raises:
+            SessionEnded: nothing is to be paid or trained for this round.
+            SecureSumRefused: something that was shown is not acceptable; the session is left.
+        """
+        return self._guarded(self._prepare)
+
+    def complete(self, words: Mapping[str, Words]) -> None:
+        """Mask, send, confirm, open, and check the announced result.
+
+        Raises:
+            SessionEnded, SecureSumRefused: as `prepare`.
+        """
+        self._guarded(lambda: self._complete(words))
+
+    def _prepare(self) -> tuple[VectorSpec, ...]:
+        view = self._view(None)
+        vectors = self._expected(view)
+        if self._sum.phase in ("masked", "confirmed", "unmasked"):
+            return vectors
+        expectation = Expectation(self._study, self._round, self._model, vectors)
+        keys = self._sum.advertise(view.signed, expectation, self._now())
+        self._send(self._calls.put_keys(keys))
+        failpoint("hospital.after-keys")
+        self._wait_past("keys")
+        shares = self._sum.share(self._send(self._calls.keys()), self._now())
+        self._send(self._calls.put_shares(shares))
+        failpoint("hospital.after-shares")
+        self._wait_past("shares")
+        return vectors
+
+    def _complete(self, words: Mapping[str, Words]) -> None:
+        if self._sum.phase in ("shared", "masked"):
+            self._send_vectors(words)
+        if self._sum.phase in ("masked", "confirmed"):
+            self._wait_past("masked")
+            message = self._sum.confirm(self._send(self._calls.survivors()), self._now())
+            self._send(self._calls.put_consistency(message))
+            failpoint("hospital.after-consistency")
+        self._open()
+
+    def _send_vectors(self, words: Mapping[str, Words]) -> None:
+        upload = self._sum.mask(self._send(self._calls.inbox()), words, self._now())
+        self._send(self._calls.put_manifest(upload.manifest))
+        failpoint("hospital.after-manifest")
+        for name, vector in upload.vectors.items():
+            self._send(self._calls.put_octets(name, vector.tobytes()))
+        failpoint("hospital.after-octets")
+
+    def _open(self) -> None:
+        if self._sum.phase == "confirmed":
+            self._wait_past("consistency")
+            self._sum.unmask(self._send(self._calls.consistency()), self._now())
+        if self._view(None).phase == "unmask":
+            # Erased secrets do not matter here: what was said once is said again.
+            self._send(self._calls.put_unmask(self._sum.unmask(self._send(self._calls.consistency()), self._now())))
+            failpoint("hospital.after-unmask")
+        self._wait_past("unmask")
+        self._sum.check_result(self._send(self._calls.result()))
+
+    def _wait_past(self, phase: str) -> None:
+        """Until the session has left `phase`."""
+        while self._view(phase).phase == phase:
+            pass
+
+    def _view(self, left: str | None) -> SessionView:
+        view = self._send(self._calls.view(left, _WAIT_SECONDS))
+        if view.phase == "failed":
+            raise SessionEnded(view.failure or "failed")
+        return view
+
+    def _expected(self, view: SessionView) -> tuple[VectorSpec, ...]:
+        # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
+        try:
+            return self._vectors_for(Parameters.from_bytes(view.signed.parameters).clients)
+        except ParameterFault as fault:
+            raise ParametersRefused(fault.code, str(fault)) from fault
+
+    def _send(self, call: Call[T]) -> T:
+        try:
+            return self._client.send(call)
+        except (ConflictError, NotFoundError) as error:
+            raise SessionEnded(error.code) from error
+
+    def _guarded(self, step: Callable[[], T]) -> T:
+        try:
+            return step()
+        except SessionEnded:
+            self._sum.abort()
+            raise
+        except SecureSumRefused:
+            self._sum.abort()
+            raise
+
+    def _now(self) -> int:
+        return int(self._client.clock.now())
