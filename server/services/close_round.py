@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accounting.evidence import evidence_to_dict
+from accounting.plan import Plan
 from server.db.lease import Lease
 from server.db.ledger_store import Account, lock_account, rehearse
-from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
+from server.db.repositories import (
+    append_event,
+    attendance,
+    find_round,
+    find_study,
+    lock_round,
+    lock_study,
+    participants,
+)
 from server.db.session import Transaction
-from server.db.tables import ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services import fenced
 from server.services.end_round import abandon_round
-from server.services.evidence import evidence_in, shows_evidence
+from server.services.evidence import settlement
 from server.services.ports import Coordinator
 from server.services.submit_update import update_scope
 from server.services.views import settings_of
@@ -38,7 +46,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             ending = Abandon("updates-lost", charged=True)
         _end_collecting(tx, row, round, account, ending, rows)
 
-    coordinator.database.read("rehearse-settlement", lambda tx: rehearse(tx, lease.study_id, settling=True))
+    coordinator.database.read("rehearse-settlement", lambda tx: _rehearse(tx, study, number))
     fenced.commit(coordinator, lease, "settle", work)
 
 
@@ -54,11 +62,17 @@ def _end_collecting(
         case Abandon(reason, charged):
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
         case Settle():
-            evidence = evidence_in(study, account.budget.plan, rows)
-            shown = evidence_to_dict(evidence) if shows_evidence(settings_of(study)) else None
-            account.record("settled", round.number, {"evidence": shown})
+            account.record("settled", round.number, settlement(study, account.budget.plan, rows))
             round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
+
+
+def _rehearse(tx: Transaction, study: str, number: int) -> None:
+    row = find_study(tx, study)
+    round = find_round(tx, row.id, number)
+    if round.state == "collecting":
+        plan = Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan)
+        rehearse(tx, row.id, "settled", number, settlement(row, plan, participants(tx, round)))
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow]) -> bool:

@@ -6,7 +6,7 @@ from server.db.lease import Lease
 from server.db.ledger_store import lock_account, rehearse
 from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
 from server.db.session import Transaction
-from server.db.tables import ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.sampling import sample
 from server.services import fenced
 from server.services.end_round import finish
@@ -34,8 +34,14 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         rate = settings_of(row).privacy.client_sampling_rate
         _write_round(tx, row, number, sample(active, rate, coordinator.coins.heads))
 
-    coordinator.database.read("rehearse-reservation", lambda tx: rehearse(tx, lease.study_id, settling=False))
+    coordinator.database.read("rehearse-reservation", lambda tx: _rehearse(tx, lease.study_id))
     fenced.commit(coordinator, lease, "reserve", work)
+
+
+def _rehearse(tx: Transaction, study_id: int) -> None:
+    row = tx.session.get_one(BudgetRow, study_id)
+    if row.can_continue:
+        rehearse(tx, study_id, "reserved", row.round + 1, {})
 
 
 def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[str]) -> None:
