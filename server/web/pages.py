@@ -18,7 +18,7 @@ from server.api.context import Here, StudyName
 from server.api.docs import PAGE_HEADERS
 from server.services import budget, rounds, studies
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 NEWEST_ROUNDS = 500
 
 router = APIRouter(prefix="/dashboard")
@@ -34,7 +34,7 @@ class StudyPage(Message):
 
 @router.get("", include_in_schema=False)
 def all_studies() -> FileResponse:
-    return FileResponse(HERE / "studies.html", headers=PAGE_HEADERS)
+    return FileResponse(FOLDER / "studies.html", headers=PAGE_HEADERS)
 
 
 @router.get(".json", tags=["dashboard"])
@@ -54,4 +54,4 @@ def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
 
 @router.get("/{study}", include_in_schema=False)
 def study_page(study: StudyName) -> FileResponse:
-    return FileResponse(HERE / "study.html", headers=PAGE_HEADERS)
+    return FileResponse(FOLDER / "study.html", headers=PAGE_HEADERS)
