@@ -13,7 +13,7 @@ from accounting.budget import Budget, replay
 from accounting.ledger import Entry
 from accounting.plan import Plan
 from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import UPDATE, decode, prefixed, spec_of
+from client_sdk.protocol.tensors import UPDATE, decode, prefixed, spec_of, terms_spec
 from server.db.ledger_store import entry_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -123,6 +123,9 @@ def check_models(
     For the plain optimiser and fedavg. Recomputed without the code under test.
     """
     spec = spec_of(MODEL)
+    body = prefixed(spec, UPDATE)
+    if found.settings.privacy.scheme == "parallel" and found.settings.privacy.bayesian is not None:
+        body |= terms_spec(len(found.settings.privacy.bayesian.orders))
     mechanism = central_noise(found.settings.privacy, coordinates(spec))
     for round in found.rounds:
         if round.state != "released":
@@ -130,7 +133,7 @@ def check_models(
         moved = np.zeros(coordinates(spec))
         for row in found.participants:
             if (row.round, row.state) == (round.number, "received"):
-                tensors = decode(sent[row.round, row.client], prefixed(spec, UPDATE))
+                tensors = decode(sent[row.round, row.client], body)
                 flat = np.concatenate([tensors[UPDATE + name].ravel().astype(np.float64) for name in sorted(spec)])
                 moved += flat if mechanism is None else np.rint(flat / mechanism.spacing) * mechanism.spacing
         before, after = (
