@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounting.averaged import AveragedAccountant
 from accounting.bayesian import BayesianAccountant
 from accounting.calibration import calibrate_noise, most_steps, prospect, smallest_population
 from accounting.classical import ClassicalAccountant
@@ -35,6 +36,7 @@ from accounting.units import Guarantee, Level, Notion, Observer, Relation
 
 __all__ = [
     "AccountingError",
+    "AveragedAccountant",
     "BayesianAccountant",
     "ClassicalAccountant",
     "EstimatorRefused",

@@ -49,7 +49,7 @@ class ClassicalAccountant:
 
     method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance.
     method "rdp": Rényi divergences at real orders. With `order` the account is read at that one order, fixed before
-    the first step, and is then valid for plans and stops that adapt to the releases (Feldman & Zrnic 2021, Thm 4.3).
+    the first step, and is then valid for plans and stops that adapt to the releases (Feldman & Zrnic 2021).
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
     Raises InvalidArgument naming the argument; the accountant is then unchanged.

@@ -28,7 +28,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class IndividualFilter:
-    """Feldman & Zrnic 2021, Algorithm 3 at one fixed order: (limit_epsilon, delta)-DP for everybody in the panel.
+    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for everybody.
 
     Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
     excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or

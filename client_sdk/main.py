@@ -57,3 +57,7 @@ def main() -> None:
             raise
         print(f"wardround: this command needs more: pip install 'wardround[{extra}]'", file=sys.stderr)
         raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -236,17 +236,19 @@ class Participation:
         return terms
 
     def _require_known_past(self) -> None:
-        missing = self._rounds_told() - self._ledger.rounds_known(self.study)
+        """Compare what the coordinator says it took from this hospital with the own ledger."""
+        told = rounds_received(self._client, self.study, self.name)
+        missing = told - self._ledger.rounds_known(self.study)
         if missing:
             raise LostLedger(
                 "lost-ledger",
                 f"the coordinator holds updates of this hospital from round {min(missing)} on that the ledger of data "
                 f"set {self._dataset!r} does not know: restore it, or accept the loss with --accept-lost-ledger",
             )
-
-    def _rounds_told(self) -> set[int]:
-        """Rounds for which the coordinator says that this hospital sent an update."""
-        return rounds_received(self._client, self.study, self.name)
+        for departure in self._ledger.departures(self.study):
+            # Killed between the answer and its line in the log.
+            if departure.what == "update" and departure.answer is None and departure.round in told:
+                self._ledger.mark_answered(self.study, departure.round, departure.sha256, "accepted")
 
     def _finished_bytes(self, round: int) -> bytes:
         charged = self._ledger.charged_round(self.study, round)

@@ -57,6 +57,7 @@ class Process:
 
     def __init__(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
         self.name, self.log = name, log
+        self._told = False
         self._file: IO[str] = log.open("a")
         self.popen = subprocess.Popen(
             arguments,
@@ -68,8 +69,8 @@ class Process:
         )
 
     def check(self) -> None:
-        """Raise ProcessFailed if it has ended with an error."""
-        if self.popen.poll() not in (None, 0):
+        """Raise ProcessFailed if it has ended with an error, and nobody here asked it to end."""
+        if not self._told and self.popen.poll() not in (None, 0):
             raise ProcessFailed(self.name, self.popen.returncode, self.log)
 
     def ended(self) -> int | None:
@@ -89,11 +90,13 @@ class Process:
 
     def interrupt(self) -> None:
         """Ask it to end."""
+        self._told = True
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a power cut would."""
+        self._told = True
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.wait()

@@ -42,13 +42,14 @@ from server.coordinator import open_coordinator
 from server.services.events import marks
 from server.services.ports import Coordinator
 from server.telemetry import RequestLog
+from server.web import pages
 from server.worker import Worker
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
     noun.router
     for noun in (
         *(studies, enrolments, roster, assignments, models, rounds, updates, refusals),
-        *(secure_sum, metrics, budget, ledger, events, operator_keys, health, docs),
+        *(secure_sum, metrics, budget, ledger, events, operator_keys, health, docs, pages),
     )
 )
 
@@ -73,7 +74,7 @@ def create_app(
         version="1",
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(worker, watcher),
+        lifespan=_lifespan(worker, watcher, opened if coordinator is None else None),
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
         middleware=[
@@ -104,7 +105,9 @@ def _nobody_to_wake() -> None:
     """The worker is another process; it looks by itself."""
 
 
-def _lifespan(worker: Worker | None, watcher: Watcher) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    worker: Worker | None, watcher: Watcher, owned: Coordinator | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         thread = threading.Thread(target=worker.run, name="worker", daemon=True) if worker else None
@@ -115,5 +118,7 @@ def _lifespan(worker: Worker | None, watcher: Watcher) -> Callable[[FastAPI], Ab
         if worker and thread:
             worker.stop()
             thread.join()
+        if owned:
+            owned.database.dispose()
 
     return lifespan

@@ -5,7 +5,6 @@ Signatures cover values (`transcript`), not JSON; only `Parameters` is hashed as
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import Annotated, Any, Literal, Self
 
@@ -23,12 +22,16 @@ SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 SLOT_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 
 
+_TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
+
+
 def _from_base64url(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        raw = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
+        standard = value.encode("ascii").translate(_TO_STANDARD) + b"=" * (-len(value) % 4)
+        raw = binascii.a2b_base64(standard, strict_mode=True)
+    except ValueError as error:
         raise ValueError("not base64url") from error
     if _to_base64url(raw) != value:
         raise ValueError("base64url is written without padding and in canonical form")
@@ -36,7 +39,7 @@ def _from_base64url(value: Any) -> Any:
 
 
 def _to_base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
 
 
 # bytes in Python, unpadded base64url in JSON.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from sqlalchemy import select
@@ -66,13 +67,12 @@ def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> 
     return Account(tx, signer, study, row, budget, entry_of(newest))
 
 
-def rehearse(tx: Transaction, study_id: int, *, settling: bool) -> None:
-    """Compute what the next statement will need while nothing is locked; the accountants remember the slow part."""
+def rehearse(tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
+    """Compute the statement that this event would lead to while nothing is locked; `record` then finds it ready."""
     row = tx.session.get_one(BudgetRow, study_id)
     budget = Budget.restore(Plan.from_dict(row.plan), row.state)
-    if settling and budget.pending is not None:
-        budget.settle(budget.pending, None)
-    budget.statements()
+    budget.apply(append(entry_of(tx.session.get_one(LedgerRow, (study_id, row.entries))), kind, round, body))
+    _statement(_text(row.plan), _text(budget.state()))
 
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
@@ -93,7 +93,7 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
         sequence=entry.sequence,
         kind=entry.kind,
         round=entry.round,
-        body=canonical_json(entry.body).decode(),
+        body=_text(entry.body),
         previous=entry.previous,
         sha256=entry.sha256,
         written_at=tx.now(),
@@ -105,8 +105,18 @@ def _write_statement(row: BudgetRow, budget: Budget) -> None:
     # While a round is under way the question has been answered: it may go on.
     row.can_continue = budget.pending is not None or budget.authorise().allowed
     row.round = budget.last_round
-    row.limits = budget.statements()
-    row.percentiles = budget.percentiles()
+    row.limits, row.percentiles = _statement(_text(row.plan), _text(row.state))
+
+
+@lru_cache(maxsize=64)
+def _statement(plan: str, state: str) -> tuple[list[Any], list[Any]]:
+    """Limits and percentiles as they are shown: a pure function of plan and state, and slow for tight reports."""
+    budget = Budget.restore(Plan.from_dict(json.loads(plan)), json.loads(state))
+    return budget.statements(), budget.percentiles()
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return canonical_json(value).decode()
 
 
 def _sign(row: BudgetRow, signer: Signer, study: str, entry: Entry) -> None:

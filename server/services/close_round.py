@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accounting.evidence import evidence_to_dict
+from accounting.plan import Plan
 from client_sdk.protocol.secure_sum_messages import Parameters
 from client_sdk.protocol.session_vectors import UPDATE
 from server.db.lease import Lease
 from server.db.ledger_store import Account, lock_account, rehearse
-from server.db.repositories import append_event, attendance, lock_round, lock_study, participants
+from server.db.repositories import (
+    append_event,
+    attendance,
+    find_round,
+    find_study,
+    lock_round,
+    lock_study,
+    participants,
+)
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.session_store import find_session
-from server.db.tables import ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services import fenced
 from server.services.end_round import abandon_round, was_seen
-from server.services.evidence import evidence_in, shows_evidence
+from server.services.evidence import settlement
 from server.services.ports import Coordinator
 from server.services.submit_update import update_scope
 from server.services.sum_session import sum_words
@@ -52,7 +61,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             session.told = evidence_to_dict(summed_by(coordinator, tx, row, session, account.budget.plan, rows))
         _end_collecting(tx, row, round, account, ending, rows)
 
-    coordinator.database.read("rehearse-settlement", lambda tx: rehearse(tx, lease.study_id, settling=True))
+    coordinator.database.read("rehearse-settlement", lambda tx: _rehearse(tx, study, number))
     fenced.commit(coordinator, lease, "settle", work)
 
 
@@ -68,11 +77,17 @@ def _end_collecting(
         case Abandon(reason, charged):
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
         case Settle():
-            evidence = evidence_in(tx, study, account.budget.plan, round.number, rows)
-            shown = evidence_to_dict(evidence) if shows_evidence(settings_of(study)) else None
-            account.record("settled", round.number, {"evidence": shown})
+            account.record("settled", round.number, settlement(tx, study, account.budget.plan, round.number, rows))
             round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
+
+
+def _rehearse(tx: Transaction, study: str, number: int) -> None:
+    row = find_study(tx, study)
+    round = find_round(tx, row.id, number)
+    if round.state == "collecting":
+        plan = Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan)
+        rehearse(tx, row.id, "settled", number, settlement(tx, row, plan, number, participants(tx, round)))
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow], session: SessionRow | None) -> bool:

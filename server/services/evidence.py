@@ -20,10 +20,18 @@ from server.domain.evidence import evidence_of
 from server.services.views import settings_of
 
 
+def settlement(
+    tx: Transaction, study: StudyRow, plan: Plan, round: int, rows: Sequence[ParticipantRow]
+) -> dict[str, Any]:
+    """The body of the ledger's entry that settles a round. Clients and viewers read it as soon as it is written."""
+    evidence = evidence_in(tx, study, plan, round, rows) if shows_evidence(settings_of(study)) else None
+    return {"evidence": evidence_to_dict(evidence)}
+
+
 def evidence_in(
     tx: Transaction, study: StudyRow, plan: Plan, round: int, rows: Sequence[ParticipantRow]
 ) -> Evidence | None:
-    """The evidence of a round whose collecting has ended; None charges its reservation."""
+    """The evidence of a round if collecting ended now; None charges its reservation."""
     session = find_session(tx, study.id, round)
     if session is not None:
         return evidence_from_dict(session.told)
@@ -31,13 +39,13 @@ def evidence_in(
     findings = [
         Findings(row.distance, cast(CumulativeMoments | None, evidence_from_dict(row.terms))) for row in received
     ]
-    missing = sum(row.state == "missing" for row in rows)
+    missing = sum(row.state in ("sampled", "missing") for row in rows)
     edges = list(distance_edges(plan)) if plan.scheme == "client" else []
     return evidence_of(settings_of(study), findings, missing=missing, edges=edges)
 
 
 def shows_evidence(settings: StudySettings) -> bool:
-    """Whether the ledger holds each round's evidence as it happens: clients and viewers read the ledger."""
+    """Whether each round's evidence is written down as it happens, and acted on."""
     return settings.privacy.disclosure != "public"
 
 

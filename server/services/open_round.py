@@ -10,7 +10,7 @@ from server.db.ledger_store import lock_account, rehearse
 from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.sampling import sample
 from server.domain.session_plan import enough, session_parameters
 from server.services import fenced
@@ -46,8 +46,14 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         else:
             abandon_round(tx, row, round, account, reason="too-few-clients", charged=False)
 
-    coordinator.database.read("rehearse-reservation", lambda tx: rehearse(tx, lease.study_id, settling=False))
+    coordinator.database.read("rehearse-reservation", lambda tx: _rehearse(tx, lease.study_id))
     fenced.commit(coordinator, lease, "reserve", work)
+
+
+def _rehearse(tx: Transaction, study_id: int) -> None:
+    row = tx.session.get_one(BudgetRow, study_id)
+    if row.can_continue:
+        rehearse(tx, study_id, "reserved", row.round + 1, {})
 
 
 def _open_session(

@@ -9,7 +9,8 @@ import accounting
 from accounting import errors
 
 PINNED = """
-AccountingError BayesianAccountant ClassicalAccountant EstimatorRefused GaussianPair Guarantee HorizonExceeded
+AccountingError AveragedAccountant BayesianAccountant ClassicalAccountant EstimatorRefused GaussianPair Guarantee
+HorizonExceeded
 IndividualFilter InvalidArgument LaplacePair Level LimitExceeded Notion Observer Odometer OutcomePair
 RandomisedResponse Relation Reservation ReservationClosed Unreachable attack_success binary_upper_mean calibrate_noise
 delta_from_moments epsilon_delta_curve epsilon_from_moments group largest_moment log_moment most_steps percentile_delta

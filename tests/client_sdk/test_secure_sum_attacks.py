@@ -6,6 +6,7 @@ The coordinator here signs whatever it likes and shows each hospital what it lik
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,7 +26,7 @@ from client_sdk.protocol.secure_sum_messages import (
 from client_sdk.protocol.secure_sum_plan import count_vector
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.secure_sum import SecureSumClient
-from client_sdk.secure_sum_checks import Expectation
+from client_sdk.secure_sum_checks import Expectation, Floors
 from client_sdk.secure_sum_refusals import SecureSumRefused
 from client_sdk.secure_sum_store import RoundRecord
 from server.domain import secure_sum as domain
@@ -96,6 +97,17 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
         refuses(run, lambda: me(run).advertise(signed, run.world.expectation, 4_001), "session-expired", "expired")
     else:
         refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), code, words)
+
+
+def test_sums_smaller_than_this_hospital_allows() -> None:
+    run = started("keys")
+    hospital = run.world.hospitals[ME]
+    hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=5, allow_three=False))
+    refuses(
+        run, lambda: me(run).advertise(run.signed, run.world.expectation, NOW), "low-survivors", "this hospital asks 5"
+    )
+    more = run.world.signed(run.world.parameters(min_survivors=5))
+    assert me(run).advertise(more, run.world.expectation, NOW)
 
 
 def test_wrap_around_bait_at_the_range_limit() -> None:
@@ -208,7 +220,7 @@ def test_a_mask_key_of_small_order() -> None:
     world = World(6)
     run = Run(world, small_counts(world), {"keys": {"h003"}, "shares": {"h003"}})
     run.keys()
-    run.session = domain.replace(
+    run.session = replace(
         run.session,
         cohort=with_entry(run.session.cohort, low_order(run, masking.public_key(b"\x11" * 32), bytes(32))).entries,
     )
@@ -388,7 +400,7 @@ def test_different_survivor_lists_never_gather_t_signatures() -> None:
 
 
 def _admit_any(run: Run, message) -> domain.Session:
-    return domain.replace(run.session, consistency={**run.session.consistency, message.client: message})
+    return replace(run.session, consistency={**run.session.consistency, message.client: message})
 
 
 def test_all_but_two_dropped() -> None:

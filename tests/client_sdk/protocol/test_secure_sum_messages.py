@@ -137,7 +137,13 @@ def test_octets_have_one_spelling() -> None:
     body = json.loads(raw)
     assert "=" not in body["share_key"]
     last = body["share_key"][-1]
-    for bad in (body["share_key"] + "=", body["share_key"][:-1] + chr(ord(last) + 1), "!" * 43, body["share_key"][:-4]):
+    for bad in (
+        body["share_key"] + "=",
+        body["share_key"][:-1] + chr(ord(last) + 1),
+        "!" * 43,
+        "é" * 43,
+        body["share_key"][:-4],
+    ):
         with pytest.raises(ValidationError):
             KeysMessage.model_validate_json(json.dumps({**body, "share_key": bad}))
 

@@ -1,0 +1,57 @@
+"""Two read-only pages and their twins in JSON.
+
+A page holds no data: its script asks for a viewer's key, keeps it in the tab alone, and polls the twin with it.
+So there is no cookie, nothing to forge, and nothing to leak from a cache.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse
+
+from client_sdk.protocol.messages import BudgetStatement, RoundView, Study, StudyList
+from client_sdk.protocol.settings import Message
+from server.api.auth import Reader, Viewer
+from server.api.context import Here, StudyName
+from server.api.docs import PAGE_HEADERS
+from server.services import budget, rounds, studies
+
+FOLDER = Path(__file__).parent
+NEWEST_ROUNDS = 500
+
+router = APIRouter(prefix="/dashboard")
+
+
+class StudyPage(Message):
+    """Everything that the page of a study shows; who took part is never among it."""
+
+    study: Study
+    budget: BudgetStatement
+    rounds: list[RoundView]
+
+
+@router.get("", include_in_schema=False)
+def all_studies() -> FileResponse:
+    return FileResponse(FOLDER / "studies.html", headers=PAGE_HEADERS)
+
+
+@router.get(".json", tags=["dashboard"])
+def all_studies_json(_: Viewer, here: Here) -> StudyList:
+    """What the page of all studies shows: the first hundred."""
+    return studies.list_studies(here.coordinator)
+
+
+@router.get("/{study}.json", tags=["dashboard"])
+def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
+    """What the page of a study shows: its state, its budget, its newest rounds."""
+    shown, spent = studies.show(here.coordinator, study), budget.read_budget(here.coordinator, study)
+    after = max(0, spent.round - NEWEST_ROUNDS)
+    newest = rounds.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
+    return StudyPage(study=shown, budget=spent, rounds=newest.rounds)
+
+
+@router.get("/{study}", include_in_schema=False)
+def study_page(study: StudyName) -> FileResponse:
+    return FileResponse(FOLDER / "study.html", headers=PAGE_HEADERS)
