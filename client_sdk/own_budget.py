@@ -46,7 +46,8 @@ class Charge:
     def of_round(cls, settings: StudySettings) -> Charge:
         """The charge of one round of a study."""
         privacy = settings.privacy
-        if privacy.scheme == "parallel":
+        if privacy.scheme != "client":
+            # In a sum the others add noise too; this hospital counts its own alone.
             return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, settings.steps_per_round)
         # A round abandoned for want of clients tells who was sampled; then sampling earns no credit.
         rate = privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0

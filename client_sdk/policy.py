@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.own_budget import OwnLimit
 from client_sdk.protocol.settings import LevelName, Name, Positive, Probability, StudySettings
+from client_sdk.secure_sum_checks import Floors
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
@@ -42,6 +43,9 @@ class SitePolicy(_Section):
     least_noise_multiplier  every noised step needs at least this much
     limits                  own budget per level, over all studies on the same records
     needs_masking           take part only where updates are masked
+    least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
+    least_survivors         no sum of fewer hospitals is opened
+    allow_three             sums of three hospitals are allowed, of which two need be honest
     plain_disclosure        allow privacy terms that are shown as they are
     unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
     pinned_roster           take part only with a roster that was compared out of band and pinned
@@ -53,6 +57,9 @@ class SitePolicy(_Section):
     least_noise_multiplier: Positive | None = None
     limits: Limits = Limits()
     needs_masking: bool = False
+    least_colluders: Annotated[int, Field(ge=1)] = 1
+    least_survivors: Annotated[int, Field(ge=3)] = 4
+    allow_three: bool = False
     plain_disclosure: bool = False
     unnoised_updates: bool = False
     pinned_roster: bool = False
@@ -94,6 +101,11 @@ class SitePolicy(_Section):
                 found.append(OwnLimit(level, section.epsilon, section.delta, order))
         return tuple(found)
 
+    def floors(self) -> Floors:
+        """What this hospital demands of any secure sum."""
+        least = 3 if self.allow_three else self.least_survivors
+        return Floors(self.least_colluders, least, self.allow_three)
+
     def check(self, study: str, dataset: str, settings: StudySettings, *, roster_pinned: bool) -> None:
         """Whether this hospital takes part.
 
@@ -106,7 +118,11 @@ class SitePolicy(_Section):
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
             (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
-            (noised_here or self.unnoised_updates, "unnoised", "unnoised_updates: updates would leave without noise"),
+            (
+                noised_here or masked or self.unnoised_updates,
+                "unnoised",
+                "unnoised_updates: updates would leave without noise",
+            ),
             (
                 noised_here or self.limits.instance is None,
                 "unnoised",

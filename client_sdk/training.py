@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
-from client_sdk.gradients import NonFiniteError, PerRecordGradients
+from client_sdk.gradients import ClippedSum, NonFiniteError, PerRecordGradients
 from client_sdk.noise import add_noise
+from client_sdk.protocol.central_noise import CentralNoise
 from client_sdk.protocol.randomness import RandomSource
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Array
@@ -27,6 +28,19 @@ from client_sdk.weights import load_weights, weights_of
 
 # The coordinator recomputes the norm in float64; this leaves room for the rounding to float32.
 _CLIP_SAFETY = 1 - 2.0**-22
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One round's result.
+
+    update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
+    client_distance  what the whole client moves the sum, on the scale of the client level's clip norm, rounded up;
+                     None where the study does not protect clients
+    """
+
+    update: dict[str, Array]
+    client_distance: float | None
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,16 @@ class LocalTraining:
     device: str = "cpu"
 
     def update(self, weights: Mapping[str, Array], terms: PrivacyTerms | None) -> dict[str, Array]:
-        """Parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg).
+        """The update alone; see `contribution`."""
+        return self.contribution(weights, terms).update
 
-        `terms`, where the study has a Bayesian limit, takes in the norms of every record at every step.
+    def contribution(
+        self, weights: Mapping[str, Array], terms: PrivacyTerms | None, *, total_records: float | None = None
+    ) -> Contribution:
+        """What one round makes of the received weights.
+
+        terms          where records have a Bayesian limit: takes in the norms of every record at every step
+        total_records  N of all clients, where the study sums the papers' costs and N is known
 
         Raises:
             TrainingStopped: NaN or an infinity in weights, gradients or the update.
@@ -56,37 +77,58 @@ class LocalTraining:
         load_weights(model, weights)
         model.to(self.device)
         try:
-            if self.settings.privacy.scheme == "parallel":
-                found = self._private(model, weights, terms)
+            if self.settings.privacy.scheme == "client":
+                made = self._clipped(self._plain(model, weights))
             else:
-                found = clipped(self._plain(model, weights), self.settings.privacy.clip_norm)
+                made = self._private(model, weights, terms, total_records)
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
         except OverflowError as error:
             raise TrainingStopped("the noised sum") from error
-        for name, array in found.items():
+        for name, array in made.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
-        return found
+        return made
 
-    def _private(self, model: nn.Module, received: Mapping[str, Array], terms: PrivacyTerms | None) -> dict[str, Array]:
+    def _clipped(self, update: dict[str, Array]) -> Contribution:
+        privacy = self.settings.privacy
+        found = clipped(update, privacy.clip_norm)
+        size = sum(array.size for array in found.values())
+        central = CentralNoise(privacy.clip_norm, privacy.noise_multiplier, size)
+        return Contribution(found, central.accounted_distance(_norm(found)))
+
+    def _private(
+        self,
+        model: nn.Module,
+        received: Mapping[str, Array],
+        terms: PrivacyTerms | None,
+        total_records: float | None,
+    ) -> Contribution:
         privacy, training = self.settings.privacy, self.settings.training
         gradients = PerRecordGradients(model, self.task.loss)
         inputs, targets = self.dataset.inputs.to(self.device), self.dataset.targets.to(self.device)
         noisy: dict[str, Tensor] = {}
+        distance: float | None = None
+        norm = 0.0
         for _ in range(training.local_steps):
             batch = self._batch()
             part = gradients.clipped_sum(inputs[batch], targets[batch], clip_norm=privacy.clip_norm)
+            if privacy.client_clip_norm is not None:
+                part, norm = projected(part, privacy.client_clip_norm)
             summed = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=self.source)
+            rounding = summed.sensitivity - privacy.clip_norm
+            if privacy.client_clip_norm is not None:
+                # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
+                scaled = (norm + rounding) * (privacy.clip_norm / summed.sensitivity) * (1 + 2.0**-50)
+                distance = min(scaled, privacy.client_clip_norm)
             if terms is not None:
                 norms = gradients.norms(inputs, targets).cpu().numpy()
-                terms.measure(norms, rounding=summed.sensitivity - privacy.clip_norm)
+                terms.measure(norms, rounding=rounding, total_records=total_records)
             noisy = {name: value / privacy.nominal_batch for name, value in summed.gradients.items()}
             if training.algorithm == "fedavg":
                 _descend(model, noisy, training.learning_rate)
-        if training.algorithm == "fedsgd":
-            return _arrays(noisy)
-        return _difference(model, received)
+        found = _arrays(noisy) if training.algorithm == "fedsgd" else _difference(model, received)
+        return Contribution(found, distance)
 
     def _plain(self, model: nn.Module, received: Mapping[str, Array]) -> dict[str, Array]:
         training = self.settings.training
@@ -120,11 +162,29 @@ def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
     Raises:
         TrainingStopped: NaN or an infinity: a comparison with NaN would let it pass unclipped.
     """
-    norm = math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in update.values()))
+    norm = _norm(update)
     if not math.isfinite(norm):
         raise TrainingStopped("the update")
     factor = min(1.0, clip_norm * _CLIP_SAFETY / norm) if norm > 0 else 1.0
     return {name: (array.astype(np.float64) * factor).astype(np.float32) for name, array in update.items()}
+
+
+def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
+    """The sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
+
+    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was.
+    """
+    norm = math.sqrt(sum(float(value.double().square().sum()) for value in part.gradients.values()))
+    if not math.isfinite(norm):
+        raise TrainingStopped("the clipped sum")
+    if norm <= radius * _CLIP_SAFETY:
+        return part, norm * (1 + 2.0**-40)
+    factor = radius * _CLIP_SAFETY / norm
+    return replace(part, gradients={name: value * factor for name, value in part.gradients.items()}), radius
+
+
+def _norm(update: Mapping[str, Array]) -> float:
+    return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in update.values()))
 
 
 def _descend(model: nn.Module, gradients: Mapping[str, Tensor], learning_rate: float) -> None:

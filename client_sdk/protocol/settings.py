@@ -219,6 +219,10 @@ class Privacy(Message):
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
         if self.scheme != "client" or self.masking is None:
             raise ValueError("noised histograms are summed over clients under masks: scheme client with masking")
+        if self.histogram_noise is not None and self.histogram_noise.std < 3 * math.sqrt(self.masking.honest_shares):
+            raise ValueError(
+                "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
+            )
         return self
 
 
