@@ -95,7 +95,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
         ),
         privacy=Privacy(
             scheme="client",
-            limits=_limits("client", epsilon or 8.0, 1e-3, 24.0),
+            limits=_limits("client", epsilon or 10.0, 1e-3, 24.0),
             clip_norm=3.0,
             noise_multiplier=1.0,
             sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
