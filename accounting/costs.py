@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,9 +60,15 @@ class Step:
 
     def ceiling(self, orders: FloatArray) -> FloatArray:
         """φ at the clip norm, shape (orders,)."""
-        if self.max_distance is None:
-            raise InvalidArgument("max_distance", "is required: without it there is no worst case")
-        return self.costs(orders, np.array([self.max_distance]))[:, 0]
+        return _ceiling(self, tuple(orders.tolist())).copy()
+
+
+@lru_cache(maxsize=256)
+def _ceiling(step: Step, orders: tuple[float, ...]) -> FloatArray:
+    # A run repeats its step, and each step asks three times.
+    if step.max_distance is None:
+        raise InvalidArgument("max_distance", "is required: without it there is no worst case")
+    return step.costs(np.array(orders), np.array([step.max_distance]))[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)

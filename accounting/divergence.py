@@ -26,6 +26,7 @@ INFLATION = 1e-9
 _INFLATION_PER_ORDER = 1e-15
 _CHUNK = 1 << 21
 _SERIES_TERMS = 30
+_LARGEST_EXPONENT = 700.0
 
 
 def log_moment(
@@ -187,17 +188,17 @@ def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
 
 def _log_excess(alpha: float, u: FloatArray, rate: float) -> FloatArray:
     """log[(1+x)^α − 1 − αx] for x = q(e^u − 1); the linear part has mean zero, and without it nothing cancels."""
-    capped = np.minimum(u, 30.0)
-    x = rate * np.expm1(capped)
-    tail = u + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(u, 30.0)))
-    growth = alpha * np.where(u > 30, tail, np.log1p(x))
+    # Beyond e^700 floats end, and x + 1 = x long before.
+    x = rate * np.expm1(np.minimum(u, _LARGEST_EXPONENT))
+    log_x = np.where(u > _LARGEST_EXPONENT, u + np.log(rate), np.log(np.maximum(np.abs(x), 1e-300)))
+    growth = alpha * np.where(u > _LARGEST_EXPONENT, log_x, np.log1p(x))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         series = np.ones_like(x)
         for k in range(_SERIES_TERMS, 1, -1):
             series = 1 + series * x * (alpha - k) / (k + 1)
         small = 2 * np.log(np.abs(x)) + np.log(alpha * (alpha - 1) / 2 * series)
         middle = np.log(np.expm1(np.minimum(growth, 30.0)) - alpha * x)
-        linear = np.exp(np.log(alpha) + np.where(u > 30, u + np.log(rate), np.log(np.maximum(x, 1e-300))) - growth)
+        linear = np.exp(np.log(alpha) + log_x - growth)
         large = growth + np.log1p(-np.exp(-growth) - linear)
     near = np.abs(x) * alpha < 0.25
     return np.where(near, small, np.where(growth < 30, middle, large))

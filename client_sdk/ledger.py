@@ -140,6 +140,11 @@ class HospitalLedger:
         one_by_one = {e.round for e in self._of(study) if e.kind == "reserved" and e.round is not None}
         return one_by_one | set(range(1, self.rounds_lost(study) + 1))
 
+    def rounds_sent(self, study: str) -> int:
+        """Rounds of which something may have left: finished ones and lost ones."""
+        finished = {e.round for e in self._of(study) if e.kind == "settled" and e.round is not None}
+        return len(finished | set(range(1, self.rounds_lost(study) + 1)))
+
     def rounds_lost(self, study: str) -> int:
         """Rounds 1 … n that were accepted as lost; 0: none."""
         return max((entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "stood"), default=0)

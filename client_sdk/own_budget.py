@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from accounting.classical import ClassicalAccountant
@@ -62,11 +63,12 @@ class Charge:
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021, Theorem 4.3)."""
     account = ClassicalAccountant(delta=limit.delta, method="rdp", order=limit.order)
+    kinds: Counter[tuple[float, float]] = Counter()
     for charge in charges:
         if charge.level == limit.level:
-            account.step(
-                noise_multiplier=charge.noise_multiplier, sampling_rate=charge.sampling_rate, count=charge.steps
-            )
+            kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
+    for (noise, rate), steps in kinds.items():
+        account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
     return account.epsilon()
 
 
@@ -84,4 +86,24 @@ def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequ
             raise OwnBudgetExceeded(
                 "own-budget-exceeded",
                 f"this hospital's own limit at level {limit.level} (epsilon {limit.epsilon:g}) would be passed",
+            )
+
+
+def require_within_study(settings: StudySettings, rounds_sent: int) -> None:
+    """Whether one more round keeps the study's own horizon and classical limits, by this hospital's own count.
+
+    rounds_sent  rounds of the study of which something may have left
+
+    Raises:
+        OwnBudgetExceeded: the coordinator asks for more than the study allows.
+    """
+    charge, privacy = Charge.of_round(settings), settings.privacy
+    whole = replace(charge, steps=charge.steps * (rounds_sent + 1))
+    if whole.steps > privacy.horizon:
+        raise OwnBudgetExceeded("horizon-exceeded", "the round lies past the study's own horizon")
+    for limit in privacy.limits:
+        own = OwnLimit(limit.level, limit.epsilon, limit.delta, privacy.classical_order)
+        if limit.notion == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
+            raise OwnBudgetExceeded(
+                "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
             )

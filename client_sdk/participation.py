@@ -27,7 +27,7 @@ from client_sdk.errors import (
 )
 from client_sdk.identity import Membership
 from client_sdk.ledger import HospitalLedger
-from client_sdk.own_budget import Charge
+from client_sdk.own_budget import Charge, require_within_study
 from client_sdk.policy import SitePolicy
 from client_sdk.protocol.failpoints import failpoint, register
 from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
@@ -138,6 +138,7 @@ class Participation:
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
+        require_within_study(self._settings, self._ledger.rounds_sent(self.study))
         charge = Charge.of_round(self._settings)
         limits = self._policy.own_limits()
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)

@@ -49,7 +49,6 @@ class Settings(BaseModel):
     watch_seconds          how often one process looks for news for all its waiting clients
     long_poll_seconds      longest wait of one assignment request
     event_stream_seconds   longest life of one event stream; browsers come back by themselves
-    trusted_proxies        addresses whose X-Forwarded-For is believed in the log
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -70,7 +69,6 @@ class Settings(BaseModel):
     watch_seconds: float = Field(default=0.2, gt=0, le=5, allow_inf_nan=False)
     long_poll_seconds: float = Field(default=25.0, ge=0, le=55, allow_inf_nan=False)
     event_stream_seconds: float = Field(default=300.0, ge=0, allow_inf_nan=False)
-    trusted_proxies: str = ""
 
     @field_validator("origin")
     @classmethod

@@ -12,6 +12,7 @@ import logging
 import secrets
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -67,7 +68,10 @@ def configure_logging(level: str) -> None:
 
 
 class RequestLog:
-    """Gives every request an id, returns it as `X-Request-Id`, and logs one line when the answer has left."""
+    """Gives every request an id, returns it as `X-Request-Id`, and logs one line when the answer has left.
+
+    Answers are not stored by caches nor guessed at by browsers unless they say otherwise.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -83,7 +87,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", identity.encode())]
+                message["headers"] = _complete(message.get("headers", ()), identity)
             await send(message)
 
         try:
@@ -93,6 +97,15 @@ class RequestLog:
             details = {"method": scope["method"], "route": route, "status": status}
             details["milliseconds"] = round(1000 * (time.perf_counter() - started), 2)
             logger.info("request", extra=details)
+
+
+def _complete(headers: Iterable[tuple[bytes, bytes]], identity: str) -> list[tuple[bytes, bytes]]:
+    given = list(headers)
+    names = {name.lower() for name, _ in given}
+    # What carries an ETag may be kept and asked about again; everything else is for this caller, now.
+    fresh = [] if names & {b"cache-control", b"etag"} else [(b"cache-control", b"no-store")]
+    sniffing = [] if b"x-content-type-options" in names else [(b"x-content-type-options", b"nosniff")]
+    return [*given, *fresh, *sniffing, (b"x-request-id", identity.encode())]
 
 
 def _usable(scope: Scope) -> str | None:

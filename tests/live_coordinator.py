@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 import threading
 import time
@@ -26,6 +27,7 @@ from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.services.operators import create_key
 from server.services.ports import Coordinator
+from server.serving import CoordinatorServer
 from server.worker import Worker
 
 # Clients sign the public origin, which is not where the socket is.
@@ -176,7 +178,8 @@ def live(home: Path, **settings: Any) -> Iterator[Live]:
     keys = [create_key(coordinator, OperatorKeyCreate(role=role)).key or "" for role in ("operator", "viewer")]
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    config = uvicorn.Config(app, port=0, log_config=None, access_log=False)
+    server = CoordinatorServer(config, app.state.context.watcher)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -188,7 +191,7 @@ def live(home: Path, **settings: Any) -> Iterator[Live]:
             here.append(Live(url, home, coordinator, keys[0], keys[1], http))
             yield here[0]
     finally:
-        app.state.context.watcher.close()
-        server.should_exit = True
+        server.handle_exit(signal.SIGTERM, None)
         thread.join(30)
+        assert not thread.is_alive(), "the server does not stop"
         coordinator.database.dispose()

@@ -88,6 +88,15 @@ def join(
         )
 
 
+def withdraw(study: StudyName, home: Home = None) -> None:
+    """Leave a study for good, from the next round on. What was sent stays sent."""
+    with plain_errors():
+        here = hospital(home)
+        with here.client(study) as client:
+            client.leave(study, here.identity.membership(study).client, "withdrawn")
+        typer.echo(f"withdrawn from {study}")
+
+
 def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
     """List everything that left this hospital: when, its digest, and which charge paid for it."""
     from client_sdk.ledger import HospitalLedger, ledger_path

@@ -54,10 +54,11 @@ def create(
 
     with plain_errors():
         frozen = _read_settings(settings)
-        weights = model.read_bytes() if model is not None else _initial_weights(frozen)
         with operator(server, key_file) as client:
-            client.create_study(StudyCreate(study=study, title=title, settings=frozen))
-            client.put_initial_model(study, weights)
+            made = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            # A task may draw its weights at random: a second attempt would not bring the same ones.
+            if made.model is None:
+                client.put_initial_model(study, _initial_weights(frozen) if model is None else model.read_bytes())
             _show(client.study(study), as_json)
 
 

@@ -22,7 +22,7 @@ from client_sdk.protocol.tensors import decode
 from client_sdk.tasks import load as load_task
 from client_sdk.weights import load_weights, spec_of_model
 
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.15
 
 
 def evaluate(client: Client, study: str, data: Path, patient_column: str | None, name: str) -> None:

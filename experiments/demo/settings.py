@@ -38,7 +38,7 @@ class Mechanism:
 
 PARALLEL = {
     "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 6.0, 1.0, horizon=100, backstop=8.0),
-    "heart-disease": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 4.0, 0.5, horizon=100, backstop=8.0),
+    "heart-disease": Mechanism(3.0, 1e-4, 2.0, 2.5, 0.25, 6.0, 0.5, horizon=100, backstop=8.0),
     "mnist": Mechanism(3.0, 1e-5, 1.0, 1.0, 0.05, 6.0, 2.0, horizon=100, backstop=8.0),
 }
 
@@ -95,7 +95,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
         ),
         privacy=Privacy(
             scheme="client",
-            limits=_limits("client", epsilon or 8.0, 1e-3, 24.0),
+            limits=_limits("client", epsilon or 10.0, 1e-3, 24.0),
             clip_norm=3.0,
             noise_multiplier=1.0,
             sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,

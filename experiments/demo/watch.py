@@ -14,7 +14,7 @@ from client_sdk.calls import round_view
 from client_sdk.client import Client
 from client_sdk.protocol.messages import RoundView
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.15
 METRICS_SECONDS = 30.0
 CHARGES = ("settled", "stood", "voided")
 

@@ -17,7 +17,7 @@ from client_sdk.protocol.secure_sum_messages import SumResult
 from client_sdk.protocol.secure_sum_vectors import VectorSpec, canary_holds
 from server.domain.secure_sum import Declined, Session
 
-# Subsets of replies tried for one secret when shares are wrong: bounds the work that suspects can cause.
+# Subsets of replies tried for one secret when shares are wrong: bounds the work that they can cause.
 _MAX_SUBSETS = 2_000
 
 
@@ -71,7 +71,8 @@ def recover(session: Session) -> Recovered | Declined:
 
 def masked_total(spec: VectorSpec, vectors: Iterable[Words]) -> Words:
     """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; one vector in memory."""
-    total = np.zeros(spec.words, spec.dtype)
+    total = masking.aligned(spec.words, spec.dtype)
+    total[:] = 0
     for vector in vectors:
         np.add(total, vector, out=total)
     return total

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from accounting.budget import replay
+from accounting.budget import Authorisation, replay
 from client_sdk._exchange import Clock
 from client_sdk.data import DataError, Table
 from client_sdk.errors import (
@@ -493,3 +493,21 @@ def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplo
     said = caplog.text + json.dumps([r["mercy"].model_dump() for r in other.refusals.values() if r])
     assert "miller" not in said
     assert "p39" not in said
+
+
+@pytest.mark.parametrize("study", [{"horizon": 3}, {"horizon": 9, "limits": None}])
+def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
+    tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "limits" in study:
+        charge = Charge.of_round(settings())
+        three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
+        study["limits"] = [{"level": "instance", "notion": "classical", "epsilon": three, "delta": 1e-5}]
+    other = coordinator(settings(**study))
+    here = hospital(other, tmp_path)
+    # Its budget always says yes; after five rounds it stops asking.
+    monkeypatch.setattr(type(other.budget), "authorise", lambda self: Authorisation(self.last_round < 5, "stopped"))
+    outcome = join(here)
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
+    expected = "horizon-exceeded" if study["horizon"] == 3 else "study-limit-exceeded"
+    assert {other.refusals[r]["mercy"].code for r in (4, 5)} == {expected}

@@ -157,6 +157,15 @@ def test_secrets_leave_the_store_when_the_session_expires(run) -> None:
     assert not me(run).released
 
 
+def test_expired_secrets_can_be_forgotten_without_a_step(run) -> None:
+    run.upto("masked")
+    me(run).forget_if_expired(EXPIRES)
+    assert record(run).session.secrets is not None
+    me(run).forget_if_expired(EXPIRES + 1)
+    assert record(run).session.secrets is None
+    assert me(run).phase == "ended"
+
+
 def test_every_session_has_keys_of_its_own() -> None:
     world = World(5)
     seen: list[bytes] = []

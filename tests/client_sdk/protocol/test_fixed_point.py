@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol import fixed_point as fp
@@ -24,6 +24,7 @@ def ring_sum(parts: list[np.ndarray]) -> np.ndarray:
     return total
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(SIGNED, min_size=3, max_size=3), min_size=1, max_size=12), st.sampled_from([32, 64]))
 def test_signed_sums_are_exact_within_the_resolution(clients, bits) -> None:
     cap, scale = fp.largest_cap(len(clients), bits), 24
@@ -34,6 +35,7 @@ def test_signed_sums_are_exact_within_the_resolution(clients, bits) -> None:
         assert abs(Fraction(got) - exact) <= Fraction(len(clients), 2 ** (scale + 1))
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(COSTS, min_size=2, max_size=2), min_size=1, max_size=12))
 def test_cost_sums_are_never_below_and_stay_close(clients) -> None:
     cap, scale = fp.largest_cap(len(clients), 64), 32
@@ -49,6 +51,7 @@ def test_cost_sums_are_never_below_and_stay_close(clients) -> None:
             assert Fraction(math.nextafter(got, 0)) <= exact + Fraction(len(clients), 2**scale)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**20), min_size=4, max_size=4), min_size=1, max_size=50))
 def test_count_sums_are_exact(clients) -> None:
     words = [fp.encode_counts(np.array(x), ring_bits=32, cap=2**20) for x in clients]

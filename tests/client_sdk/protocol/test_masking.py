@@ -105,7 +105,7 @@ def test_the_mask_is_the_aes_of_a_counter_from_two_on() -> None:
         assert words.tobytes() == stream
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["<u4", "<u8"]),
     st.sampled_from([0, 1, 3, 65_535, 65_536, 65_537, 200_003]),

@@ -9,7 +9,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -34,6 +34,7 @@ def test_the_grid_is_correctly_rounded_geometric() -> None:
     assert max(b / a for a, b in pairwise(GRID)) < 1.0229
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(VALUES, min_size=2, max_size=2), min_size=1, max_size=8))
 def test_the_decoded_maximum_is_the_next_threshold(clients) -> None:
     total = sum(encode_thresholds(np.array(x), GRID, os.urandom) for x in clients)
@@ -72,6 +73,7 @@ def test_thresholds_that_float64_cannot_tell_apart_are_refused() -> None:
         geometric_grid(1.0, math.nextafter(1.0, 2), 8)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-20, 8), min_size=1, max_size=12), st.sampled_from([0.5, 1.0, 5.0, 20.0]))
 def test_log_sum_exp_is_never_below_and_over_by_what_it_says(values, sharpness) -> None:
     ceiling, n = 10.0, len(values)

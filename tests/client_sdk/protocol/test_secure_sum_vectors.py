@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol import secure_sum_vectors as vectors
@@ -33,6 +33,7 @@ def test_the_layout_in_words_and_octets() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10), st.data())
 def test_the_law_of_each_encoding(n, data) -> None:
     def draw(strategy, length):

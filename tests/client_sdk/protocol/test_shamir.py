@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sympy import isprime
@@ -41,6 +41,7 @@ def test_the_field_is_a_field() -> None:
     assert isprime(PRIME)
 
 
+@settings(deadline=None)
 @given(st.lists(SECRET, min_size=1, max_size=3), st.integers(1, 40), st.data(), SECRET)
 def test_any_threshold_of_shares_recovers_the_secrets(secrets, holders, data, seed) -> None:
     threshold = data.draw(st.integers(1, holders))
@@ -49,6 +50,7 @@ def test_any_threshold_of_shares_recovers_the_secrets(secrets, holders, data, se
     assert shamir.combine(shamir.weights_at(points), [shares[p - 1] for p in points]) == secrets
 
 
+@settings(deadline=None)
 @given(SECRET, st.integers(2, 12), st.data())
 def test_shares_lie_on_polynomials_through_the_secret(secret, holders, data) -> None:
     threshold = data.draw(st.integers(1, holders))
@@ -61,6 +63,7 @@ def test_shares_lie_on_polynomials_through_the_secret(secret, holders, data) -> 
             assert lagrange_at(points, values, other + 1) == shares[other][limb]
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(1, 300), min_size=1, max_size=12), st.integers(0, 300))
 def test_weights_are_lagrange_basis_values(points, at) -> None:
     ordered = sorted(points)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol import transcript as ts
@@ -29,6 +29,7 @@ def test_hashes_are_length_prefixed_sha256() -> None:
     assert ts.shares_statement(b"h", "a", b"c", b"slots") == prefixed(b"secagg/1/shares", b"h", b"a", b"c", slots)
 
 
+@settings(deadline=None)
 @given(PIECES, PIECES)
 def test_different_pieces_have_different_hashes(left, right) -> None:
     assert (ts.H("x", *left) == ts.H("x", *right)) == (left == right)

@@ -22,6 +22,13 @@ def test_alive_and_ready(here: Live) -> None:
     assert _status(here.send("GET", "/readyz")) == (200, "ok")
 
 
+def test_answers_are_neither_stored_nor_guessed_at(here: Live) -> None:
+    answer = here.operator("GET", "/v1/studies")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert here.send("GET", "/static/docs.js").headers["etag"]
+
+
 def test_ready_needs_the_blob_folder(tmp_path: Path) -> None:
     with live(tmp_path / "home") as here:
         blobs = tmp_path / "home" / "blobs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_a_truncated_upload_is_never_taken_for_whole(here: Live, study: str) -> 
     assert _state(here, study, "north") == "sampled"
     assert _files(here) == before
     assert here.put_update(north, 1, body).status_code == 201
+
+
+def test_a_full_disk_is_said_and_passes(here: Live, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    north, _ = here.running(study, "north", "south")
+    before = _files(here)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("server.db.blobs.os.fsync", full)
+        answer = here.put_update(north, 1, update_body())
+    assert _code(answer) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "2"
+    assert _state(here, study, "north") == "sampled"
+    assert _files(here) == before
+    assert here.put_update(north, 1, update_body()).status_code == 201
 
 
 def test_rounds_that_are_not_open_take_nothing(here: Live, study: str) -> None:

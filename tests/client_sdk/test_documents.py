@@ -1,0 +1,41 @@
+"""What docs/hospital.md and docs/site-policy.toml promise exists."""
+
+import re
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from client_sdk.cli import register
+from client_sdk.config import PREFIX, ClientSettings
+from client_sdk.policy import Limits, SitePolicy
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_example_policy_is_valid_and_names_every_entry() -> None:
+    policy = SitePolicy.read(DOCS / "site-policy.toml")
+    assert [(limit.level, limit.epsilon) for limit in policy.own_limits()] == [("instance", 8.0)]
+    text = (DOCS / "site-policy.toml").read_text()
+    assert all(f"{name} = " in text or f"[{name}." in text for name in SitePolicy.model_fields)
+    assert set(Limits.model_fields) == {"instance", "client"}
+
+
+def test_every_command_and_option_of_the_guide_exists() -> None:
+    app = typer.Typer()
+    register(app)
+    text = (DOCS / "hospital.md").read_text()
+    lines = re.findall(r"wardround ((?:roster |ledger |study )?[a-z]+)([^\n`#]*)", text)
+    commands = {command for command, _ in lines}
+    assert {"enrol", "join", "doctor", "outbound", "roster pin", "roster show"} <= commands
+    for command, rest in lines:
+        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
+        assert shown.exit_code == 0, command
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert option in shown.output, (command, option)
+
+
+def test_every_environment_variable_of_the_guide_is_read() -> None:
+    named = set(re.findall(rf"{PREFIX}[A-Z_]+", (DOCS / "hospital.md").read_text()))
+    assert named <= {PREFIX + name.upper() for name in ClientSettings.model_fields}
+    assert len(named) == 4

@@ -1,0 +1,76 @@
+import subprocess
+import sys
+
+import client_sdk
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_package_and_the_protocol_load_neither_torch_nor_http() -> None:
+    program = """
+import importlib, pkgutil, sys
+import client_sdk, client_sdk.protocol
+for module in pkgutil.walk_packages(client_sdk.protocol.__path__, "client_sdk.protocol."):
+    importlib.import_module(module.name)
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "httpcore", "requests", "typer"}))
+"""
+    assert run(program) == "[]"
+
+
+def test_a_command_that_only_shows_help_loads_neither() -> None:
+    program = """
+import sys
+from client_sdk.main import build
+build()
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "fastapi", "sqlalchemy"}))
+"""
+    assert run(program) == "[]"
+
+
+def test_one_file_alone_knows_the_http_library() -> None:
+    root = client_sdk.__path__[0]
+    found = run(f"""
+import pathlib, re
+files = pathlib.Path({root!r}).rglob("*.py")
+print(sorted(f.name for f in files if re.search(r"^\\s*(import|from) httpx", f.read_text(), re.M)))
+""")
+    assert found == "['_transport.py']"
+
+
+def test_the_exports_are_these() -> None:
+    assert client_sdk.__all__ == [
+        "ApiError",
+        "AsyncClient",
+        "Client",
+        "Connection",
+        "ConnectionFailed",
+        "Hospital",
+        "NotTrusted",
+        "OperatorKey",
+        "Outcome",
+        "Refused",
+        "SitePolicy",
+        "TrainingStopped",
+        "WardroundError",
+    ]
+    assert {getattr(client_sdk, name).__name__ for name in client_sdk.__all__} == set(client_sdk.__all__)
+    assert not hasattr(client_sdk, "hospital_that_is_not_there")
+
+
+def test_a_missing_part_is_named_with_its_extra() -> None:
+    program = """
+import sys
+sys.modules["httpx"] = None
+sys.argv = ["wardround", "budget", "sepsis", "--server", "https://x", "--key-file", sys.argv[1]]
+from client_sdk.main import main
+main()
+"""
+    key = "/dev/null"
+    done = subprocess.run([sys.executable, "-c", program, key], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "wardround: this command needs more: pip install 'wardround[client]'\n",
+    )

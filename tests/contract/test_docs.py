@@ -1,0 +1,44 @@
+"""Every command that a document or a message of a file names exists, with its options; every setting is documented."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from client_sdk.main import build
+from server.config import Settings
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"\bwardround ((?:[a-z][a-z-]+)(?: [^`\n|&;>]*)?)")
+
+
+def _commands(path: Path) -> set[str]:
+    """What stands in backticks or in a code block after the word `wardround`."""
+    text = path.read_text()
+    code = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S) + re.findall(r"`([^`\n]+)`", text)
+    joined = [piece.replace("\\\n", " ") for piece in code]
+    return {found.strip() for piece in joined for found in COMMAND.findall(piece) if not found.startswith("wardround")}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_that_is_named_exists(path: Path) -> None:
+    app = build()
+    for command in sorted(_commands(path)):
+        words = [word for word in shlex.split(command, comments=True) if word not in ("…", "...")]
+        result = CliRunner().invoke(app, [*words, "--help"])
+        assert result.exit_code == 0, f"wardround {command}"
+
+
+def test_the_search_finds_commands() -> None:
+    assert {"migrate", "serve"} <= _commands(ROOT / "docs" / "operations.md")
+
+
+def test_every_setting_of_the_coordinator_is_documented() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    named = set(re.findall(r"`WARDROUND_([A-Z_]+)`", text))
+    assert {name.upper() for name in Settings.model_fields} <= named
