@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from client_sdk.client import Client
+from client_sdk.credentials import Signature
 from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
+    ConfigurationError,
     ConflictError,
     LedgerDamaged,
     LostLedger,
@@ -25,16 +28,24 @@ from client_sdk.errors import (
     TrainingStopped,
     UpdateDisputed,
 )
-from client_sdk.identity import Membership
+from client_sdk.identity import Membership, active_fingerprint
 from client_sdk.ledger import HospitalLedger
+from client_sdk.masked_round import MaskedRound, SessionEnded
 from client_sdk.own_budget import Charge, require_within_study
 from client_sdk.policy import SitePolicy
 from client_sdk.protocol.failpoints import failpoint, register
 from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
+from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.protocol.session_vectors import UPDATE as MASKED_UPDATE
+from client_sdk.protocol.session_vectors import sums_as_in_papers, vectors_of
 from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.signing import decode_public_key
 from client_sdk.protocol.tensors import UPDATE, Array, TensorError, decode, encode, encoded_size_limit
+from client_sdk.round_words import from_bytes, to_bytes, words_of
+from client_sdk.secure_sum_checks import Party
+from client_sdk.secure_sum_store import FileStore
 from client_sdk.terms import PrivacyTerms
-from client_sdk.training import LocalTraining
+from client_sdk.training import Contribution, LocalTraining
 from client_sdk.trust import Trust
 from client_sdk.weights import spec_of_model
 
@@ -88,6 +99,8 @@ class Participation:
         self.study, self.name = membership.study, membership.client
         self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
         self._sent = self._refused = 0
+        self._sessions: FileStore | None = None
+        self._records_told: float | None = None
 
     def run(self) -> Outcome:
         """Take part until the study ends.
@@ -129,12 +142,19 @@ class Participation:
             return
         if charged is not None and charged.model_sha256 != assignment.model.sha256:
             self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
+        masked = self._masked(assignment)
+        try:
+            vectors = () if masked is None else masked.prepare()
+        except SessionEnded as ended:
+            _LOG.warning("round %d: %s", assignment.round, ended)
+            self._client.sleep(_PAUSE_SECONDS)
+            return
         if charged is None or charged.sha256 is None:
             weights = self._model(assignment)
             if charged is None:
                 self._pay(assignment)
-            self._compute(assignment.round, weights)
-        self._send(assignment.round)
+            self._compute(assignment.round, weights, vectors)
+        self._send(assignment.round, masked)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
@@ -144,16 +164,15 @@ class Participation:
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(self, round: int, weights: dict[str, Array]) -> None:
+    def _compute(self, round: int, weights: dict[str, Array], vectors: Sequence[VectorSpec]) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
         terms = self._terms()
         try:
-            update = self._training.update(weights, terms)
-            extra = {} if terms is None else terms.tensors()
+            made = self._training.contribution(weights, terms, total_records=self._total_records())
+            body = self._body(round, made, terms, vectors)
         except TrainingStopped as stopped:
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise stopped
-        body = encode({UPDATE + name: array for name, array in update.items()} | extra)
         failpoint("hospital.after-training")
         self._outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._file(round), body)
@@ -164,14 +183,32 @@ class Participation:
         failpoint("hospital.after-settle")
         self._forget_before(round)
 
-    def _send(self, round: int) -> None:
+    def _body(self, round: int, made: Contribution, terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]) -> bytes:
+        """The finished bytes: the update and its terms in the clear, or the words that will be masked."""
+        update = {UPDATE + name: array for name, array in made.update.items()}
+        if not vectors:
+            return encode(update | ({} if terms is None else terms.tensors()))
+        training, model = self._training, spec_of_model(self._training.task.model())
+        records = len(training.dataset)
+        words = words_of(
+            self._settings.privacy, model, vectors, round, made, terms, records=records, source=training.source
+        )
+        return to_bytes(words, {} if MASKED_UPDATE in words else update)
+
+    def _send(self, round: int, masked: MaskedRound | None) -> None:
         body = self._finished_bytes(round)
         digest = hashlib.sha256(body).hexdigest()
         try:
-            self._client.put_update(self.study, round, self.name, body)
+            if masked is None:
+                self._client.put_update(self.study, round, self.name, body)
+            else:
+                self._send_masked(round, masked, body)
             answer = "accepted"
             self._sent += 1
             _LOG.info("round %d: update of %d bytes sent", round, len(body))
+        except SessionEnded as ended:
+            answer = ended.code
+            _LOG.warning("round %d: %s; its charge stays", round, ended)
         except ConflictError as error:
             if error.code == "different-update":
                 raise UpdateDisputed(
@@ -183,6 +220,61 @@ class Participation:
         failpoint("hospital.after-send")
         self._ledger.mark_answered(self.study, round, digest, answer)
         failpoint("hospital.after-answer")
+
+    def _send_masked(self, round: int, masked: MaskedRound, body: bytes) -> None:
+        words, clear = from_bytes(body)
+        if clear:
+            self._client.put_update(self.study, round, self.name, encode(clear))
+        masked.complete(words)
+
+    def _masked(self, assignment: AssignmentBody) -> MaskedRound | None:
+        """This hospital's part in the round's secure sum, if the study sums under masks."""
+        if self._settings.privacy.masking is None:
+            return None
+        model = spec_of_model(self._training.task.model())
+        return MaskedRound(
+            self._client,
+            self._party(assignment),
+            self.study,
+            assignment.round,
+            assignment.model.sha256,
+            lambda clients: vectors_of(self._settings, model, clients),
+            self._store(),
+        )
+
+    def _party(self, assignment: AssignmentBody) -> Party:
+        roster = self._client.roster(self.study)
+        if active_fingerprint(roster) != assignment.roster_sha256:
+            self._stop(assignment.round, BadAssignment("the roster shown is not the one that the assignment names"))
+        if not isinstance(self._client.credentials, Signature):
+            raise ConfigurationError("a hospital signs with its own identity key")
+        return Party(
+            client=self.name,
+            identity=self._client.credentials.key,
+            coordinator=decode_public_key(self._membership.coordinator_key),
+            roster={m.client: decode_public_key(m.public_key) for m in roster.members if m.state == "active"},
+            roster_fingerprint=assignment.roster_sha256,
+            floors=self._policy.floors(),
+        )
+
+    def _store(self) -> FileStore:
+        if self._sessions is None:
+            self._sessions = FileStore(self._outbox / "secure-sum")
+        return self._sessions
+
+    def _total_records(self) -> float | None:
+        """N of all clients as the ledger tells it, where the study sums costs as in the papers."""
+        if not sums_as_in_papers(self._settings.privacy) or self._records_told is not None:
+            return self._records_told
+        after = 0
+        while page := self._client.ledger(self.study, after).entries:
+            for entry in page:
+                evidence = entry.body.get("evidence") if entry.kind == "settled" else None
+                if evidence and "records" in evidence:
+                    self._records_told = float(evidence["records"])
+                    return self._records_told
+            after = page[-1].sequence
+        return None
 
     def _refuse(self, round: int, refused: Refused) -> None:
         """Write the no down, then tell the coordinator."""
@@ -226,8 +318,7 @@ class Participation:
             self._stop(assignment.round, BadAssignment(f"the model is not one of this task: {error.detail}"))
 
     def _terms(self) -> PrivacyTerms | None:
-        privacy = self._settings.privacy
-        if privacy.scheme != "parallel" or privacy.bayesian is None:
+        if not any(limit.level == "instance" and limit.notion == "bayesian" for limit in self._settings.privacy.limits):
             return None
         patients, saved = self._training.dataset.patients, self._ledger.sums(self.study)
         if saved is not None:
