@@ -128,7 +128,6 @@ class Hospital:
             self._client(membership.url, self._signature(membership)) as client,
         ):
             shown = client.study(study)
-            _require_supported(shown)
             _require_same_settings(ledger, shown, membership, dataset)
             chosen = _task(task, shown)
             records = chosen.dataset(data).without(rules.excluded_patients)
@@ -166,15 +165,6 @@ class Hospital:
 
 def _patient(url: str) -> Connection:
     return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
-
-
-def _require_supported(shown: Study) -> None:
-    privacy = shown.settings.privacy
-    if privacy.scheme not in ("client", "parallel") or privacy.masking is not None or privacy.disclosure == "noised":
-        raise ConfigurationError(
-            f"this version takes part in unmasked studies of scheme client or parallel; {shown.study} is of scheme "
-            f"{privacy.scheme} with disclosure {privacy.disclosure}"
-        )
 
 
 def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Membership, dataset: str) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from client_sdk.protocol.settings import (
     BayesianSettings,
     Limit,
+    Masking,
     Privacy,
     Schedule,
     Scheme,
@@ -19,6 +20,15 @@ from experiments.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
 DEADLINE_SECONDS = 60.0
+# One colluder; with four hospitals every one of them is needed, five bear one drop-out.
+MASKING = Masking(
+    colluders=1,
+    min_survivors=4,
+    mask_updates=True,
+    allow_three=False,
+    step_deadline_seconds=DEADLINE_SECONDS,
+    expiry_seconds=10 * DEADLINE_SECONDS,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=4.0,
             bayesian=_bayesian(chosen.filter_order, "running"),
             disclosure="plain",
-            masking=None,
+            masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
         ),
@@ -106,7 +116,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             classical_order=1.5,
             bayesian=_bayesian(1.5, "holder"),
             disclosure="plain",
-            masking=None,
+            masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
         ),
