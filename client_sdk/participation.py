@@ -41,6 +41,7 @@ from client_sdk.weights import spec_of_model
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 25.0
 _PAUSE_SECONDS = 2.0
+_REASON_ATTEMPTS = 5
 
 register(
     "hospital.before-charge",
@@ -130,23 +131,23 @@ class Participation:
         if charged is not None and charged.model_sha256 != assignment.model.sha256:
             self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
         if charged is None or charged.sha256 is None:
-            weights = self._model(assignment)
+            # Everything that can still say no comes before the charge.
+            require_within_study(self._settings, self._ledger.rounds_sent(self.study))
+            weights, terms = self._model(assignment), self._terms()
             if charged is None:
                 self._pay(assignment)
-            self._compute(assignment.round, weights)
+            self._compute(assignment.round, weights, terms)
         self._send(assignment.round)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
-        require_within_study(self._settings, self._ledger.rounds_sent(self.study))
         charge = Charge.of_round(self._settings)
         limits = self._policy.own_limits()
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(self, round: int, weights: dict[str, Array]) -> None:
+    def _compute(self, round: int, weights: dict[str, Array], terms: PrivacyTerms | None) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
-        terms = self._terms()
         try:
             update = self._training.update(weights, terms)
             extra = {} if terms is None else terms.tensors()
@@ -263,6 +264,12 @@ class Participation:
 
     def _finished(self) -> Outcome:
         statement = self._client.budget(self.study)
+        for _ in range(_REASON_ATTEMPTS):
+            if statement.stop_reason is not None:
+                break
+            # No round can follow, but the coordinator has not written the end down yet.
+            self._client.sleep(_PAUSE_SECONDS)
+            statement = self._client.budget(self.study)
         self._trust.statement(statement)
         self._ledger.see_head(self.study, self._trust.head)
         reason = statement.stop_reason or "no further round fits"
