@@ -133,6 +133,7 @@ class Hospital:
             chosen = _task(task, shown)
             records = chosen.dataset(data).without(rules.excluded_patients)
             training = LocalTraining(chosen, records, shown.settings, source or SecureSource(), device)
+            training.require_trainable()
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, shown)
             return Participation(

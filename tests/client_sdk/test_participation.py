@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import nn
 
 from accounting.budget import Authorisation, replay
 from client_sdk._exchange import Clock
@@ -33,9 +34,10 @@ from client_sdk.policy import SitePolicy
 from client_sdk.protocol.messages import RosterEntry
 from client_sdk.protocol.signing import encode_public_key
 from client_sdk.protocol.tensors import encode
+from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
 from tests.coordinator_in_process import Coordinator, problem
-from tests.hospital_side import coordinator, hospital, plain_policy, records, settings
+from tests.hospital_side import coordinator, hospital, plain_policy, records, settings, task_parameters
 
 CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
 
@@ -552,3 +554,19 @@ def test_the_end_is_waited_for_until_its_reason_is_known(tmp_path: Path) -> None
     here = hospital(other, tmp_path, sleep=slept.append)
     assert join(here).reason == "horizon-reached"
     assert slept == [2.0]
+
+
+class Mixing(LogisticRegression):
+    """Its model normalises over the batch: one record's gradient depends on the others."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False), super().model())
+
+
+def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_path: Path) -> None:
+    other = coordinator()
+    with pytest.raises(ConfigurationError, match="privately"):
+        hospital(other, tmp_path).join("sepsis", Mixing(task_parameters()), records(), dataset="icu")
+    assert other.round == 0
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []
