@@ -16,6 +16,9 @@ import pytest
 from accounting.budget import replay
 from accounting.ledger import Entry
 
+# Many processes on few cores: generous, because a slow machine is no failure.
+pytestmark = pytest.mark.timeout(900)
+
 # Generous: the machine may be busy with other tests.
 START_SECONDS = 200
 
