@@ -40,7 +40,7 @@ from accounting.units import (
 _WRAPPED = 1e-18
 _LEAST_SIZE, _MOST_SIZE = 1 << 12, 1 << 17
 _MOMENTS: FloatArray = np.geomspace(0.05, 400, 60)
-_POINTS = 2048
+_POINTS = 1024
 
 
 @dataclass
@@ -87,8 +87,10 @@ class AveragedAccountant:
             raise EstimatorRefused(f"{members} records: an estimate needs at least 3")
         self.max_ratio = check_positive("max_ratio", max_ratio)
         self.level, self.observer = Level(level), Observer(observer)
-        self._ratios: FloatArray = self.max_ratio * np.arange(1, check_count("bins", bins) + 1) / bins
+        # A hair above max_ratio, which the caller may have rounded down.
+        self._ratios: FloatArray = self.max_ratio * (1 + 1e-12) * np.arange(1, check_count("bins", bins) + 1) / bins
         self._kinds: dict[float, _Kind] = {}
+        self._known: float | None = None
 
     @property
     def steps(self) -> int:
@@ -103,30 +105,27 @@ class AveragedAccountant:
             raise InvalidArgument("distances", f"has {norms.size} entries, the panel {self.members} records")
         if bool((norms > top).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
-        if top / std > self.max_ratio:
+        if top / std > self._ratios[-1]:
             raise InvalidArgument("max_distance", f"is {top / std!r} times the noise, above max_ratio")
         # The last row is the worst case, whom the classical bound describes.
         ratios = np.append(norms, top) / std
         kind = self._kinds.setdefault(rate, _Kind(np.zeros((self.members + 1, self._ratios.size))))
-        index = np.searchsorted(self._ratios, np.minimum(ratios, self.max_ratio), side="left")
+        index = np.searchsorted(self._ratios, ratios, side="left")
         charged = ratios > 0
         kind.counts[np.flatnonzero(charged), index[charged]] += 1
         kind.steps += 1
+        self._known = None
 
     def epsilon(self) -> float:
         """Least ε on the grid such that the average δ is at most δ − γ there and at every larger grid point.
 
         The grid does not depend on the sample and is walked from the top, so one γ serves all of it: a wrong answer
-        needs a failure at the one point just below the true ε. Never above the classical ε at δ − γ.
+        needs a failure at the one point just below the true ε. Never above the classical ε at δ − γ. Remembered until
+        the next step.
         """
-        if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
-            return 0.0
-        beta = self.delta - self.failure
-        epsilons, deltas = self._profiles(beta)
-        for place in range(epsilons.size - 1, -1, -1):
-            if self._bound(deltas[:, place]) > beta:
-                return float(epsilons[place + 1]) if place + 1 < epsilons.size else math.inf
-        return float(epsilons[0])
+        if self._known is None:
+            self._known = self._least_epsilon()
+        return self._known
 
     def average_delta(self, epsilon: float) -> float:
         """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
@@ -155,6 +154,16 @@ class AveragedAccountant:
             sample=self.sample,
             resolution=f"distances rounded up to {self._ratios.size} bins, losses discretised and rounded up",
         )
+
+    def _least_epsilon(self) -> float:
+        if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
+            return 0.0
+        beta = self.delta - self.failure
+        epsilons, deltas = self._profiles(beta)
+        for place in range(epsilons.size - 1, -1, -1):
+            if self._bound(deltas[:, place]) > beta:
+                return float(epsilons[place + 1]) if place + 1 < epsilons.size else math.inf
+        return float(epsilons[0])
 
     def _bound(self, deltas: FloatArray) -> float:
         """Upper bound on the mean of δ_{x'}, which lies in [0, δ_classical]: the last row is the worst case."""

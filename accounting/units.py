@@ -92,11 +92,14 @@ class Guarantee:
             raise InvalidArgument("assumption", "a certificate says what it assumes")
 
     @property
-    def state(self) -> Literal["finite", "unbounded"]:
-        return "finite" if math.isfinite(self.epsilon) else "unbounded"
+    def state(self) -> Literal["finite", "unbounded", "overspent"]:
+        """unbounded: nothing was ever promised. overspent: steps were charged that no finite ε covers."""
+        if math.isfinite(self.epsilon):
+            return "finite"
+        return "overspent" if self.steps > 0 else "unbounded"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe: an infinite epsilon becomes null beside state "unbounded"."""
+        """JSON-safe: an infinite epsilon becomes null beside its state."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         out["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         out["orders"] = list(self.orders)
@@ -109,7 +112,7 @@ class Guarantee:
     def from_dict(cls, data: dict[str, Any]) -> Guarantee:
         """Inverse of to_dict."""
         values = {name: value for name, value in data.items() if name != "state"}
-        values["epsilon"] = math.inf if data["state"] == "unbounded" else data["epsilon"]
+        values["epsilon"] = data["epsilon"] if data["state"] == "finite" else math.inf
         values["orders"] = tuple(data["orders"])
         values["sampling_rate"] = None if data["sampling_rate"] is None else tuple(data["sampling_rate"])
         for name, kind in (("level", Level), ("notion", Notion), ("relation", Relation), ("observer", Observer)):

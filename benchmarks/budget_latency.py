@@ -2,8 +2,8 @@
 
     python -m benchmarks.budget_latency [--entries 10 10000] [--pairs 600]
 
-A coordinator on SQLite in a thread of this process; the two requests go out in turn over one kept connection, and the table gives
-medians of the ratios of pairs. Results go to benchmarks/results/budget_latency.json.
+A coordinator on SQLite in a thread of this process; the two requests go out in turn over one kept connection, and
+the table gives medians of the ratios of pairs. Results go to benchmarks/results/budget_latency.json.
 """
 
 from __future__ import annotations

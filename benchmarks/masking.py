@@ -58,8 +58,7 @@ def mask(values: int, neighbours: int) -> dict[str, float]:
     half = neighbours // 2
     with Stopwatch() as watch:
         masked = masking.aligned(values, vector.dtype)
-        masked[:] = vector
-        masking.apply_masks(masked, add=[own, *keys[:half]], subtract=keys[half:])
+        masking.apply_masks(masked, head=vector, add=[own, *keys[:half]], subtract=keys[half:])
         body = masked.data
     return {**watch.per(1), "octets": body.nbytes}
 
@@ -169,7 +168,7 @@ class Worker:
 def compare(
     title: str, ours: Worker, task: str, other: Worker, other_task: str, repeats: int, request: dict[str, int]
 ) -> dict[str, Any]:
-    """`repeats` pairs in turn after one that warms up; ratio = other's time / ours, by wall clock and processor time."""
+    """`repeats` pairs in turn after a warm-up; ratio = other's time / ours, by wall clock and processor time."""
     ours.ask(task, request)
     other.ask(other_task, request)
     pairs = [(ours.ask(task, request), other.ask(other_task, request)) for _ in range(repeats)]

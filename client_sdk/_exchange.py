@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from client_sdk.protocol.messages import Problem
 
 T = TypeVar("T")
 PROBLEM = "application/problem+json"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Exchange(Generic[T]):
         pause = self._backoff.pause() if self._call.repeatable or not error.sent else None
         if pause is None:
             raise error
+        self._tell(str(error), pause)
         return pause
 
     def answered(self, answer: Answer) -> float | None:
@@ -96,6 +99,7 @@ class Exchange(Generic[T]):
             told = retry_after_seconds(answer.headers.get("retry-after"), now=datetime.now(UTC))
             pause = self._backoff.pause(told)
             if pause is not None:
+                self._tell(f"status {answer.status}", pause)
                 return pause
         if problem is not None:
             raise api_error(problem)
@@ -103,6 +107,10 @@ class Exchange(Generic[T]):
             f"status {answer.status} without a problem document: something between here and the coordinator answered",
             answer.request_id,
         )
+
+    def _tell(self, reason: str, pause: float) -> None:
+        # Patience may be a whole day; whoever watches the hospital must see what it waits for.
+        _LOG.warning("%s %s: %s; again in %.1f s", self._call.method, self._call.target, reason, pause)
 
 
 def _problem(answer: Answer) -> Problem | None:

@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     app.command("invite")(study.invite)
     app.command("enrol")(hospital.enrol)
     app.command("join")(hospital.join)
+    app.command("rotate-key")(hospital.rotate_key)
     app.command("withdraw")(hospital.withdraw)
     app.command("outbound")(hospital.outbound)
     app.command("budget")(budget.budget)

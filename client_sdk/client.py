@@ -22,6 +22,7 @@ from client_sdk.protocol.messages import (
     EnrolmentRequest,
     Invitation,
     InvitationCreate,
+    KeyRotation,
     LedgerPage,
     Metrics,
     ModelInfo,
@@ -107,6 +108,9 @@ class Client(_Base):
 
     def roster(self, name: str) -> Roster:
         return self.send(calls.roster(name))
+
+    def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
+        self.send(calls.rotate_key(name, client, rotation))
 
     def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
         self.send(calls.leave(name, client, how))
@@ -201,6 +205,9 @@ class AsyncClient(_Base):
 
     async def roster(self, name: str) -> Roster:
         return await self.send(calls.roster(name))
+
+    async def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
+        await self.send(calls.rotate_key(name, client, rotation))
 
     async def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
         await self.send(calls.leave(name, client, how))

@@ -27,6 +27,7 @@ from client_sdk.participation import Outcome, Participation, rounds_received
 from client_sdk.policy import POLICY_FILE, SitePolicy
 from client_sdk.protocol.messages import Study
 from client_sdk.protocol.randomness import RandomSource, SecureSource
+from client_sdk.rotation import rotate
 from client_sdk.tasks import Task
 from client_sdk.training import LocalTraining
 
@@ -132,6 +133,7 @@ class Hospital:
             chosen = _task(task, shown)
             records = chosen.dataset(data).without(rules.excluded_patients)
             training = LocalTraining(chosen, records, shown.settings, source or SecureSource(), device)
+            training.require_trainable()
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, shown)
             return Participation(
@@ -144,6 +146,15 @@ class Hospital:
                 outbox=self.directory / "outbox",
                 settings_sha256=shown.settings_sha256,
             ).run()
+
+    def rotate_key(self) -> list[str]:
+        """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
+
+        Returns the studies that took it. Raises as `rotation.rotate`; run again, it finishes.
+        """
+        taken = rotate(self.identity, self._client)
+        self.identity = Identity.open(self.directory)
+        return taken
 
     def policy(self) -> SitePolicy:
         """The site policy in the directory; without a file, the strict one."""

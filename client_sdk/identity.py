@@ -18,6 +18,7 @@ from client_sdk.protocol.settings import NAME_PATTERN, Message, Name
 from client_sdk.protocol.signing import encode_public_key, fingerprint, roster_fingerprint
 
 KEY_FILE = "identity.key"
+NEXT_KEY_FILE = "identity.key.next"
 
 
 class Membership(Message):
@@ -42,29 +43,29 @@ class Identity:
         self.directory, self.key = directory, key
 
     @classmethod
-    def create(cls, directory: Path) -> Identity:
+    def create(cls, directory: Path, name: str = KEY_FILE) -> Identity:
         """The identity in `directory`; a new key if there is none yet.
 
         Raises:
             KeyFileError: as `open`.
         """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (directory / KEY_FILE).exists():
+        if not (directory / name).exists():
             key = Ed25519PrivateKey.generate()
             pem = key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
-            write_durably(directory / KEY_FILE, pem)
-        return cls.open(directory)
+            write_durably(directory / name, pem)
+        return cls.open(directory, name)
 
     @classmethod
-    def open(cls, directory: Path) -> Identity:
+    def open(cls, directory: Path, name: str = KEY_FILE) -> Identity:
         """The identity in `directory`.
 
         Raises:
             KeyFileError: no key, one that others may read, or one that is damaged.
         """
-        path = directory / KEY_FILE
+        path = directory / name
         try:
             mode = stat.S_IMODE(os.stat(path).st_mode)
             pem = path.read_bytes()

@@ -113,7 +113,7 @@ def _noised(
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32
-    scratch = np.empty(CHUNK, np.int32 if small else np.int64)
+    scratch = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64)
     for start, noise in law.chunks(len(flat), source):
         part = flat[start : start + len(noise)]
         noised = scratch[: len(part)]

@@ -52,6 +52,7 @@ from client_sdk.weights import spec_of_model
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 25.0
 _PAUSE_SECONDS = 2.0
+_REASON_ATTEMPTS = 5
 
 register(
     "hospital.before-charge",
@@ -150,23 +151,25 @@ class Participation:
             self._client.sleep(_PAUSE_SECONDS)
             return
         if charged is None or charged.sha256 is None:
-            weights = self._model(assignment)
+            # Everything that can still say no comes before the charge.
+            require_within_study(self._settings, self._ledger.rounds_sent(self.study))
+            weights, terms = self._model(assignment), self._terms()
             if charged is None:
                 self._pay(assignment)
-            self._compute(assignment.round, weights, vectors)
+            self._compute(assignment.round, weights, terms, vectors)
         self._send(assignment.round, masked)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
-        require_within_study(self._settings, self._ledger.rounds_sent(self.study))
         charge = Charge.of_round(self._settings)
         limits = self._policy.own_limits()
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(self, round: int, weights: dict[str, Array], vectors: Sequence[VectorSpec]) -> None:
+    def _compute(
+        self, round: int, weights: dict[str, Array], terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]
+    ) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
-        terms = self._terms()
         try:
             made = self._training.contribution(weights, terms, total_records=self._total_records())
             body = self._body(round, made, terms, vectors)
@@ -354,6 +357,12 @@ class Participation:
 
     def _finished(self) -> Outcome:
         statement = self._client.budget(self.study)
+        for _ in range(_REASON_ATTEMPTS):
+            if statement.stop_reason is not None:
+                break
+            # No round can follow, but the coordinator has not written the end down yet.
+            self._client.sleep(_PAUSE_SECONDS)
+            statement = self._client.budget(self.study)
         self._trust.statement(statement)
         self._ledger.see_head(self.study, self._trust.head)
         reason = statement.stop_reason or "no further round fits"

@@ -83,9 +83,10 @@ def mask_vector(
     except masking.MaskingError as error:
         raise CohortRefused("unusable-key", str(error)) from error
     own = masking.self_mask_key(secrets.seed, h1, spec.name)
-    buffer = secure_sum_vectors.with_canary(spec, words, h1, client)
+    buffer = secure_sum_vectors.canary_buffer(spec, h1, client)
     masking.apply_masks(
         buffer,
+        head=words,
         add=[own, *(key for peer, key in keys.items() if client < peer)],
         subtract=[key for peer, key in keys.items() if peer < client],
     )

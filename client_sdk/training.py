@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client_sdk.errors import TrainingStopped
-from client_sdk.gradients import ClippedSum, NonFiniteError, PerRecordGradients
+from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.gradients import ClippedSum, NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.noise import add_noise
 from client_sdk.protocol.central_noise import CentralNoise
 from client_sdk.protocol.randomness import RandomSource
@@ -56,6 +56,19 @@ class LocalTraining:
     settings: StudySettings
     source: RandomSource
     device: str = "cpu"
+
+    def require_trainable(self) -> None:
+        """Refuse a model that cannot be trained privately, before any round is paid for.
+
+        Raises:
+            ConfigurationError: a layer through which records reach each other, or no trainable parameter.
+        """
+        if self.settings.privacy.scheme == "client":
+            return
+        try:
+            PerRecordGradients(self.task.model().eval(), self.task.loss)
+        except (UnsupportedLayer, ValueError) as error:
+            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 
     def update(self, weights: Mapping[str, Array], terms: PrivacyTerms | None) -> dict[str, Array]:
         """The update alone; see `contribution`."""

@@ -7,7 +7,7 @@ from client_sdk.client import Client
 from client_sdk.errors import BadAssignment, LedgerNotExtended, RosterNotPinned
 from client_sdk.identity import Membership, active_fingerprint, strangers
 from client_sdk.ledger import SeenHead
-from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead, LedgerPage
+from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead
 from client_sdk.protocol.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
 
@@ -70,30 +70,33 @@ class Trust:
                 f"the coordinator's ledger has {head.entries} entries; this hospital has seen {seen.sequence}. It was "
                 "restored from an older copy: what was spent since then is missing"
             )
-        found = self._entries(seen.sequence, head.entries)
-        try:
-            reached = verify_chain(found, after=(seen.sequence, seen.sha256))
-        except LedgerError as error:
-            text = f"the coordinator's ledger does not continue what this hospital saw: {error}"
-            raise LedgerNotExtended(text) from error
+        reached, reserved = (seen.sequence, seen.sha256), seen.reserved
+        while reached[0] < head.entries:
+            found = self._page(reached[0], head.entries)
+            try:
+                reached = verify_chain(found, after=reached)
+            except LedgerError as error:
+                text = f"the coordinator's ledger does not continue what this hospital saw: {error}"
+                raise LedgerNotExtended(text) from error
+            reserved = max([reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
         if reached != (head.entries, head.sha256):
             raise LedgerNotExtended("the coordinator's ledger was rewritten: its head is not the one it names")
-        reservations = [entry.round for entry in found if entry.kind == "reserved" and entry.round is not None]
-        reserved = max([seen.reserved, *reservations])
         if reserved_round is not None and reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
         self.head = SeenHead(*reached, reserved)
 
-    def _entries(self, after: int, last: int) -> list[Entry]:
-        found: list[Entry] = []
-        while after < last:
-            page: LedgerPage = self._client.ledger(self._membership.study, after)
-            self._require_signed(page.head.head, page.head.signature)
-            if not page.entries:
-                raise LedgerNotExtended(f"the coordinator does not show entry {after + 1} of its ledger")
-            found += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
-            after = found[-1].sequence
-        return [entry for entry in found if entry.sequence <= last]
+    def _page(self, after: int, last: int) -> list[Entry]:
+        """The next entries up to `last`; at least one, so that following a ledger comes to an end."""
+        page = self._client.ledger(self._membership.study, after)
+        self._require_signed(page.head.head, page.head.signature)
+        try:
+            entries = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+        except LedgerError as error:
+            raise LedgerNotExtended(f"the coordinator's ledger is not one: {error}") from error
+        found = [entry for entry in entries if entry.sequence <= last]
+        if not found:
+            raise LedgerNotExtended(f"the coordinator does not show entry {after + 1} of its ledger")
+        return found
 
     def _require_signed(self, head: LedgerHead, signature: str) -> None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from client_sdk.client import Client
 from client_sdk.config import Connection, read_secret
@@ -166,6 +167,11 @@ def site_policy(study: str, settings: StudySettings) -> str:
         f"plain_disclosure = {str(plain).lower()}\n"
         f"unnoised_updates = {str(privacy.scheme == 'client').lower()}\n"
     )
+
+
+def postgres_folder(url: str) -> Path:
+    """Where the data of an embedded PostgreSQL lie: its socket is among them."""
+    return Path(parse_qs(urlsplit(url).query)["host"][0])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from accounting.budget import Budget, replay
 from accounting.ledger import Entry
 from accounting.plan import Plan
 from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import UPDATE, decode, prefixed, spec_of, terms_spec
+from client_sdk.protocol.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
 from server.db.ledger_store import entry_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -150,4 +150,16 @@ def check_models(
             expected = [moved + np.concatenate(draw) * mechanism.spacing for draw in grouped]
         count = found.settings.privacy.expected_clients
         candidates = [(before.astype(np.float64) + values / count).astype(np.float32) for values in expected]
-        assert sum(bool(np.array_equal(after, candidate)) for candidate in candidates) == 1
+        matching = [v for v, c in zip(expected, candidates, strict=True) if np.array_equal(after, c)]
+        assert len(matching) == 1
+        if mechanism is not None:
+            # The draw in the model is the one whose digest was committed before.
+            assert _sum_digest(matching[0]) == round.noised_sha256
+
+
+def _sum_digest(values: NDArray[np.float64]) -> str:
+    parts, start = dict[str, NDArray[np.float64]](), 0
+    for name in sorted(MODEL):
+        parts[name] = values[start : start + MODEL[name].size].reshape(MODEL[name].shape)
+        start += MODEL[name].size
+    return hashlib.sha256(encode(parts)).hexdigest()

@@ -88,6 +88,13 @@ def join(
         )
 
 
+def rotate_key(home: Home = None) -> None:
+    """Replace this hospital's key in every study. Interrupted, run it again. Others must pin the roster anew."""
+    with plain_errors():
+        taken = hospital(home).rotate_key()
+        typer.echo(f"new key in: {', '.join(taken) or 'no study'}")
+
+
 def withdraw(study: StudyName, home: Home = None) -> None:
     """Leave a study for good, from the next round on. What was sent stays sent."""
     with plain_errors():

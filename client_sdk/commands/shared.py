@@ -77,19 +77,31 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """One line on standard error and an exit code, instead of a traceback."""
-    from client_sdk.data import DataError
-    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped, WardroundError
-    from client_sdk.protocol.tensors import TensorError
+    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped
 
     try:
         yield
-    except (WardroundError, DataError, TensorError, OSError) as error:
+    except Exception as error:
+        if not isinstance(error, _expected()):
+            raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, TrainingStopped: 6}
         print(f"wardround: {error}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
         print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """What a person can do something about. Everything else is a bug and shows its traceback."""
+    from client_sdk.data import DataError
+    from client_sdk.errors import WardroundError
+    from client_sdk.protocol.tensors import TensorError
+
+    # Naming TaskError would import torch for every command; if it was raised, it is imported.
+    tasks = sys.modules.get("client_sdk.tasks")
+    of_tasks: tuple[type[Exception], ...] = () if tasks is None else (tasks.TaskError,)
+    return (WardroundError, DataError, TensorError, OSError, *of_tasks)
 
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:

@@ -56,7 +56,7 @@ def total_norms(squares: Mapping[str, Tensor]) -> Tensor:
     Raises NonFiniteError naming the first parameter whose per-record gradient is not finite.
     """
     values = list(squares.values())
-    total = values[0].double() if len(values) == 1 else torch.stack([value.double() for value in values]).sum(0)
+    total = values[0].double() if len(values) == 1 else torch.stack(values).sum(0, dtype=torch.float64)
     if not math.isfinite(float(total.sum())):
         stop_if_not_finite({f"the per-record gradient of parameter {name!r}": v for name, v in squares.items()})
         stop_if_not_finite({"the per-record gradient norm": total})

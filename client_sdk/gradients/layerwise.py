@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from .capture import Capture, Use
 from .clipping import stop_if_not_finite
 from .inspection import known_layers, trainable
-from .layers import Layer, squared_norms
+from .layers import Layer, LinearLayer, squared_norms
+from .losses import SIGNALS
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -28,6 +29,7 @@ class Signals:
     """
 
     def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int) -> None:
+        self.batch = batch
         dtype = next(iter(parameters.values())).dtype
         calls = Counter(name for use in uses for name in use.layer.names.values())
         self.squares: dict[str, Tensor] = {}
@@ -38,8 +40,9 @@ class Signals:
             signals = use.checked(batch)
             if signals is None:
                 continue
-            a, g = (s.to(dtype) if s.is_floating_point() else s for s in signals)
-            if all(calls[name] == 1 for name in use.layer.names.values()):
+            a, g = signals[0], signals[1].to(dtype)
+            a = a.to(dtype) if a.is_floating_point() else a
+            if len(uses) == 1 or all(calls[name] == 1 for name in use.layer.names.values()):
                 values, kept = use.layer.squares(a, g)
                 self.squares |= {use.layer.names[key]: value for key, value in values.items()}
                 self._single.append((use.layer, a, g, kept))
@@ -90,9 +93,12 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self.leaves = True
+        self._signal = SIGNALS.get(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
         """One micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
+        if self._signal is not None:
+            return self._closed(inputs, targets, self._signal)
         anchor = None if self.leaves else torch.zeros((), device=inputs.device, requires_grad=True)
         with torch.enable_grad(), Capture(self.layers, anchor) as capture:
             losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
@@ -100,6 +106,33 @@ class Layerwise:
                 capture.gradients(losses.sum(), self.parameters)
         with full_precision(inputs.device):
             return Signals(capture.uses, self.parameters, len(inputs))
+
+    def _closed(self, inputs: Tensor, targets: Tensor, signal: Loss) -> Signals:
+        """The last layer alone: its output gradient is the loss's, in closed form."""
+        (layer,) = self.layers
+        with torch.no_grad():
+            features = inputs
+            for module in list(self.model.children())[:-1]:
+                features = module(features)
+            outputs = layer.forward(features)
+            found = signal(outputs, targets)
+        watched = {"the model's output": outputs, "the loss's gradient": found}
+        # Into a linear layer nothing non-finite goes without coming out again: 0 · ∞ is NaN.
+        stop_if_not_finite(watched if features is inputs else {"inputs": inputs} | watched)
+        use = Use(layer, features, features._version, output_grad=found)
+        with full_precision(inputs.device):
+            return Signals([use], self.parameters, len(inputs))
+
+
+def ends_in(model: nn.Module, layers: Sequence[Layer]) -> bool:
+    """Is the only trainable layer a linear one, at the very end, with nobody listening in?"""
+    if len(layers) != 1 or not isinstance(layers[0], LinearLayer):
+        return False
+    last = layers[0].module
+    heard = any(vars(last)[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+    if type(model) is nn.Sequential:
+        return model[-1] is last and sum(module is last for module in model) == 1 and not heard
+    return model is last and not heard
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import NotLayerwise, UnsupportedLayer
-from .layerwise import Layerwise, Loss, checked_losses
+from .layerwise import Layerwise, Loss, Signals, checked_losses
 
 
 def tolerance(dtype: torch.dtype, device: torch.device) -> float:
@@ -83,22 +83,28 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> None:
 
 
 def compare(engine: Layerwise, x: Tensor, y: Tensor) -> None:
-    wanted = list(engine.parameters.values())
     with repeatable(x.device) as rewind:
         done = engine.run(x, y)
         rewind()
         with torch.enable_grad():
             losses = checked_losses(engine.loss, x, engine.model(x), y)
-    for i, chosen in enumerate(torch.eye(len(x), dtype=wanted[0].dtype, device=x.device)):
-        true = torch.autograd.grad(losses[i], wanted, retain_graph=True, allow_unused=True)
-        size = math.sqrt(sum(float(grad.square().sum()) for grad in true if grad is not None))
-        ours: dict[str, Tensor] = {}
-        done.add_weighted(dict.fromkeys(engine.parameters, chosen), ours)
-        for (name, parameter), grad in zip(engine.parameters.items(), true, strict=True):
-            expected = torch.zeros_like(parameter) if grad is None else grad
-            own = float(expected.norm())
-            norm = math.sqrt(float(done.squares[name][i]))
-            away = max(float((ours.get(name, 0 * expected) - expected).norm()), abs(norm - own))
-            # Some gradients are zero but for rounding, such as a bias before a normalisation.
-            if not away <= tolerance(parameter.dtype, x.device) * (own + 1e-3 * size) + 1e-30:
-                raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")
+    for i in range(len(x)):
+        compare_record(engine, done, losses[i], i)
+
+
+def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> None:
+    parameters = engine.parameters
+    true = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    size = math.sqrt(sum(float(grad.square().sum()) for grad in true if grad is not None))
+    chosen = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
+    chosen[i] = 1.0
+    ours: dict[str, Tensor] = {}
+    done.add_weighted(dict.fromkeys(parameters, chosen), ours)
+    for (name, parameter), grad in zip(parameters.items(), true, strict=True):
+        expected = torch.zeros_like(parameter) if grad is None else grad
+        own = float(expected.norm())
+        norm = math.sqrt(float(done.squares[name][i]))
+        away = max(float((ours.pop(name, 0 * expected) - expected).norm()), abs(norm - own))
+        # Some gradients are zero but for rounding, such as a bias before a normalisation.
+        if not away <= tolerance(parameter.dtype, loss.device) * (own + 1e-3 * size) + 1e-30:
+            raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

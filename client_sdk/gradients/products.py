@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 # Below this many multiplications the call itself costs more than is won.
-_WORTHWHILE = 1 << 20
+_WORTHWHILE = 1 << 21
 
 
 @cache

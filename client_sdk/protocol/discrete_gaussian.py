@@ -75,8 +75,8 @@ class DiscreteGaussian:
 
     def chunks(self, size: int, source: RandomSource) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
         """(start, samples) in pieces that fit the processor's cache; each array is reused for the next piece."""
-        index = np.empty(CHUNK, np.int64)
-        out = np.empty(CHUNK, self.dtype)
+        index = np.empty(min(CHUNK, size), np.int64)
+        out = np.empty(len(index), self.dtype)
         rest = self._rest_stream(size, source)
         for start in range(0, size, CHUNK):
             n = min(CHUNK, size - start)

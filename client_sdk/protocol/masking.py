@@ -124,9 +124,12 @@ def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Words:
     return raw[first : first + size * dtype.itemsize].view(dtype)
 
 
-def apply_masks(words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = ()) -> None:
+def apply_masks(
+    words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: Words | None = None
+) -> None:
     """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
 
+    `head`, if given, is first copied to the front of `words`, chunk by chunk while the chunk is in the cache.
     Memory: one chunk, whatever the number of keys. The chunk loop is outside, so `words` is walked once.
 
     Raises:
@@ -141,12 +144,17 @@ def apply_masks(words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[b
         raise MaskingError("a mask key is 32 bytes")
     if words.nbytes > MAX_BYTES:
         raise MaskingError("words is longer than one keystream")
+    if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
+        raise MaskingError("head is a vector of the same words, no longer than words")
     adding, subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
     mask = aligned(CHUNK_BYTES // words.itemsize, words.dtype)
     buffer = mask.view(np.uint8)
     for start in range(0, words.size, mask.size):
         chunk = words[start : start + mask.size]
         size = chunk.nbytes
+        if head is not None:
+            part = head[start : start + chunk.size]
+            chunk[: part.size] = part
         zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
         for cipher in adding:
             cipher.update_into(zeros, room)

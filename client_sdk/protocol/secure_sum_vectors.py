@@ -129,10 +129,9 @@ def require_in_range(spec: VectorSpec, words: Words) -> None:
         raise EncodingError(f"{spec.name} holds a word beyond its cap of {spec.cap}")
 
 
-def with_canary(spec: VectorSpec, words: Words, h1: bytes, client: str) -> Words:
-    """A fresh buffer of `spec.words` words: the data followed by the client's canary."""
+def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> Words:
+    """A fresh buffer of `spec.words` words that ends in the client's canary; the data words are not set."""
     buffer = aligned(spec.words, spec.dtype)
-    buffer[: spec.data_words] = words
     buffer[spec.data_words] = 1
     buffer[spec.data_words + 1 :] = np.frombuffer(canary_word(h1, client, spec.name), spec.dtype)
     return buffer

@@ -51,7 +51,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--scheme", choices=("parallel", "client"), default="parallel")
     parser.add_argument("--epsilon", type=_positive, help="the Bayesian limit, instead of the data set's own")
     parser.add_argument("--clients", type=int, default=4, help="with --data mnist (default 4)")
-    parser.add_argument("--records", type=int, default=1000, help="digits per client, with --data mnist (default 1000)")
+    parser.add_argument("--records", type=int, default=2000, help="digits per client, with --data mnist (default 2000)")
     parser.add_argument("--postgres", action="store_true", help="on an embedded PostgreSQL instead of SQLite")
     parser.add_argument("--keep", action="store_true", help="leave the coordinator up at the end")
     parser.add_argument("--home", type=Path, help="where everything is put (default: a new temporary folder)")

@@ -18,7 +18,7 @@ from experiments.demo import report, scenarios
 from experiments.demo.board import Board
 from experiments.demo.scenarios import Scenario
 from experiments.demo.watch import Follower
-from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
+from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study, postgres_folder
 from experiments.processes import Process, Processes, ProcessFailed, environment
 
 STUDY = "demo"
@@ -70,7 +70,8 @@ def run(scenario: Scenario, settings: StudySettings, options: Options, console: 
             ending = _study(scenario, settings, options, coordinator, operator, board, console)
         if options.keep:
             processes.leave(serving)
-            board.files({"The coordinator stays up; stop it with": f"kill {serving.popen.pid}"})
+            database = "" if url is None else f" $(head -1 {postgres_folder(url)}/postmaster.pid)"
+            board.files({"The coordinator stays up; stop it with": f"kill {serving.popen.pid}{database}"})
         return ending
 
 

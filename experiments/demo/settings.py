@@ -49,7 +49,7 @@ class Mechanism:
 PARALLEL = {
     "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 6.0, 1.0, horizon=100, backstop=8.0),
     "heart-disease": Mechanism(3.0, 1e-4, 2.0, 2.5, 0.25, 6.0, 0.5, horizon=100, backstop=8.0),
-    "mnist": Mechanism(3.0, 1e-5, 1.0, 1.0, 0.05, 6.0, 2.0, horizon=100, backstop=8.0),
+    "mnist": Mechanism(3.0, 1e-5, 1.5, 2.0, 0.2, 6.0, 10.0, horizon=100, backstop=8.0),
 }
 
 

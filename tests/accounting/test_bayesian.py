@@ -27,6 +27,7 @@ from accounting import (
     replace_one_moment,
     upper_mean,
 )
+from accounting.estimation import lower_counts
 
 AUTHORS = [0.10, 0.12, 0.15, 0.09, 0.20, 0.11, 0.13, 0.30]
 PANEL = np.random.default_rng(3).beta(1, 5, 300)
@@ -129,6 +130,27 @@ class TestHolder:
             noisy = counts + np.rint(rng.normal(0, 3, 17)).astype(int)
             noised.step(edges, counts=noisy, count_noise=3.1, sample_size=300, **PLAN)
             assert (noised.log_moments() >= exact.log_moments()).all()
+
+    def test_noised_counts_share_the_failure_between_noise_and_sample(self) -> None:
+        edges, counts = np.linspace(0, 1, 9)[1:], [150, 80, 30, 20, 10, 5, 3, 2]
+        ours = account(orders=[2.0, 4.0])
+        ours.step(edges, counts=counts, count_noise=2.0, sample_size=300, **PLAN)
+        # One step of 20: half of γ/20 for the noise, half for the two orders' estimates.
+        lowered = lower_counts(counts, 2.0, 1e-6 / 40, sample_size=300)
+        for row, order in enumerate((2.0, 4.0)):
+            cost = log_moment(order, edges, noise_std=2.0, sampling_rate=0.1) * 20
+            truth = upper_mean(cost, 1e-6 / 80, method="betting", log_max=float(cost[-1]), counts=lowered) / 20
+            assert ours.log_moments()[row] == pytest.approx(truth, rel=1e-9)
+
+    def test_each_step_is_capped_at_its_own_ceiling(self) -> None:
+        """Student t overshoots on one outlier among small values; the next step must not pay for it."""
+        ours = account(orders=[4.0], estimator="student-t")
+        ours.step([0.0] * 9 + [1.0], noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        ours.step(PANEL / 10, noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        ceiling = float(log_moment(4.0, 1.0, noise_std=1.0, sampling_rate=1.0))
+        second = upper_mean(20 * log_moment(4.0, PANEL / 10, noise_std=1.0, sampling_rate=1.0), 1e-6 / 20) / 20
+        assert second < ceiling / 10
+        assert ours.log_moments()[0] == pytest.approx(ceiling + second, rel=1e-9)
 
 
 class TestRunning:

@@ -46,9 +46,11 @@ class TestOneRecordInEveryRound:
             adversary=adversary,  # type: ignore[arg-type]
             checkpoints=1 if composition == "running" else None,
         )
-        panel = np.repeat([0.0, 1.0], [9900, 100])
+        panel: dict[str, object] = {"distances": [0.0, 1.0], "counts": [9900, 100]}
+        if composition == "running":
+            panel = {"distances": np.repeat([0.0, 1.0], [9900, 100])}
         for _ in range(self.ROUNDS):
-            account.step(panel, noise_std=self.STD, sampling_rate=1.0, max_distance=1.0)
+            account.step(**panel, noise_std=self.STD, sampling_rate=1.0, max_distance=1.0)  # type: ignore[arg-type]
         assert self.true_delta(account.epsilon()) <= DELTA
 
     def test_running_sums_are_tighter_where_ranks_change(self) -> None:

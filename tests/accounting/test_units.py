@@ -93,6 +93,13 @@ def test_a_certificate_comes_back_from_json_as_it_was() -> None:
     assert full.state == "finite"
 
 
+@pytest.mark.parametrize(("steps", "state"), [(0, "unbounded"), (3, "overspent")])
+def test_an_infinite_epsilon_is_null_beside_its_state(steps: int, state: str) -> None:
+    endless = guarantee(epsilon=math.inf, steps=steps)
+    assert (endless.to_dict()["epsilon"], endless.to_dict()["state"]) == (None, state)
+    assert Guarantee.from_dict(endless.to_dict()) == endless
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("epsilon", -1.0), ("epsilon", float("nan")), ("delta", 0.0), ("delta", 1.0), ("assumption", " ")],

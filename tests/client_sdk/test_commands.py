@@ -196,6 +196,15 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     assert here.operator("GET", "/v1/studies/sepsis").status_code == 404
 
 
+def test_a_wrong_task_is_one_line_too(here: Live, run: Run, tmp_path: Path) -> None:
+    wrong = settings(training={"task_parameters": {"label": "ill", "colunm.age": "0..100"}}).as_json()
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(wrong))
+    said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
+    assert "colunm" in said
+    assert "Traceback" not in said
+
+
 def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path) -> None:
     assert "identity.key" in run("doctor", code=1).stdout
     opened(run, tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import nn
 
 from accounting.budget import Authorisation, replay
 from client_sdk._exchange import Clock
@@ -33,9 +34,10 @@ from client_sdk.policy import SitePolicy
 from client_sdk.protocol.messages import RosterEntry
 from client_sdk.protocol.signing import encode_public_key
 from client_sdk.protocol.tensors import encode
+from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
 from tests.coordinator_in_process import Coordinator, problem
-from tests.hospital_side import coordinator, hospital, plain_policy, records, settings
+from tests.hospital_side import coordinator, hospital, plain_policy, records, settings, task_parameters
 
 CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
 
@@ -490,6 +492,8 @@ def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplo
     added = Table(table.columns, (*records(40).patients, "miller-anna"))
     here.join("sepsis", None, added, policy=plain_policy(), dataset="icu")
     assert other.refusals[2]["mercy"].code == "records-added"
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.charges()) == 1
     said = caplog.text + json.dumps([r["mercy"].model_dump() for r in other.refusals.values() if r])
     assert "miller" not in said
     assert "p39" not in said
@@ -511,3 +515,58 @@ def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
     assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
     expected = "horizon-exceeded" if study["horizon"] == 3 else "study-limit-exceeded"
     assert {other.refusals[r]["mercy"].code for r in (4, 5)} == {expected}
+
+
+def test_a_ledger_page_without_end_is_not_followed(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    asked: list[str] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/ledger"):
+            asked.append(str(request.url))
+            # Always the first entries, whatever was asked for.
+            return other._ledger(httpx.Request("GET", "https://x/ledger?after=0"), "mercy")
+        return None
+
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    other.meddle = meddle
+    with pytest.raises(LedgerNotExtended):
+        join(here)
+    assert len(asked) == 1
+
+
+def test_the_end_is_waited_for_until_its_reason_is_known(tmp_path: Path) -> None:
+    other = coordinator()
+    slept: list[float] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        ended = other.budget.finished is not None
+        if request.url.path.endswith("/assignment") and ended:
+            return httpx.Response(204)
+        if request.url.path.endswith("/budget") and ended and not slept:
+            early = other._budget(request, "mercy").json()
+            return httpx.Response(200, json=early | {"stop_reason": None, "state": "running"})
+        return None
+
+    other.meddle = meddle
+    here = hospital(other, tmp_path, sleep=slept.append)
+    assert join(here).reason == "horizon-reached"
+    assert slept == [2.0]
+
+
+class Mixing(LogisticRegression):
+    """Its model normalises over the batch: one record's gradient depends on the others."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False), super().model())
+
+
+def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_path: Path) -> None:
+    other = coordinator()
+    with pytest.raises(ConfigurationError, match="privately"):
+        hospital(other, tmp_path).join("sepsis", Mixing(task_parameters()), records(), dataset="icu")
+    assert other.round == 0
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []

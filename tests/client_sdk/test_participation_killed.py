@@ -26,7 +26,8 @@ from tests.live_coordinator import live
 
 ENROLMENT = ("hospital.after-enrolment", "hospital.before-enrolment")
 REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
-ROUND = tuple(name for name in failpoints.names("hospital.") if name not in ENROLMENT + REFUSAL)
+ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
+ROUND = tuple(name for name in failpoints.names("hospital.") if name not in ENROLMENT + REFUSAL + ROTATION)
 
 
 class Killed(BaseException):
@@ -141,6 +142,41 @@ def test_killed_while_enrolling_and_started_again(
     join(again, plain_policy())
     laws(other, tmp_path)
     assert other.members == {"mercy": again.identity.public_key}
+
+
+@pytest.mark.parametrize("name", ROTATION)
+def test_killed_while_the_key_changes_and_started_again(
+    tmp_path: Path, name: str, hits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live(tmp_path / "coordinator") as here:
+        for study in ("sepsis", "stroke"):
+            here.open_study(study, model=False)
+            Hospital.enrol(here.url, here.invite(study, "mercy"), directory=tmp_path / "mercy")
+        before = Hospital.open(tmp_path / "mercy").identity.public_key
+        monkeypatch.setenv("WARDROUND_FAILPOINT", name)
+        with pytest.raises(Killed):
+            Hospital.open(tmp_path / "mercy").rotate_key()
+        assert hits == [name]
+        monkeypatch.delenv("WARDROUND_FAILPOINT")
+        again = Hospital.open(tmp_path / "mercy")
+        # Killed before the replacement, the coordinators have the new key and the disk the old one.
+        assert (again.identity.public_key == before) == (name == "hospital.before-rotation")
+        assert again.rotate_key() == ["sepsis", "stroke"]
+        assert again.identity.public_key != before
+        with Hospital.open(tmp_path / "mercy").client("stroke") as client:
+            assert [m.public_key for m in client.roster("stroke").members] == [again.identity.public_key]
+        assert not (tmp_path / "mercy" / "identity.key.next").exists()
+
+
+def test_a_study_that_was_left_does_not_hold_the_key_up(tmp_path: Path) -> None:
+    with live(tmp_path / "coordinator") as here:
+        for study in ("sepsis", "stroke"):
+            here.open_study(study, model=False)
+            Hospital.enrol(here.url, here.invite(study, "mercy"), directory=tmp_path / "mercy")
+        mercy = Hospital.open(tmp_path / "mercy")
+        with mercy.client("sepsis") as client:
+            client.leave("sepsis", "mercy", "withdrawn")
+        assert mercy.rotate_key() == ["stroke"]
 
 
 @pytest.mark.parametrize("name", ["hospital.after-bytes", "hospital.after-send"])

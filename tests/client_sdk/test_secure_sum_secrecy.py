@@ -79,9 +79,9 @@ def test_a_key_masks_once_per_hospital_whatever_is_retried(monkeypatch) -> None:
     used: list[tuple[bytes, bytes]] = []
     real = masking.apply_masks
 
-    def recording(words, *, add=(), subtract=()) -> None:
-        plain = words.tobytes()
-        real(words, add=add, subtract=subtract)
+    def recording(words, *, add=(), subtract=(), head=None) -> None:
+        plain = head.tobytes() + words[head.size :].tobytes()
+        real(words, add=add, subtract=subtract, head=head)
         used.extend((key, plain) for key in (*add, *subtract))
 
     specs = (count_vector("terms", 3, 5), count_vector("metrics", 3, 5))

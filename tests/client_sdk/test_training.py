@@ -190,3 +190,15 @@ def test_weights_go_into_a_model_and_come_out_again() -> None:
     assert {n: (a.shape, a.dtype.name) for n, a in weights_of(model).items()} == spec_of_model(model)
     for name, array in weights_of(model).items():
         np.testing.assert_array_equal(array, start()[name])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("scheme", ["parallel", "client"])
+def test_a_cuda_device_computes_the_same_update(scheme: str) -> None:
+    limits = {"limits": [CLIENT_LIMIT], "clip_norm": 1e6} if scheme == "client" else {"noise_multiplier": SILENT}
+    how = {"algorithm": "fedavg", "local_steps": 2, "learning_rate": 0.5}
+    chosen = settings(scheme=scheme, sampling_rate=1.0, training=how, **limits)
+    there = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True), device="cuda")
+    for name, array in there.update(start(), None).items():
+        np.testing.assert_allclose(array, training(chosen).update(start(), None)[name], rtol=1e-3, atol=1e-5)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from client_sdk.config import ClientSettings
 from client_sdk.main import build
-from server.config import Settings
+from server.config import FOREIGN_NAMES, Settings, load
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,3 +43,9 @@ def test_every_setting_of_the_coordinator_is_documented() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     named = set(re.findall(r"`WARDROUND_([A-Z_]+)`", text))
     assert {name.upper() for name in Settings.model_fields} <= named
+
+
+def test_a_coordinator_starts_where_a_hospital_s_settings_are_set_too() -> None:
+    names = {f"WARDROUND_{name.upper()}" for name in ClientSettings.model_fields} | {"WARDROUND_OPERATOR_KEY_FILE"}
+    assert names <= FOREIGN_NAMES
+    assert load(dict.fromkeys(names, "x")) == Settings()

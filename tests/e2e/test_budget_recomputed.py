@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from mpmath import betainc, binomial, exp, findroot, log, mp, mpf, sqrt
 
+# Many processes on few cores: generous, because a slow machine is no failure.
+pytestmark = pytest.mark.timeout(900)
+
 mp.dps = 50
 RELATIVE = mpf("1e-6")
 

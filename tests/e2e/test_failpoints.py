@@ -28,8 +28,11 @@ from experiments import laws, tiny
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, site_policy
 from experiments.processes import Process, Processes, ProcessFailed, until
 
-HIT_SECONDS = 60.0
-END_SECONDS = 90.0
+# Many processes on few cores: generous, because a slow machine is no failure.
+pytestmark = pytest.mark.timeout(900)
+
+HIT_SECONDS = 150.0
+END_SECONDS = 240.0
 LEASE_SECONDS = "0.5"
 # Enough that every point is met before the study ends; whoever is killed least needs least.
 ROUNDS_OF_A_DYING_COORDINATOR = 40

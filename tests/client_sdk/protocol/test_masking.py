@@ -124,6 +124,19 @@ def test_masks_are_sums_of_keystreams_across_chunks(dtype, size, adds, subtracts
     assert np.array_equal(words, expected)
 
 
+@pytest.mark.parametrize("size", [0, 5, 40_000, 70_000])
+def test_a_head_is_copied_before_it_is_masked(size) -> None:
+    head = np.arange(size, dtype="<u4")
+    words, expected = np.full(70_000, 7, "<u4"), np.full(70_000, 7, "<u4")
+    expected[:size] = head
+    masking.apply_masks(words, add=[A], subtract=[B], head=head)
+    masking.apply_masks(expected, add=[A], subtract=[B])
+    assert np.array_equal(words, expected)
+    for bad in (np.zeros(70_001, "<u4"), np.zeros(5, "<u8"), np.zeros((1, 5), "<u4")):
+        with pytest.raises(MaskingError, match="head"):
+            masking.apply_masks(words, add=[A], head=bad)
+
+
 def test_a_share_opens_only_for_its_pair_direction_and_cohort() -> None:
     sealed = masking.seal_share(A, H1, "alice", "bob", b"x" * 72)
     assert len(sealed) == 88

@@ -210,6 +210,8 @@ def test_octets_after_the_survivors_froze_come_too_late() -> None:
     digest = hashlib.sha256(octets).digest()
     assert code(domain.admit_octets(run.session, "h005", "terms", digest, len(octets))) == "phase-closed"
     assert code(domain.admit_octets(run.session, "h004", "terms", digest, len(octets))) == "conflict"
+    unannounced = replace(run.session, manifests={})
+    assert code(domain.admit_octets(unannounced, "h005", "terms", digest, len(octets))) == "phase-closed"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,292 @@
+"""One private step beside plain SGD and its peers: `python -m benchmarks.private_step`.
+
+Everything runs in turn in one process, round after round; each figure is the median over rounds of the time divided by
+plain SGD's in the same round. Times are the thread's processor seconds, which a busy machine inflates far less than
+the clock's (the clock's ratios are in the JSON too). One torch thread. Two allocators: glibc keeping its memory
+("tuned") and glibc as it comes, where gigabytes a step mean page faults. Memory is each method's own process's peak
+above that of the process before its first step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.gradients import ClippedSum, PerRecordGradients
+from client_sdk.gradients.losses import cross_entropy as losses
+from client_sdk.noise import SecureSource, add_noise
+
+RESULTS = Path(__file__).parent / "results" / "private_step.json"
+TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+CLIP_NORM, RATE = 1.0, 1e-6
+Step = Callable[[], object]
+
+
+def tf_cnn() -> nn.Module:
+    """TensorFlow Privacy's tutorial network, 3.27 million parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Linear(1024, 10),
+    )  # fmt: skip
+
+
+def small_cnn() -> nn.Module:
+    """Opacus's MNIST example, 26 thousand parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+WORKLOADS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, tuple[int, ...]]] = {
+    # name: model, shape of a record, classes, batch sizes
+    "TF CNN": (tf_cnn, (1, 28, 28), 10, (64, 256, 600)),
+    "small CNN": (small_cnn, (1, 28, 28), 10, (64, 256, 600)),
+    "MLP 784-256-128-10": (perceptron, (784,), 10, (64,)),
+    "logistic regression, 13": (lambda: nn.Linear(13, 2), (13,), 2, (64,)),
+    "last layer, 2048 to 5": (lambda: nn.Linear(2048, 5), (2048,), 5, (64,)),
+}
+
+
+def plain(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        losses(model(x), y).mean().backward()
+        optimiser.step()
+
+    return step
+
+
+def descend(model: nn.Module, gradients: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.sub_(gradients[name], alpha=RATE)
+
+
+def ours(model: nn.Module, x: Tensor, y: Tensor, *, noise: bool) -> Step:
+    gradients, source = PerRecordGradients(model, losses), SecureSource()
+
+    def step() -> None:
+        clipped = gradients.clipped_sum(x, y, clip_norm=CLIP_NORM)
+        done = add_noise(clipped, noise_multiplier=1.0, source=source) if noise else clipped
+        descend(model, done.gradients)
+
+    return step
+
+
+def norms(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    gradients = PerRecordGradients(model, losses)
+    return lambda: gradients.norms(x, y)
+
+
+def noise_alone(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Plain SGD's gradient with noise: what any private step costs at least."""
+    source, parameters = SecureSource(), dict(model.named_parameters())
+
+    def step() -> None:
+        found = torch.autograd.grad(losses(model(x), y).mean(), list(parameters.values()))
+        summed = ClippedSum(dict(zip(parameters, found, strict=True)), torch.zeros(0), CLIP_NORM)
+        descend(model, add_noise(summed, noise_multiplier=1.0, source=source).gradients)
+
+    return step
+
+
+def vmap(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Per-sample gradients by torch.func, clipped and summed."""
+
+    def one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
+        return losses(torch.func.functional_call(model, parameters, (a[None],)), b[None])[0]
+
+    each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))
+
+    def step() -> None:
+        found = each({name: p.detach() for name, p in model.named_parameters()}, x, y)
+        squares = torch.stack([value.flatten(1).square().sum(1) for value in found.values()]).sum(0)
+        factors = (CLIP_NORM / squares.sqrt()).clamp(max=1.0)
+        descend(model, {name: torch.tensordot(factors, value, 1) for name, value in found.items()})
+
+    return step
+
+
+def opacus(model: nn.Module, x: Tensor, y: Tensor, *, ghost: bool, noise: bool = False) -> Step:
+    import opacus
+    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    assert opacus.__version__
+    plan = {
+        "noise_multiplier": 1.0 if noise else 0.0,
+        "max_grad_norm": CLIP_NORM,
+        "expected_batch_size": len(x),
+        "loss_reduction": "mean",
+    }
+    inner = torch.optim.SGD(model.parameters(), lr=RATE)
+    if ghost:
+        wrapped: nn.Module = GradSampleModuleFastGradientClipping(
+            model, max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
+        )
+        optimiser: torch.optim.Optimizer = DPOptimizerFastGradientClipping(inner, **plan)
+        criterion = DPLossFastGradientClipping(wrapped, optimiser, nn.CrossEntropyLoss(reduction="mean"))
+    else:
+        wrapped = GradSampleModule(model, loss_reduction="mean")
+        optimiser, criterion = DPOptimizer(inner, **plan), nn.CrossEntropyLoss()
+
+    def step() -> None:
+        optimiser.zero_grad()
+        criterion(wrapped(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+METHODS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
+    "plain SGD": plain,
+    "plain SGD + our noise": noise_alone,
+    "ours, norms": norms,
+    "ours, clipped sum": lambda *a: ours(*a, noise=False),
+    "ours, clipped sum + exact noise": lambda *a: ours(*a, noise=True),
+    "Opacus ghost": lambda *a: opacus(*a, ghost=True),
+    "Opacus ghost + its noise": lambda *a: opacus(*a, ghost=True, noise=True),
+    "Opacus per-sample": lambda *a: opacus(*a, ghost=False),
+    "torch.func vmap": vmap,
+}
+WHOLE_GRADIENTS = ("Opacus per-sample", "torch.func vmap")
+
+
+def prepared(workload: str, batch: int, method: str) -> Step:
+    build, shape, classes, _ = WORKLOADS[workload]
+    torch.manual_seed(0)
+    return METHODS[method](build(), torch.randn(batch, *shape), torch.randint(0, classes, (batch,)))
+
+
+def applicable(workload: str, batch: int) -> list[str]:
+    """Whole per-record gradients of the large network stop fitting ordinary machines above 64 records."""
+    heavy = workload == "TF CNN" and batch > 64
+    return [name for name in METHODS if not (heavy and name in WHOLE_GRADIENTS)]
+
+
+def timed(step: Step, repeats: int) -> tuple[float, float]:
+    """(processor seconds, clock seconds) of one step."""
+    clock, processor = time.perf_counter(), time.thread_time()
+    for _ in range(repeats):
+        step()
+    return (time.thread_time() - processor) / repeats, (time.perf_counter() - clock) / repeats
+
+
+def compare(workload: str, batch: int, rounds: int) -> dict[str, dict[str, float]]:
+    steps = {name: prepared(workload, batch, name) for name in applicable(workload, batch)}
+    for step in steps.values():
+        step()
+    once = max(timed(steps["plain SGD"], 3)[0], 1e-5)
+    repeats = max(1, min(50, int(0.02 / once)))
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            seen[name].append(timed(step, repeats))
+    plain_times = seen["plain SGD"]
+    return {
+        name: {
+            "milliseconds": 1e3 * statistics.median(t[0] for t in times),
+            "ratio": statistics.median(t[0] / p[0] for t, p in zip(times, plain_times, strict=True)),
+            "clock_ratio": statistics.median(t[1] / p[1] for t, p in zip(times, plain_times, strict=True)),
+        }
+        for name, times in seen.items()
+    }
+
+
+def peak(workload: str, batch: int, method: str) -> float:
+    """Megabytes this process grew by in three steps."""
+    step = prepared(workload, batch, method)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(3):
+        step()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def child(arguments: list[str], environment: dict[str, str]) -> Any:
+    command = [sys.executable, "-m", "benchmarks.private_step", *arguments]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    done = subprocess.run(command, env=clean | environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    print(f"\n{title}")
+    for name, row in rows.items():
+        print(f"  {name:34s}" + "  ".join(f"{key} {value:9.2f}" for key, value in row.items()), flush=True)
+
+
+def everything(rounds: int, only: str | None) -> None:
+    """Tables on the way, the JSON after each workload; other workloads keep their last figures."""
+    report: dict[str, object] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    report |= {
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "processor": platform.processor() or platform.machine(),
+        "threads": 1,
+    }
+    for workload, (_, _, _, batches) in WORKLOADS.items():
+        if only and only not in workload:
+            continue
+        for batch in batches:
+            name = f"{workload}, batch {batch}"
+            entry: dict[str, object] = {"rounds": rounds, "load_average": os.getloadavg()}
+            for allocator, environment in (("tuned", TUNED), ("default", {})):
+                if allocator == "default" and batch > 64:
+                    continue
+                rows = child(["--one", workload, "--batch", str(batch), "--rounds", str(rounds)], environment)
+                entry[allocator] = rows
+                table(f"{name}, {allocator} allocator", rows)
+            methods = applicable(workload, batch)
+            peaks = {m: child(["--memory", m, "--one", workload, "--batch", str(batch)], {}) for m in methods}
+            entry["peak_megabytes"] = peaks
+            table(f"{name}, memory", {m: {"MB": megabytes} for m, megabytes in peaks.items()})
+            report[name] = entry
+            RESULTS.parent.mkdir(exist_ok=True)
+            RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", help="part of a workload's name")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if chosen.memory:
+        print(json.dumps(peak(chosen.one, chosen.batch, chosen.memory)))
+    elif chosen.one:
+        print(json.dumps(compare(chosen.one, chosen.batch, chosen.rounds)))
+    else:
+        everything(chosen.rounds, chosen.only)
+
+
+if __name__ == "__main__":
+    main()
