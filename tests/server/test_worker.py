@@ -52,7 +52,7 @@ def answer_everything(hospital: Hospital, sent: dict[tuple[int, str], bytes], un
         except Rejected:
             return
         if given is None:
-            time.sleep(0.005)
+            time.sleep(0.03)
             continue
         key = (given.assignment.round, hospital.name)
         sent[key] = update(0.001 * key[0])
@@ -64,10 +64,10 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
     noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
     coordinators = [coordinator_on(Database(database_url), tmp_path) for _ in range(2)]
     first, second = (Coordinator(**{**vars(each), "noise": noise}) for each in coordinators)
-    hospitals = open_study(first, scheme="client", horizon=5)
+    hospitals = open_study(first, scheme="client", horizon=3)
     done = threading.Event()
     senders = [threading.Thread(target=answer_everything, args=(h, sent, done), daemon=True) for h in hospitals]
-    with running(*(Worker(each, poll_seconds=0.01, lease_seconds=0.5) for each in (first, second))):
+    with running(*(Worker(each, poll_seconds=0.03, lease_seconds=0.5) for each in (first, second))):
         for sender in senders:
             sender.start()
         try:
@@ -82,7 +82,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
     check_rounds(found)
     check_receipts(found, sent)
     check_models(first, found, sent, noise)
-    assert [round.state for round in found.rounds] == ["released"] * 5
+    assert [round.state for round in found.rounds] == ["released"] * 3
     for each in (first, second):
         each.database.dispose()
 
