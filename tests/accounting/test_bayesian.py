@@ -335,6 +335,20 @@ class TestReservations:
             reservation.settle(rng.beta(1, 3, 40))
             assert ours.epsilon() <= reserved * (1 + 1e-12)
 
+    def test_an_estimate_that_jumps_is_held_at_the_reservation(self) -> None:
+        """Student t from four records: one outlier multiplies the estimate beyond the worst case reserved."""
+        ours = account(composition="running", estimator="student-t", filter_order=4.0)
+        for _ in range(8):
+            ours.step([0.10, 0.11, 0.12, 0.13], noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        free = account(composition="running", estimator="student-t", filter_order=4.0)
+        free.restore(ours.state())
+        reservation = ours.reserve(noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        reserved = reservation.epsilon()
+        for one in (reservation.settle, lambda d: free.step(d, noise_std=1.0, sampling_rate=1.0, max_distance=1.0)):
+            one([0.0, 0.0, 0.0, 1.0])
+        assert ours.epsilon() == pytest.approx(reserved, rel=1e-12)
+        assert free.epsilon() > reserved * 1.01
+
     def test_standing_charges_what_was_reserved(self) -> None:
         for composition in ("holder", "running"):
             ours = account(composition=composition, filter_order=4.0)
