@@ -315,11 +315,18 @@ class TestFilter:
                 refused()
         assert ours.state() == before
 
-    def test_running_sums_certify_the_limit_not_the_running_value(self) -> None:
-        ours = account(composition="running", filter_order=6.0, limit_epsilon=2.5)
+    @pytest.mark.parametrize(("composition", "adversary"), [("running", "path"), ("holder", "adaptive")])
+    def test_the_limit_is_certified_where_the_running_value_is_no_promise(
+        self, composition: str, adversary: str
+    ) -> None:
+        ours = account(composition=composition, adversary=adversary, filter_order=6.0, limit_epsilon=2.5)
         ours.step(PANEL, **PLAN)
         assert ours.certificate().epsilon == 2.5
         assert ours.epsilon() < 2.5
+
+    def test_an_adaptive_account_without_a_limit_says_so(self) -> None:
+        assert "enforced no limit" in account(adversary="adaptive").certificate().assumption
+        assert "enforced no limit" not in account().certificate().assumption
 
 
 class TestReservations:
