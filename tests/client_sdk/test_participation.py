@@ -570,3 +570,18 @@ def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_
     assert other.round == 0
     with ledger_of(tmp_path) as ledger:
         assert ledger.charges() == []
+
+
+def test_a_ledger_of_the_same_length_with_another_past_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
+    with pytest.raises(Exception, match="internal"):
+        join(here)
+    other.meddle, history = None, [(e.kind, e.round, dict(e.body)) for e in other.entries]
+    other.entries = []
+    for kind, number, body in history:
+        other._append(kind, number, body | {"note": "x"})
+    with pytest.raises(LedgerNotExtended, match="head is not the one"):
+        join(here)
+    assert other.updates == {1: {}}
