@@ -24,7 +24,7 @@ from accounting.divergence import Direction, Values
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
 from accounting.estimation import MONOTONE, Estimator
-from accounting.reservation import Reservation
+from accounting.reservation import Desk, Reservation
 from accounting.running import RunningLedger
 from accounting.statement import bayesian_guarantee, capped_by
 from accounting.units import (
@@ -141,7 +141,7 @@ class BayesianAccountant:
         number = check_count("steps", steps)
         self._check_limit(step, number)
         self._ledger.check(number)
-        self._pending = Reservation(self, step, number)
+        self._pending = Reservation(self._desk(), step, number)
         return self._pending
 
     @property
@@ -152,7 +152,7 @@ class BayesianAccountant:
     def project(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> float:
         """ε if the next `steps` steps all cost their worst case; nothing changes."""
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
-        return self._epsilon_of(self._ahead(step, check_count("steps", steps)))
+        return self._projected(step, check_count("steps", steps))
 
     def observe(self, log_values: Values, *, counts: Values | None = None, log_max: float, order: float) -> None:
         """Clients' own running sums G up to this step, at one conversion order (adaptive: taken at 2·order + 1).
@@ -237,7 +237,7 @@ class BayesianAccountant:
         if state.get("settings") != self._settings.to_dict():
             raise InvalidArgument("state", "belongs to an accountant with other settings")
         classical = array_from_json(state["classical"])
-        pending = None if state["pending"] is None else Reservation.restored(self, state["pending"])
+        pending = None if state["pending"] is None else Reservation.restored(self._desk(), state["pending"])
         self._ledger.restore(state["ledger"])
         self._classical, self._steps = classical, int(state["steps"])
         self._rates = None if state["rates"] is None else (state["rates"][0], state["rates"][1])
@@ -272,6 +272,15 @@ class BayesianAccountant:
         if found.count_noise > 0 and self._settings.estimator not in MONOTONE:
             raise InvalidArgument("count_noise", f"{self._settings.estimator} may fall when a count moves up")
         return found
+
+    def _desk(self) -> Desk:
+        return Desk(self._open_reservation, self._release, self._projected, self._measurement, self._charge)
+
+    def _open_reservation(self) -> Reservation | None:
+        return self._pending
+
+    def _release(self) -> None:
+        self._pending = None
 
     def _check_free(self) -> None:
         if self._pending is not None:
@@ -312,6 +321,9 @@ class BayesianAccountant:
     def _ahead(self, step: Step, steps: int) -> FloatArray:
         classical = self._classical + steps * step.ceiling(self._settings.rows)
         return self._combine(self._ledger.worst(step, steps), classical)
+
+    def _projected(self, step: Step, steps: int) -> float:
+        return self._epsilon_of(self._ahead(step, steps))
 
     def _epsilon_of(self, moments: FloatArray) -> float:
         fixed = self._settings

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from accounting.costs import Step
+from accounting.costs import Measurement, Step
 from accounting.divergence import Direction, Values
 from accounting.errors import InvalidArgument, ReservationClosed
 from accounting.units import Relation
 
-if TYPE_CHECKING:
-    from accounting.bayesian import BayesianAccountant
+
+class Charge(Protocol):
+    """Charge `steps` steps that were reserved; False when nothing was estimated."""
+
+    def __call__(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a reservation may ask of its accountant."""
+
+    pending: Callable[[], Reservation | None]
+    release: Callable[[], None]
+    project: Callable[[Step, int], float]
+    measure: Callable[[Values, Values | None, float, int | None, Step], Measurement | None]
+    charge: Charge
 
 
 class Reservation:
     """Used once: `settle` with what was measured, `stand` at the worst case, or `void`."""
 
-    def __init__(self, accountant: BayesianAccountant, step: Step, steps: int) -> None:
-        self._accountant, self._step, self._steps = accountant, step, steps
+    def __init__(self, desk: Desk, step: Step, steps: int) -> None:
+        self._desk, self._step, self._steps = desk, step, steps
 
     @property
     def steps(self) -> int:
@@ -25,7 +41,7 @@ class Reservation:
 
     def epsilon(self) -> float:
         """ε of the accountant if this reservation stands."""
-        return self._accountant._epsilon_of(self._accountant._ahead(self._step, self._steps))  # pyright: ignore[reportPrivateUsage]
+        return self._desk.project(self._step, self._steps)
 
     def settle(
         self,
@@ -39,20 +55,20 @@ class Reservation:
 
         On bad input the reservation stays open.
         """
-        account = self._open()
+        self._check_open()
         if self._steps != 1:
             raise InvalidArgument("steps", "a reservation of several steps stands, or is settled by observe")
-        measured = account._measurement(distances, counts, count_noise, sample_size, self._step)  # pyright: ignore[reportPrivateUsage]
-        return self._close(measured)
+        return self._close(self._desk.measure(distances, counts, count_noise, sample_size, self._step))
 
     def stand(self) -> None:
         """Charge the whole reservation."""
-        self._open()
+        self._check_open()
         self._close(None)
 
     def void(self) -> None:
         """Charge nothing: right only when nobody saw anything of the step."""
-        self._open()._pending = None  # pyright: ignore[reportPrivateUsage]
+        self._check_open()
+        self._desk.release()
 
     def state(self) -> dict[str, Any]:
         step = self._step
@@ -66,7 +82,7 @@ class Reservation:
         }
 
     @classmethod
-    def restored(cls, accountant: BayesianAccountant, state: dict[str, Any]) -> Reservation:
+    def restored(cls, desk: Desk, state: dict[str, Any]) -> Reservation:
         direction: Direction = state["direction"]
         step = Step(
             noise_std=state["noise_std"],
@@ -75,15 +91,13 @@ class Reservation:
             relation=Relation(state["relation"]),
             direction=direction,
         )
-        return cls(accountant, step, int(state["steps"]))
+        return cls(desk, step, int(state["steps"]))
 
-    def _open(self) -> BayesianAccountant:
-        if self._accountant.pending is not self:
+    def _check_open(self) -> None:
+        if self._desk.pending() is not self:
             raise ReservationClosed("this reservation is closed")
-        return self._accountant
 
-    def _close(self, measured: Any) -> bool:
-        account = self._accountant
-        estimated = account._charge(self._step, measured, reserved=True, steps=self._steps)  # pyright: ignore[reportPrivateUsage]
-        account._pending = None  # pyright: ignore[reportPrivateUsage]
+    def _close(self, measured: Measurement | None) -> bool:
+        estimated = self._desk.charge(self._step, measured, reserved=True, steps=self._steps)
+        self._desk.release()
         return estimated

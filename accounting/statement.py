@@ -24,7 +24,7 @@ def assumption_of(settings: BayesianSettings) -> str:
     model = "; e^{TλD} is normal" if settings.estimator == "student-t" else ""
     path = ""
     if settings.adversary == "adaptive" and settings.limit_epsilon is None:
-        path = "; no other course of the run would have cost more, since no limit here kept every course within one"
+        path = "; no other course of the run would have cost more (this account enforced no limit)"
     printed = "; costs are the larger of the two printed directions" if settings.direction == "printed" else ""
     return (
         f"Assumes that the record is drawn from the population of which {_SAMPLES[settings.sample]}{model}; "

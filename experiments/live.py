@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,9 +152,10 @@ def open_study(
     operator.create_study(StudyCreate(study=name, title=title, settings=settings))
     model = load(settings.training.task, settings.training.task_parameters).model()
     operator.put_initial_model(name, encode(weights_of(model)))
-    for hospital in hospitals.values():
-        invitation = operator.invite(name, InvitationCreate(client=hospital.name))
-        hospital.enrol(origin, invitation.token, site_policy(name, settings))
+    policy = site_policy(name, settings)
+    tokens = {key: operator.invite(name, InvitationCreate(client=key)).token for key in hospitals}
+    with ThreadPoolExecutor(len(hospitals)) as pool:
+        list(pool.map(lambda key: hospitals[key].enrol(origin, tokens[key], policy), hospitals))
     return operator.move_study(name, "start")
 
 

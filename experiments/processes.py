@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
 
@@ -138,10 +140,25 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._running:
-            process.interrupt()
-        for process in reversed(self._running):
-            process.stop()
+        with _uninterrupted():
+            for process in self._running:
+                process.interrupt()
+            for process in reversed(self._running):
+                process.stop()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of the processes running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def until(answer: Callable[[], bool], *, seconds: float, check: Callable[[], None], every: float = 0.05) -> bool:

@@ -118,7 +118,7 @@ class Worker:
         if time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + _TIDY_SECONDS
             tidy(self._coordinator)
-        return self._coordinator.database.read("find-due", find_due)
+        return self._coordinator.database.read("find-due", lambda tx: find_due(tx, self.owner))
 
     def _move(self, task: Task, lease: Lease) -> None:
         match task.kind:

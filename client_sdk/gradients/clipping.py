@@ -85,12 +85,15 @@ def clip_factors(
     return factors
 
 
-def stop_if_not_finite(values: Mapping[str, Tensor]) -> None:
-    """Raise NonFiniteError naming the first tensor that holds NaN or infinity; integers pass."""
-    floats = {name: value.detach() for name, value in values.items() if value.is_floating_point()}
+def stop_if_not_finite(values: Mapping[str, Tensor], *, look_at: Sequence[Tensor] | None = None) -> None:
+    """Raise NonFiniteError naming the first tensor that holds NaN or infinity; integers pass.
+
+    look_at: tensors that cannot all be finite when one of `values` is not; by default the values themselves.
+    """
+    looked = list(values.values()) if look_at is None else look_at
     # A finite sum has finite terms: one number to look at. A sum may overflow though, so the exact test has the word.
-    if math.isfinite(sum(float(value.sum()) for value in floats.values())):
+    if math.isfinite(sum(float(value.detach().sum()) for value in looked if value.is_floating_point())):
         return
-    for name, value in floats.items():
-        if not bool(torch.isfinite(value).all()):
+    for name, value in values.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise NonFiniteError(name)

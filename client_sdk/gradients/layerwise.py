@@ -116,9 +116,9 @@ class Layerwise:
                 features = module(features)
             outputs = layer.forward(features)
             found = signal(outputs, targets)
-        watched = {"the model's output": outputs, "the loss's gradient": found}
-        # Into a linear layer nothing non-finite goes without coming out again: 0 · ∞ is NaN.
-        stop_if_not_finite(watched if features is inputs else {"inputs": inputs} | watched)
+        # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
+        named = {"inputs": inputs, "the model's output": outputs, "the loss's gradient": found}
+        stop_if_not_finite(named, look_at=[outputs, found] if features is inputs else None)
         use = Use(layer, features, features._version, output_grad=found)
         with full_precision(inputs.device):
             return Signals([use], self.parameters, len(inputs))

@@ -95,9 +95,11 @@ class FileBlobs:
     def clear(self, scope: str) -> None:
         """Remove the scope with everything in it. Repeatable."""
         folder = self._folder(scope)
-        if folder.is_dir():
-            shutil.rmtree(folder)
-            _sync_folder(folder.parent)
+        while folder.is_dir():
+            # Another worker may be clearing it too.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+                _sync_folder(folder.parent)
 
     def scopes(self, under: str) -> list[str]:
         """The scopes directly inside `under`."""

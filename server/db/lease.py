@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, or_, update
+from sqlalchemy import ColumnElement, CursorResult, or_, update
 
 from server.db.session import Transaction
 from server.db.tables import LeaseRow
@@ -35,12 +35,16 @@ class Lease:
             raise LeaseLost(f"the lease of study {self.study_id} went to another worker")
 
 
+def is_free_for(tx: Transaction, owner: str) -> ColumnElement[bool]:
+    """Whether `owner` may take the lease: it is nobody's, its own already, or has run out."""
+    return or_(LeaseRow.owner.is_(None), LeaseRow.owner == owner, LeaseRow.expires_at <= tx.time)
+
+
 def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease | None:
     """The study's lease if it is free, run out or the owner's already; else None. One conditional UPDATE."""
-    free = or_(LeaseRow.owner.is_(None), LeaseRow.owner == owner, LeaseRow.expires_at <= tx.time)
     take = (
         update(LeaseRow)
-        .where(LeaseRow.study_id == study_id, free)
+        .where(LeaseRow.study_id == study_id, is_free_for(tx, owner))
         .values(owner=owner, fence=LeaseRow.fence + 1, expires_at=tx.time + seconds, written_by=tx.name)
     )
     if not _changed(tx, take):

@@ -7,9 +7,10 @@ from typing import Literal
 
 from sqlalchemy import and_, exists, func, or_, select
 
+from server.db.lease import is_free_for
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, ClientRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, StudyRow
 
 Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
@@ -24,9 +25,10 @@ class Task:
     round: int
 
 
-def find_due(tx: Transaction) -> list[Task]:
-    """Every step that can be taken now, studies in order of their ids."""
-    return [*_openings(tx), *_continuations(tx)]
+def find_due(tx: Transaction, owner: str) -> list[Task]:
+    """Every step that `owner` can take now, studies in order of their ids; those that others hold are left out."""
+    free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
+    return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
 
 
 def _openings(tx: Transaction) -> list[Task]:

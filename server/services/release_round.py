@@ -132,8 +132,8 @@ def _opened(coordinator: Coordinator, inputs: Inputs, spec: VectorSpec, sha256: 
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:
-    # What an earlier attempt drew was never committed, so nobody has seen it; two draws of one sum must not meet.
-    coordinator.blobs.clear(inputs.noised_scope)
+    # What an earlier attempt drew was never committed, so nobody has seen it; it goes when the round is scrubbed. It is
+    # not removed here: a worker that has lost its lease without knowing would remove the committed one.
     failpoint("worker.before-noise-file")
     blob = coordinator.blobs.write(inputs.noised_scope, encode(noised))
 

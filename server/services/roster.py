@@ -17,9 +17,11 @@ from client_sdk.protocol.signing import (
 )
 from server.db.repositories import append_event, clients, find_client, find_study, lock_open_round, lock_study
 from server.db.session import Transaction
+from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
+from server.services.secure_sum import say_goodbye
 from server.services.views import roster_entry
 
 
@@ -139,8 +141,12 @@ def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> Rost
 def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
     round = lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
-    if taking_part is not None and taking_part.state == "sampled":
-        taking_part.state = "missing"
+    if round is None or taking_part is None or taking_part.state != "sampled":
+        return
+    taking_part.state = "missing"
+    session = lock_session(tx, study.id, round.number)
+    if session is not None:
+        say_goodbye(tx, study, session, client)
 
 
 def _known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:

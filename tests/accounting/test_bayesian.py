@@ -155,13 +155,14 @@ class TestHolder:
 
 class TestRunning:
     def test_it_bounds_the_mean_of_the_exponential_of_each_records_sum(self) -> None:
-        ours = account(orders=[4.0], composition="running", checkpoints=[2])
+        ours = account(orders=[4.0, 5.0], composition="running", checkpoints=[2, 7, 9])
         other = PANEL[::-1].copy()
         ours.step(PANEL, **PLAN)
         ours.step(other, **PLAN)
         sums = sum(log_moment(4.0, d, noise_std=2.0, sampling_rate=0.1) for d in (PANEL, other))
         top = 2 * float(log_moment(4.0, 1.0, noise_std=2.0, sampling_rate=0.1))
-        truth = upper_mean(sums, 1e-6, method="betting", log_max=top)  # type: ignore[arg-type]
+        # Two orders and three checkpoints share the failure probability.
+        truth = upper_mean(sums, 1e-6 / 6, method="betting", log_max=top)  # type: ignore[arg-type]
         assert ours.log_moments()[0] == pytest.approx(truth, rel=1e-9)
 
     def test_between_checkpoints_every_step_counts_in_full(self) -> None:
@@ -314,11 +315,18 @@ class TestFilter:
                 refused()
         assert ours.state() == before
 
-    def test_running_sums_certify_the_limit_not_the_running_value(self) -> None:
-        ours = account(composition="running", filter_order=6.0, limit_epsilon=2.5)
+    @pytest.mark.parametrize(("composition", "adversary"), [("running", "path"), ("holder", "adaptive")])
+    def test_the_limit_is_certified_where_the_running_value_is_no_promise(
+        self, composition: str, adversary: str
+    ) -> None:
+        ours = account(composition=composition, adversary=adversary, filter_order=6.0, limit_epsilon=2.5)
         ours.step(PANEL, **PLAN)
         assert ours.certificate().epsilon == 2.5
         assert ours.epsilon() < 2.5
+
+    def test_an_adaptive_account_without_a_limit_says_so(self) -> None:
+        assert "enforced no limit" in account(adversary="adaptive").certificate().assumption
+        assert "enforced no limit" not in account().certificate().assumption
 
 
 class TestReservations:
@@ -333,6 +341,20 @@ class TestReservations:
             reserved = reservation.epsilon()
             reservation.settle(rng.beta(1, 3, 40))
             assert ours.epsilon() <= reserved * (1 + 1e-12)
+
+    def test_an_estimate_that_jumps_is_held_at_the_reservation(self) -> None:
+        """Student t from four records: one outlier multiplies the estimate beyond the worst case reserved."""
+        ours = account(composition="running", estimator="student-t", filter_order=4.0)
+        for _ in range(8):
+            ours.step([0.10, 0.11, 0.12, 0.13], noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        free = account(composition="running", estimator="student-t", filter_order=4.0)
+        free.restore(ours.state())
+        reservation = ours.reserve(noise_std=1.0, sampling_rate=1.0, max_distance=1.0)
+        reserved = reservation.epsilon()
+        for one in (reservation.settle, lambda d: free.step(d, noise_std=1.0, sampling_rate=1.0, max_distance=1.0)):
+            one([0.0, 0.0, 0.0, 1.0])
+        assert ours.epsilon() == pytest.approx(reserved, rel=1e-12)
+        assert free.epsilon() > reserved * 1.01
 
     def test_standing_charges_what_was_reserved(self) -> None:
         for composition in ("holder", "running"):

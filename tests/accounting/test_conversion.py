@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from accounting import (
     InvalidArgument,
@@ -41,6 +41,25 @@ def test_reference_workloads(
     assert epsilon_from_moments(INTEGERS, moments, delta)[0] == pytest.approx(improved, rel=1e-4)
     plain = epsilon_from_moments(INTEGERS, moments, delta, conversion="chernoff")[0]
     assert plain == pytest.approx(chernoff, rel=1e-4)
+
+
+def test_the_printed_maximum_of_both_directions_is_useless_at_small_rates() -> None:
+    # ε = 3.0 becomes 82: the printed reverse direction is first order in q.
+    moments = 14062 * log_moment(INTEGERS, 1.0, noise_std=1.1, sampling_rate=256 / 60000, direction="printed")
+    assert epsilon_from_moments(INTEGERS, moments, 1e-5, conversion="chernoff")[0] == pytest.approx(82.4, abs=0.1)
+
+
+def test_one_trial_too_few_reports_less_than_the_truth() -> None:
+    # Binomial(λ) for Binomial(λ+1): 9.3 by Chernoff where the loss distribution itself needs 14.740.
+    orders = np.arange(2.0, 12.0)
+    moments = []
+    for order in orders.astype(int):
+        k = np.arange(order + 1)
+        moments.append(10000 * np.log(binom.pmf(k, order, 512 / 50000) @ np.exp((k * k - k) / (2 * 0.7**2))))
+    wrong, _ = epsilon_from_moments(orders, moments, 1e-5, conversion="chernoff")
+    assert wrong == pytest.approx(9.27, abs=0.01)
+    ours = 10000 * log_moment(INTEGERS[:20], 1.0, noise_std=0.7, sampling_rate=512 / 50000)
+    assert epsilon_from_moments(INTEGERS[:20], ours, 1e-5)[0] > 14.740
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

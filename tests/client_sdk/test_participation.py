@@ -114,14 +114,14 @@ def test_every_round_is_charged_before_its_model_meets_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, charged = coordinator(), []
-    compute = LocalTraining.update
+    compute = LocalTraining.contribution
 
-    def watched(self: LocalTraining, *given: Any) -> Any:
+    def watched(self: LocalTraining, *given: Any, **options: Any) -> Any:
         with ledger_of(tmp_path) as ledger:
             charged.append(ledger.charged_round("sepsis", other.round))
-        return compute(self, *given)
+        return compute(self, *given, **options)
 
-    monkeypatch.setattr(LocalTraining, "update", watched)
+    monkeypatch.setattr(LocalTraining, "contribution", watched)
     join(hospital(other, tmp_path))
     assert len(charged) == 3
     assert all(one is not None and one.sha256 is None for one in charged)
@@ -570,3 +570,18 @@ def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_
     assert other.round == 0
     with ledger_of(tmp_path) as ledger:
         assert ledger.charges() == []
+
+
+def test_a_ledger_of_the_same_length_with_another_past_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
+    with pytest.raises(Exception, match="internal"):
+        join(here)
+    other.meddle, history = None, [(e.kind, e.round, dict(e.body)) for e in other.entries]
+    other.entries = []
+    for kind, number, body in history:
+        other._append(kind, number, body | {"note": "x"})
+    with pytest.raises(LedgerNotExtended, match="head is not the one"):
+        join(here)
+    assert other.updates == {1: {}}

@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from accounting import BayesianAccountant, ClassicalAccountant, Guarantee, Odometer
+from accounting import (
+    BayesianAccountant,
+    ClassicalAccountant,
+    Guarantee,
+    IndividualFilter,
+    Odometer,
+    epsilon_from_moments,
+)
+from accounting.averaged import AveragedAccountant
 
 DELTA = 1e-5
 HORIZON = 24
@@ -40,6 +48,7 @@ class Subject:
     snapshot: Callable[[Any], object]
     good: dict[str, Any]
     bad: tuple[tuple[str, Any], ...]
+    act: str = "step"
 
 
 NUMBERS = (float("nan"), float("inf"), -1.0, -0.0, True, "1", None)
@@ -115,6 +124,54 @@ def _odometer() -> Subject:
     )
 
 
+def _individual() -> Subject:
+    """Read at the record that has spent most; nobody reaches a bound this far away."""
+
+    def charge(account: IndividualFilter, event: Event, count: int) -> None:
+        for _ in range(count):
+            account.admit(
+                PANEL * event.scale, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale
+            )
+
+    bad = [(name, value) for name in ("noise_std", "sampling_rate") for value in NUMBERS]
+    bad += [("max_distance", value) for value in NUMBERS if value is not None]
+    bad += [("distances", value) for value in ([0.1] * 79, [float("nan")] * 80, [-0.1] * 80, [1.1] * 80)]
+    bad += [("measured", [True] * 79)]
+    return Subject(
+        "individual",
+        lambda: IndividualFilter(order=4.0, delta=DELTA, limit_epsilon=1000.0, members=PANEL.size),
+        charge,
+        lambda account: epsilon_from_moments(4.0, max(account.state()["spent"]), DELTA)[0],
+        None,
+        lambda account: account.state(),
+        {"distances": PANEL, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
+        tuple(bad),
+        "admit",
+    )
+
+
+def _averaged() -> Subject:
+    panel = PANEL[:12]
+
+    def charge(account: AveragedAccountant, event: Event, count: int) -> None:
+        for _ in range(count):
+            account.step(panel * event.scale, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale)
+
+    bad = [(name, value) for name in ("noise_std", "sampling_rate", "max_distance") for value in NUMBERS]
+    bad += [("max_distance", 0.01), ("max_distance", 3.0)]
+    bad += [("distances", value) for value in ([0.1] * 11, [float("nan")] * 12, [-0.1] * 12, [1.1] * 12)]
+    return Subject(
+        "averaged",
+        lambda: AveragedAccountant(delta=DELTA, failure=DELTA / 10, members=12, max_ratio=1.0, bins=16),
+        charge,
+        lambda account: account.epsilon(),
+        lambda account: account.certificate(),
+        lambda account: {rate: (kind.counts.tolist(), kind.steps) for rate, kind in account._kinds.items()},
+        {"distances": panel, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
+        tuple(bad),
+    )
+
+
 BAYESIAN = [
     _bayesian(estimator, composition, adversary, filtered=composition == "running" and adversary == "adaptive")
     for estimator, composition, adversary in itertools.product(
@@ -122,4 +179,4 @@ BAYESIAN = [
     )
 ]
 CLASSICAL = [_classical(method="pld"), _classical(method="rdp"), _classical(method="rdp", order=4.0)]
-SUBJECTS = [*BAYESIAN, *CLASSICAL, _odometer()]
+SUBJECTS = [*BAYESIAN, *CLASSICAL, _odometer(), _individual(), _averaged()]

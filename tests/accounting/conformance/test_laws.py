@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 
 from accounting import InvalidArgument
-from tests.accounting.conformance.accountants import BAYESIAN, DELTA, SUBJECTS, Event, Subject
+from tests.accounting.conformance.accountants import BAYESIAN, DELTA, PANEL, SUBJECTS, Event, Subject
 
 EVENTS = [Event(), Event(noise=4.0), Event(rate=0.5, scale=0.7), Event(noise=1.5, rate=0.05)]
 every = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
@@ -87,7 +89,7 @@ def test_bad_input_is_named_and_changes_nothing(subject: Subject, name: str, val
     subject.charge(account, Event(), 2)
     before = copy.deepcopy(subject.snapshot(account))
     with pytest.raises(InvalidArgument) as refused:
-        account.step(**(subject.good | {name: value}))
+        getattr(account, subject.act)(**(subject.good | {name: value}))
     # A clip norm below the distances is reported as distances above the clip norm.
     assert refused.value.argument in {name, "distances"} if name == "max_distance" else refused.value.argument == name
     assert subject.snapshot(account) == before
@@ -114,3 +116,39 @@ def test_the_bayesian_number_never_reads_above_the_classical_one(subject: Subjec
         for _ in range(2):
             worst.step(None, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale)
     assert (account.log_moments() <= worst.log_moments() * (1 + 1e-12)).all()
+
+
+EDGES = np.linspace(0, 1, 9)[1:]
+COUNTS = np.bincount(np.searchsorted(EDGES, PANEL), minlength=8)
+KINDS: dict[str, dict[str, Any]] = {
+    "panel": {"distances": PANEL},
+    "histogram": {"distances": EDGES, "counts": COUNTS},
+    "noised histogram": {"distances": EDGES, "counts": COUNTS, "count_noise": 2.0, "sample_size": 80},
+    "unmeasured": {},
+}
+
+
+@pytest.mark.parametrize("subject", [s for s in BAYESIAN if "holder" in s.name], ids=lambda subject: subject.name)
+def test_every_kind_of_event_adds_up_in_any_order(subject: Subject) -> None:
+    free = "betting" in subject.name or "band" in subject.name
+    kinds = [KINDS[name] for name in KINDS if free or name != "noised histogram"]
+    plan = {"noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0}
+    alone = []
+    for kind in kinds:
+        account = subject.make()
+        account.step(**kind, **plan)
+        alone.append(account.log_moments())
+        for _ in range(4):
+            account.step(**kind, **plan)
+        assert account.log_moments() == pytest.approx(5 * alone[-1], rel=1e-9)
+    totals = []
+    for order in (kinds, kinds[::-1]):
+        account = subject.make()
+        for kind in order:
+            account.step(**kind, **plan)
+        totals.append(account.log_moments())
+    assert totals[0] == pytest.approx(totals[1], rel=1e-9)
+    # Half a ledger at 2λ+1 is capped as a sum at λ, which only lowers it.
+    assert (totals[0] >= np.max(alone, axis=0)).all()
+    if subject.name.endswith("path"):
+        assert totals[0] == pytest.approx(sum(alone), rel=1e-9)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,27 @@ def test_removing_is_repeatable_and_stays_in_its_scope(blobs: FileBlobs) -> None
         blobs.clear("rounds/a/2")
     assert blobs.find("rounds/a/2", two.sha256) is None
     assert blobs.scopes("rounds/a") == ["rounds/a/1"]
+
+
+def test_two_workers_may_clear_one_scope_at_once(blobs: FileBlobs) -> None:
+    for round in range(5):
+        for client in range(40):
+            blobs.write(f"rounds/a/{round}/updates/h{client}", b"update")
+        failures: list[BaseException] = []
+
+        def clear(scope: str = f"rounds/a/{round}", failures: list[BaseException] = failures) -> None:
+            try:
+                blobs.clear(scope)
+            except OSError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=clear) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+    assert blobs.scopes("rounds/a") == []
 
 
 def test_the_file_is_on_the_disk_before_it_has_its_name(blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:

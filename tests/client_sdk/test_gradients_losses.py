@@ -1,0 +1,89 @@
+"""Closed-form loss gradients, and the last layer without autograd, against autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from client_sdk.gradients import NonFiniteError, PerRecordGradients
+from client_sdk.gradients.inspection import known_layers
+from client_sdk.gradients.layerwise import ends_in
+from client_sdk.gradients.losses import SIGNALS, cross_entropy, logistic, squared_error
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def drawn(loss: object, outputs: int) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    if loss is cross_entropy:
+        return torch.randint(0, outputs, (6,), generator=generator)
+    if loss is logistic:
+        return torch.rand(6, generator=generator).round().double()
+    return torch.randn(6, outputs, generator=generator, dtype=torch.float64)
+
+
+CASES = [(cross_entropy, 4), (logistic, 1), (squared_error, 3), (squared_error, 1)]
+
+
+@pytest.mark.parametrize(("loss", "outputs"), CASES)
+def test_signals_are_the_gradients_of_the_losses(loss: Loss, outputs: int) -> None:
+    torch.manual_seed(0)
+    scores = (torch.randn(6, outputs, dtype=torch.float64) * 3).requires_grad_()
+    targets = drawn(loss, outputs)
+    (true,) = torch.autograd.grad(loss(scores, targets).sum(), scores)
+    torch.testing.assert_close(SIGNALS[loss](scores.detach(), targets), true, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(("loss", "outputs"), CASES)
+@pytest.mark.parametrize("frozen_body", [False, True])
+def test_last_layer_equals_one_backward_per_record(loss: Loss, outputs: int, frozen_body: bool) -> None:
+    torch.manual_seed(1)
+    last = nn.Linear(5, outputs).double()
+    body = [nn.Linear(5, 5).double().requires_grad_(False), nn.Tanh()]
+    model = nn.Sequential(*body, last) if frozen_body else last
+    inputs, targets = torch.randn(6, 5, dtype=torch.float64), drawn(loss, outputs)
+    rows = []
+    for i in range(6):
+        total = loss(model(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        rows.append(torch.autograd.grad(total, list(last.parameters())))
+    true = torch.tensor([float(torch.cat([g.flatten() for g in row]).norm()) for row in rows], dtype=torch.float64)
+
+    gradients = PerRecordGradients(model, loss, micro_batch=4)
+    assert ends_in(model, known_layers(model))
+    clip_norm = float(true.median())
+    found = gradients.clipped_sum(inputs, targets, clip_norm=clip_norm)
+    assert gradients.method == "layerwise"
+    torch.testing.assert_close(found.norms, true, rtol=1e-9, atol=0)
+    for k, value in enumerate(found.gradients.values()):
+        expected = sum(row[k] * min(1.0, clip_norm / float(n)) for row, n in zip(rows, true, strict=True))
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_only_a_last_linear_layer_that_nobody_listens_to_is_closed() -> None:
+    linear = nn.Linear(3, 3)
+    assert not ends_in(nn.Sequential(linear, nn.ReLU()), known_layers(nn.Sequential(linear, nn.ReLU())))
+    assert not ends_in(nn.Sequential(linear, linear), known_layers(nn.Sequential(linear, linear)))
+    heard = nn.Linear(3, 3)
+    heard.register_forward_hook(lambda _module, _inputs, output: 2 * output)
+    assert not ends_in(heard, known_layers(heard))
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(4, 3), torch.randint(0, 3, (4,))
+    found = PerRecordGradients(heard, cross_entropy).clipped_sum(inputs, targets, clip_norm=1e9)
+    true = torch.autograd.grad(cross_entropy(heard(inputs), targets).sum(), list(heard.parameters()))
+    for value, expected in zip(found.gradients.values(), true, strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_non_finite_input_is_named_without_looking_at_it(bad: float) -> None:
+    model = nn.Linear(3, 2)
+    nn.init.zeros_(model.weight)
+    gradients = PerRecordGradients(model, cross_entropy)
+    inputs, targets = torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
+    gradients.norms(inputs, targets)
+    inputs[3, 2] = bad
+    with pytest.raises(NonFiniteError, match="inputs"):
+        gradients.norms(inputs, targets)

@@ -1,0 +1,158 @@
+"""Masked studies driven through the use cases: real hospitals' halves, drop-outs wherever asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.secure_sum_messages import Parameters
+from client_sdk.protocol.session_vectors import vectors_of
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.signing import decode_public_key
+from client_sdk.protocol.tensors import Array, spec_of
+from client_sdk.round_words import words_of
+from client_sdk.secure_sum import SecureSumClient
+from client_sdk.secure_sum_checks import Expectation, Floors, Party
+from client_sdk.training import Contribution
+from server.services import roster, secure_sum
+from server.services.ports import Coordinator
+from tests.secure_sum_hospitals import MemoryStore
+from tests.studies import MODEL, Hospital, settings
+
+STEPS = ("keys", "shares", "masked", "octets", "consistency", "unmask")
+MASKING = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+
+
+def masked(scheme: str = "parallel", *, bayesian: bool = False, **options: Any) -> StudySettings:
+    """A small masked study."""
+    training = {"algorithm": "fedsgd"} | options.pop("training", {})
+    privacy = {"masking": MASKING, "expected_clients": 5.0, "noise_multiplier": 4.0} | options
+    return settings(scheme=scheme, bayesian=bayesian, training=training, schedule={"min_clients": 4}, **privacy)
+
+
+@dataclass
+class MaskedHospital:
+    """One enrolled client with its half of the secure sum; `told` are its cumulative bounds, `distance` its own."""
+
+    hospital: Hospital
+    update: Mapping[str, Array]
+    told: tuple[float, ...] | None = None
+    distance: float | None = None
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def session(self, coordinator: Coordinator, chosen: StudySettings, round: int) -> Turn:
+        members = roster.roster(coordinator, self.hospital.study)
+        key: Ed25519PrivateKey = self.hospital.key
+        party = Party(
+            client=self.hospital.name,
+            identity=key,
+            coordinator=decode_public_key(coordinator.signer.public_key),
+            roster={m.client: decode_public_key(m.public_key) for m in members.members if m.state == "active"},
+            roster_fingerprint=members.fingerprint,
+            floors=Floors(1, 4, False),
+        )
+        study = self.hospital.study
+        return Turn(self, coordinator, chosen, study, round, SecureSumClient(party, study, round, self.store))
+
+
+class _Told:
+    """Stands for a hospital's running sums: the bounds are given."""
+
+    def __init__(self, told: tuple[float, ...]) -> None:
+        self._told = told
+
+    def tensors(self) -> dict[str, Array]:
+        return {"terms/filter": np.array(self._told[:1]), "terms/moments": np.array(self._told[1:])}
+
+    def paper_costs(self) -> Array:
+        return np.full(len(self._told) - 1, 0.001)
+
+
+@dataclass
+class Turn:
+    """One hospital's steps in one session."""
+
+    owner: MaskedHospital
+    coordinator: Coordinator
+    settings: StudySettings
+    study: str
+    round: int
+    client: SecureSumClient
+    now: int = 1_800_000_000
+
+    @property
+    def name(self) -> str:
+        return self.owner.hospital.name
+
+    def take(self, step: str) -> None:
+        getattr(self, step)()
+
+    def keys(self) -> None:
+        view = secure_sum.look(self.coordinator, self.study, self.round)
+        parameters = Parameters.from_bytes(view.signed.parameters)
+        vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
+        expected = Expectation(self.study, self.round, parameters.model, vectors)
+        message = self.client.advertise(view.signed, expected, self.now)
+        secure_sum.put_keys(self.coordinator, self.study, self.round, message)
+
+    def shares(self) -> None:
+        message = self.client.share(secure_sum.key_list(self.coordinator, self.study, self.round), self.now)
+        secure_sum.put_shares(self.coordinator, self.study, self.round, message)
+
+    def masked(self) -> None:
+        secure_sum.put_manifest(self.coordinator, self.study, self.round, self._upload().manifest)
+
+    def octets(self) -> None:
+        for vector, words in self._upload().vectors.items():
+            self.send_octets(vector, words.tobytes())
+
+    def send_octets(self, vector: str, body: bytes) -> None:
+        digest = hashlib.sha256(body).hexdigest()
+        slot = secure_sum.begin_octets(self.coordinator, self.study, self.round, self.name, vector, digest)
+        if slot is None:
+            return
+        with self.coordinator.blobs.receive(slot.limit) as incoming:
+            incoming.write(body)
+            secure_sum.keep_octets(self.coordinator, slot, incoming, digest)
+
+    def consistency(self) -> None:
+        message = self.client.confirm(secure_sum.survivor_list(self.coordinator, self.study, self.round), self.now)
+        secure_sum.put_consistency(self.coordinator, self.study, self.round, message)
+
+    def unmask(self) -> None:
+        message = self.client.unmask(secure_sum.consistency_list(self.coordinator, self.study, self.round), self.now)
+        secure_sum.put_unmask(self.coordinator, self.study, self.round, message)
+
+    def _upload(self):
+        inbox = secure_sum.inbox(self.coordinator, self.study, self.round, self.name)
+        return self.client.mask(inbox, self.words(), self.now)
+
+    def words(self) -> dict[str, Any]:
+        view = secure_sum.look(self.coordinator, self.study, self.round)
+        vectors = Parameters.from_bytes(view.signed.parameters).vectors
+        owner = self.owner
+        made = Contribution(dict(owner.update), owner.distance)
+        told = None if owner.told is None else _Told(owner.told)
+        seed = SeededSource(sum(self.name.encode()), allow_insecure=True)
+
+        def randomness(size: int) -> bytes:
+            # The same words however often they are asked for.
+            return hashlib.shake_256(f"{self.name} {size}".encode()).digest(size)
+
+        return words_of(
+            self.settings.privacy, spec_of(MODEL), vectors, self.round, made, told,  # type: ignore[arg-type]
+            records=100, source=seed, randomness=randomness,
+        )  # fmt: skip

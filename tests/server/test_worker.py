@@ -1,0 +1,155 @@
+"""Workers as they run: in threads, several at once, with a database that goes away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from server.db.session import Database
+from server.domain.errors import Rejected
+from server.services import release_round, rounds, studies
+from server.services.ports import Coordinator
+from server.worker import Worker
+from tests.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
+from tests.studies import FakeClock, Hospital, coordinator_on, open_study, update, work
+
+PATIENCE_SECONDS = 60.0
+
+
+@contextmanager
+def running(*workers: Worker) -> Iterator[None]:
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def answer_everything(hospital: Hospital, sent: dict[tuple[int, str], bytes], until: threading.Event) -> None:
+    while not until.is_set():
+        try:
+            given = hospital.assignment()
+        except Rejected:
+            return
+        if given is None:
+            time.sleep(0.03)
+            continue
+        key = (given.assignment.round, hospital.name)
+        sent[key] = update(0.001 * key[0])
+        hospital.send(key[0], sent[key])
+
+
+def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Path) -> None:
+    """Real threads, real time: the laws hold whoever gets there first."""
+    noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
+    coordinators = [coordinator_on(Database(database_url), tmp_path) for _ in range(2)]
+    first, second = (Coordinator(**{**vars(each), "noise": noise}) for each in coordinators)
+    hospitals = open_study(first, scheme="client", horizon=3)
+    done = threading.Event()
+    senders = [threading.Thread(target=answer_everything, args=(h, sent, done), daemon=True) for h in hospitals]
+    with running(*(Worker(each, poll_seconds=0.03, lease_seconds=0.5) for each in (first, second))):
+        for sender in senders:
+            sender.start()
+        try:
+            eventually(lambda: studies.show(first, "sepsis").state == "finished")
+            eventually(lambda: all(round.scrubbed_at is not None for round in facts(first).rounds))
+        finally:
+            done.set()
+            for sender in senders:
+                sender.join(PATIENCE_SECONDS)
+    found = facts(first)
+    check_ledger(found)
+    check_rounds(found)
+    check_receipts(found, sent)
+    check_models(first, found, sent, noise)
+    assert [round.state for round in found.rounds] == ["released"] * 3
+    for each in (first, second):
+        each.database.dispose()
+
+
+def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> None:
+    open_study(coordinator)
+    worker = Worker(coordinator, poll_seconds=1000.0)
+    with running(worker):
+        eventually(lambda: len(facts(coordinator).rounds) == 1)
+        for number in range(3):
+            Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+        worker.wake()
+        eventually(lambda: len(facts(coordinator).rounds) == 2)
+
+
+def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> None:
+    open_study(coordinator)
+    with running(Worker(coordinator, poll_seconds=0.01)):
+        eventually(lambda: len(facts(coordinator).rounds) == 1)
+    studies.act(coordinator, "sepsis", "stop")
+    # On a clock that stands still only a lease that was given back can be taken.
+    assert Worker(coordinator).step()
+
+
+def test_one_broken_study_does_not_keep_the_others_waiting(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hospitals = [*open_study(coordinator, "a-broken"), *open_study(coordinator, "sound")]
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update())
+    load = release_round._inputs
+
+    def broken(tx: Any, study: str, number: int) -> Any:
+        if study == "a-broken":
+            raise OSError("this study's files cannot be read")
+        return load(tx, study, number)
+
+    monkeypatch.setattr(release_round, "_inputs", broken)
+    with running(Worker(coordinator, poll_seconds=0.01)):
+        eventually(lambda: rounds.show_round(coordinator, "sound", 1, with_clients=False).state == "released")
+    assert rounds.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
+
+
+def test_a_worker_outlives_a_database_that_is_away(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_study(coordinator)
+    read, away = Database.read, [3]
+
+    def unreliable(database: Database, name: str, work: Any) -> Any:
+        if name == "find-due" and away[0] > 0:
+            away[0] -= 1
+            raise OperationalError("", {}, Exception("the connection was refused"))
+        return read(database, name, work)
+
+    monkeypatch.setattr(Database, "read", unreliable)
+    with running(Worker(coordinator, poll_seconds=0.01)):
+        eventually(lambda: len(facts(coordinator).rounds) == 1)
+    assert away == [0]
+
+
+def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordinator, clock: FakeClock) -> None:
+    open_study(coordinator)
+    holder, other = Worker(coordinator), Worker(coordinator)
+    holder.perform(holder._tasks()[0])
+    for number in range(3):
+        Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+    assert not other.step()
+    clock.sleep(5.0)
+    assert other.step()
+    assert not holder.step()
