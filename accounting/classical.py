@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -176,5 +177,14 @@ class ClassicalAccountant:
 
 @lru_cache(maxsize=256)
 def _step_moments(noise_multiplier: float, sampling_rate: float, order: float | None) -> FloatArray:
-    orders = ORDERS if order is None else np.array([order])
-    return log_moment(orders, 1.0, noise_std=noise_multiplier, sampling_rate=sampling_rate)
+    if order is not None:
+        return log_moment(np.array([order]), 1.0, noise_std=noise_multiplier, sampling_rate=sampling_rate)
+    # Where even the unsampled cost is this far out, it stands in for the sampled one: no report is read there.
+    far = ORDERS + 1 > 10 * PLD_LIMIT * noise_multiplier * noise_multiplier  # noqa: SIM300
+    return np.concatenate(
+        [
+            log_moment(part, 1.0, noise_std=noise_multiplier, sampling_rate=rate)
+            for part, rate in ((ORDERS[~far], sampling_rate), (ORDERS[far], min(1.0, math.ceil(sampling_rate))))
+            if part.size
+        ]
+    )

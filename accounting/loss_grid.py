@@ -46,17 +46,17 @@ def hockey_stick(epsilons: FloatArray, ratio: float, rate: float, *, removal: bo
     removal: N(0,1)(1−q) + N(r,1)q against N(0,1), where the record takes part; otherwise the two exchanged.
     """
     shifted = epsilons if removal else -epsilons
-    # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it
-    excess = np.where(np.abs(shifted) < 0.5, np.expm1(shifted) + rate, np.exp(shifted) - (1 - rate))
-    some = excess > 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        u = np.log(excess / rate)
+        # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it
+        excess = np.where(np.abs(shifted) < 0.5, np.expm1(shifted) + rate, np.exp(shifted) - (1 - rate))
+        log_excess = np.where(shifted > 600, shifted, np.log(excess))
+        u = log_excess - math.log(rate)
         x = u / ratio + ratio / 2
         if removal:
             inside = rate * (normal_cdf(ratio - x) - _scaled_cdf(u, -x))
-            return np.where(some, np.maximum(inside, 0.0), -np.expm1(epsilons))
-        inside = rate * np.exp(epsilons) * (_scaled_cdf(u, x) - normal_cdf(x - ratio))
-    return np.where(some, np.maximum(inside, 0.0), 0.0)
+            return np.where(excess > 0, np.maximum(inside, 0.0), -np.expm1(epsilons))
+        inside = _scaled_cdf(epsilons + log_excess, x) - _scaled_cdf(epsilons + math.log(rate), x - ratio)
+    return np.where(excess > 0, np.maximum(inside, 0.0), 0.0)
 
 
 def _scaled_cdf(u: FloatArray, x: FloatArray) -> FloatArray:
@@ -72,9 +72,10 @@ def connect_the_dots(
     most  |j| is kept at or below it; a loss above counts as infinite, one below as the first
     """
     low, high = _loss_between(ratio, rate, removal)
-    first, last = math.floor(low / interval), math.ceil(high / interval)
+    first = math.floor(low / interval)
+    last = max(math.ceil(high / interval), first + 1)
     if most is not None:
-        first, last = max(first, -most), min(max(last, first + 1), most)
+        first, last = max(first, -most), min(last, most)
     epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
     deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
     rises = np.diff(deltas)
@@ -95,7 +96,7 @@ def step_losses(ratio: float, rate: float, grid: Grid, *, removal: bool) -> tupl
 def _loss_between(ratio: float, rate: float, removal: bool) -> tuple[float, float]:
     # The loss is monotone in the output; both ends lie _CUT deviations outside of both means.
     u = ratio * np.array([-_CUT, ratio + _CUT]) - ratio**2 / 2
-    low, high = (u if rate == 1 else np.log1p(rate * np.expm1(u))).tolist()
+    low, high = (u if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + u)).tolist()
     return (low, high) if removal else (-high, -low)
 
 

@@ -52,7 +52,7 @@ def grid_interval(steps: Sequence[Steps], delta: float, epsilon: float) -> float
 
 def _loss_range(noise_multiplier: float, sampling_rate: float) -> float:
     # Loss of one step between the two points, ten standard deviations out, where its tails are cut (e⁻⁵⁰).
-    high = (1 + 20 * noise_multiplier) / (2 * noise_multiplier**2)
+    high = (1 / noise_multiplier + 20) / (2 * noise_multiplier)
     if sampling_rate == 1:
         return 2 * high
     kept, sampled = math.log1p(-sampling_rate), math.log(sampling_rate)
@@ -65,6 +65,8 @@ def _central_limit_epsilon(steps: Sequence[Steps], delta: float, most: float) ->
         step.count * step.sampling_rate**2 * math.expm1(min(step.noise_multiplier**-2, 50.0)) for step in steps
     )
     spread, low, high = math.sqrt(variance), 0.0, most
+    if spread == 0:
+        return 0.0
 
     def exceeds(epsilon: float) -> bool:
         upper, lower = (_normal_tail(epsilon / spread + sign * spread / 2) for sign in (-1, 1))
@@ -106,8 +108,9 @@ def _merge_gaussians(steps: Sequence[Steps]) -> list[Steps]:
     full = [step for step in steps if step.sampling_rate == 1]
     if not full:
         return list(steps)
-    precision = math.fsum(step.count / step.noise_multiplier**2 for step in full)
-    merged = Steps(math.nextafter(1 / math.sqrt(precision), 0.0), 1.0, 1)
+    least = min(step.noise_multiplier for step in full)
+    precision = math.fsum(step.count * (least / step.noise_multiplier) ** 2 for step in full)
+    merged = Steps(math.nextafter(least / math.sqrt(precision), 0.0), 1.0, 1)
     return [step for step in steps if step.sampling_rate < 1] + [merged]
 
 

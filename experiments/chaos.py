@@ -41,6 +41,7 @@ class Storm:
         self.random = random.Random(seed)
         self.coordinator = LiveCoordinator(home / "coordinator", processes, database_url=database_url)
         self.killed: Counter[str] = Counter()
+        self.start_seconds = 0.0
 
     def begin(self) -> None:
         self.coordinator.prepare()
@@ -69,9 +70,10 @@ class Storm:
     def _fire(
         self, operator: Client, study: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]
     ) -> None:
-        end = time.monotonic() + END_SECONDS
+        rounds, moved = 0, time.monotonic()
         while not self._finished(operator, study):
-            time.sleep(self.random.uniform(0.0, 4.0))
+            # Long enough, on average, for some rounds between two kills, however slow the machine.
+            time.sleep(self.random.uniform(0.0, 3 * self.start_seconds))
             target = self.random.choice(("coordinator", "coordinator", *hospitals))
             if target == "coordinator":
                 self._kill(target, self.coordinator.process)
@@ -81,8 +83,11 @@ class Storm:
                 self._kill(target, joined[target])
                 joined[target] = self._join(study, hospitals[target])
             self._check(joined)
-            if time.monotonic() > end:
-                raise ProcessFailed(f"{study} does not end; the coordinator", None, self.coordinator.log)
+            reached = operator.budget(study).round
+            if reached > rounds:
+                rounds, moved = reached, time.monotonic()
+            if time.monotonic() > moved + END_SECONDS:
+                raise ProcessFailed(f"{study} stands still; the coordinator", None, self.coordinator.log)
 
     def _finished(self, operator: Client, study: str) -> bool:
         try:
@@ -91,7 +96,9 @@ class Storm:
             return False
 
     def _serve(self) -> None:
+        begun = time.monotonic()
         self.coordinator.serve(lease_seconds=LEASE_SECONDS)
+        self.start_seconds = time.monotonic() - begun
 
     def _join(self, study: str, hospital: LiveHospital) -> Process:
         return hospital.join(study, self.coordinator.origin)

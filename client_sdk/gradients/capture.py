@@ -31,6 +31,11 @@ class Use:
     leaf: Tensor | None = None
     output_grad: Tensor | None = None
 
+    @property
+    def outputs(self) -> int:
+        """Numbers in the output's gradient."""
+        return 0 if self.output_grad is None else self.output_grad.numel()
+
     def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
         """(input, output gradient); None when the loss does not depend on this call."""
         if self.input._version != self.version:

@@ -26,6 +26,7 @@ class Signals:
     """Inputs and output gradients of one micro-batch, and what follows from them.
 
     squares: parameter name -> (batch,) squared norms of the per-record gradients.
+    footprint: numbers held per record.
     """
 
     def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int) -> None:
@@ -33,6 +34,7 @@ class Signals:
         dtype = next(iter(parameters.values())).dtype
         calls = Counter(name for use in uses for name in use.layer.names.values())
         self.squares: dict[str, Tensor] = {}
+        self.footprint = sum(use.input.numel() + use.outputs for use in uses) // batch
         self._single: list[tuple[Layer, Tensor, Tensor, dict[str, Tensor]]] = []
         self._shared: dict[str, Tensor] = {}
         self._centre: Mapping[str, Tensor] | None = None

@@ -16,7 +16,9 @@ from .per_record import Gradients, PerRecord
 from .probe import a_few, refuse_interaction, verify
 
 Method = Literal["auto", "layerwise", "vmap"]
-MICRO_BATCH = 64
+# Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
+# processor's cache and for a memory that does not grow with the batch.
+HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 512
 
 
 class PerRecordGradients:
@@ -27,7 +29,8 @@ class PerRecordGradients:
     loss: loss(outputs, targets) -> (batch,) per-record losses, each depending on its own record's output alone.
     method: "auto" takes book-keeping where it is exact and falls back to torch.func per-record gradients elsewhere;
         "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
-    micro_batch: records per pass; memory is proportional to it and not to the batch.
+    micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 512, by how much
+        the layers hold per record; fewer where whole per-record gradients are needed.
 
     method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. The choice is confirmed
     on the first batch of each shape, where both are compared with autograd on two and three records.
@@ -50,7 +53,8 @@ class PerRecordGradients:
         if micro_batch is not None and micro_batch < 1:
             raise ValueError(f"micro_batch must be at least 1, got {micro_batch}")
         self.model, self.loss = model, loss
-        self.micro_batch = MICRO_BATCH if micro_batch is None else micro_batch
+        self.micro_batch = LEAST if micro_batch is None else micro_batch
+        self._sized = micro_batch is None
         self.method: str = method
         self.reason = "asked for"
         self._asked = method
@@ -63,6 +67,7 @@ class PerRecordGradients:
 
     def _chosen(self) -> Layerwise | PerRecord:
         if self._asked == "vmap":
+            self._size_for_gradients()
             return PerRecord(self.model, self.loss)
         try:
             engine = Layerwise(self.model, self.loss)
@@ -75,7 +80,13 @@ class PerRecordGradients:
         if self._asked == "layerwise":
             raise UnsupportedLayer(f"{why}; use method='auto' or 'vmap'") from why
         self.method, self.reason = ("vmap" if vectorised else "one by one"), str(why)
+        self._size_for_gradients()
         return PerRecord(self.model, self.loss, vectorised=vectorised)
+
+    def _size_for_gradients(self) -> None:
+        if self._sized:
+            numbers = sum(p.numel() for p in self._parameters.values())
+            self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
 
     def norms(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
@@ -156,7 +167,9 @@ class PerRecordGradients:
         refuse_interaction(self.model, self.loss, inputs, targets)
         if isinstance(self._engine, Layerwise):
             try:
-                verify(self._engine, inputs, targets)
+                held = verify(self._engine, inputs, targets)
+                if self._sized:
+                    self.micro_batch = min(MOST, max(LEAST, HELD // max(held, 1)))
             except NotLayerwise as why:
                 self._engine = self._fallen_back(why)
         if isinstance(self._engine, PerRecord) and self._engine.vectorised:

@@ -249,3 +249,14 @@ def test_the_grid_is_a_power_of_two_times_the_finest() -> None:
         assert math.log2(grid_interval(steps, 1e-5, bound) / 1e-4) == int(
             math.log2(grid_interval(steps, 1e-5, bound) / 1e-4)
         )
+
+
+@pytest.mark.parametrize("steps", [1, 10**6])
+@pytest.mark.parametrize(
+    ("sigma", "rate"), [(1e-200, 0.5), (0.02, 1e-9), (0.05, 0.001), (1.0, 1e-160), (1e6, 1.0), (1e200, 1e-160)]
+)
+def test_extreme_settings_give_a_bound_and_no_overflow(sigma: float, rate: float, steps: int) -> None:
+    tight, loose = (account(sigma, rate, steps, 1e-6, method=method).epsilon() for method in ("pld", "rdp"))
+    assert 0 <= tight <= loose
+    # One unsampled step is worse than one sampled one.
+    assert steps > 1 or loose <= account(sigma, 1.0, 1, 1e-6, method="rdp").epsilon() * (1 + 1e-8)

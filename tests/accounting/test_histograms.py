@@ -80,6 +80,10 @@ class TestBins:
         bins = running_sum_bins(log_max)
         assert bins.loss <= 0.01
         assert bins.edges[-1] == log_max
+        # The promise from its definition, on Y/Y_max, Y = e^edge − 1.
+        shares = np.append(0.0, np.exp(bins.edges - log_max) * -np.expm1(-bins.edges) / -np.expm1(-log_max))
+        heights = shares + bins.floor
+        assert float((heights[1:] / heights[:-1]).max()) == pytest.approx(1 + bins.loss / 2, rel=1e-6)
         rng = np.random.default_rng(2)
         for shape in (0.3, 2.0):
             sums = log_max * rng.beta(shape, 2.0, size=1000)

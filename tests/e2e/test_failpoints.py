@@ -34,8 +34,10 @@ pytestmark = pytest.mark.timeout(900)
 HIT_SECONDS = 150.0
 END_SECONDS = 240.0
 LEASE_SECONDS = "0.5"
+# No round ends for want of an answer while its hospital waits for a coordinator that is dead most of the time.
+DEADLINE = 3600.0
 # Enough that every point is met before the study ends; whoever is killed least needs least.
-ROUNDS_OF_A_DYING_COORDINATOR = 40
+ROUNDS_OF_A_DYING_COORDINATOR = 50
 ROUNDS_OF_A_DYING_HOSPITAL = 15
 
 SETTING_UP = [name for name in names("api.") if "-model-" in name]
@@ -67,9 +69,9 @@ class Scene:
     def plan(self, *, central: bool, rounds: int) -> None:
         """Which studies there are."""
         if central:
-            self.settings["central"] = tiny.settings("client", clients=1, rounds=rounds)
-        self.settings["local"] = tiny.settings("parallel", clients=1, rounds=rounds)
-        self.settings["refused"] = tiny.settings("parallel", clients=2, rounds=rounds)
+            self.settings["central"] = tiny.settings("client", clients=1, rounds=rounds, deadline_seconds=DEADLINE)
+        self.settings["local"] = tiny.settings("parallel", clients=1, rounds=rounds, deadline_seconds=DEADLINE)
+        self.settings["refused"] = tiny.settings("parallel", clients=2, rounds=rounds, deadline_seconds=DEADLINE)
         members = {"central": ["alpha"], "local": ["beta"], "refused": ["gamma", "delta"]}
         self.members = {study: members[study] for study in self.settings}
 
@@ -124,6 +126,7 @@ def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Sce
     _with_an_operator(scene, lambda operator: operator.move_study("refused", "stop"))
     scene.stop_coordinator()
     for failpoint in ABANDONING:
+        _let_two_rounds_begin(scene)
         # A settled round whose updates are gone can only be abandoned.
         scene.wait_dead(scene.serve("worker.after-settle"), "worker.after-settle")
         _lose_updates(scene)
@@ -240,6 +243,21 @@ def _with_an_operator(scene: Scene, act: Callable[[Client], object]) -> None:
     scene.coordinator.wait_ready()
     with scene.coordinator.operator() as operator:
         act(operator)
+
+
+def _let_two_rounds_begin(scene: Scene) -> None:
+    """So that no round is left whose updates were lost before it was settled: it would be abandoned while settling."""
+    scene.serve()
+    scene.coordinator.wait_ready()
+    with scene.coordinator.operator() as operator:
+        running = [study for study in scene.settings if operator.study(study).state == "running"]
+        wanted = {study: operator.budget(study).round + 2 for study in running}
+
+        def begun() -> bool:
+            return all(operator.budget(study).round >= number for study, number in wanted.items())
+
+        assert until(begun, seconds=HIT_SECONDS, check=_nothing), "rounds stand still"
+    scene.stop_coordinator()
 
 
 def _lose_updates(scene: Scene) -> None:
