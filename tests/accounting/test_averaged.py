@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -48,6 +49,26 @@ def test_one_steps_hockey_stick_is_the_integral(rate: float, ratio: float, remov
         )[0]
         found = float(hockey_stick(np.array([epsilon]), ratio, rate, removal=removal)[0])
         assert found == pytest.approx(exact, abs=1e-7)
+
+
+@pytest.mark.parametrize(("ratio", "rate"), [(0.5, 0.1), (1.4, 0.01), (0.02, 1.0), (2.5, 0.999)])
+@pytest.mark.parametrize("removal", [True, False])
+def test_far_tails_keep_their_digits(ratio: float, rate: float, removal: bool) -> None:
+    """P(loss > ε) − e^ε Q(loss > ε) from 50-digit normal tails, wherever δ is above 1e-13."""
+    with mp.workdps(50):
+        r, q = mp.mpf(ratio), mp.mpf(rate)
+        for epsilon in np.linspace(0.001, 6.0, 25):
+            e = mp.mpf(float(epsilon))
+            growth = mp.exp(e if removal else -e) - 1 + q
+            if growth <= 0:
+                continue
+            edge = mp.log(growth / q) / r + r / 2
+            tails = [mp.ncdf(-edge if removal else edge), mp.ncdf(r - edge if removal else edge - r)]
+            mixed = (1 - q) * tails[0] + q * tails[1]
+            exact = mixed - mp.exp(e) * tails[0] if removal else tails[0] - mp.exp(e) * mixed
+            found = float(hockey_stick(np.array([float(epsilon)]), ratio, rate, removal=removal)[0])
+            if exact > 1e-13:
+                assert abs(found / exact - 1) < 1e-9 or abs(found - exact) < 1e-15
 
 
 @pytest.mark.parametrize("removal", [True, False])
