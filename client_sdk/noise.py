@@ -100,31 +100,27 @@ def add_noise(
 def _noised(
     gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
 ) -> dict[str, Tensor]:
-    sizes = [value.numel() for value in gradients.values()]
-    flat = np.empty(sum(sizes), np.float64 if any(v.dtype == torch.float64 for v in gradients.values()) else np.float32)
-    ends = np.cumsum(sizes).tolist()
-    for value, end in zip(gradients.values(), ends, strict=True):
-        # Exact but for overflow, caught below: the spacing is a power of two. Half-precision sums become float32 first.
-        units = value.detach().cpu().to(torch.from_numpy(flat).dtype).flatten().numpy()
-        with np.errstate(over="ignore"):
-            np.multiply(units, 1.0 / spacing, out=flat[end - value.numel() : end])
-    with np.errstate(over="ignore"):
-        largest = math.sqrt(float(np.dot(flat, flat)))
+    kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
+    joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
+    flat = joined.numpy()
+    low, high = torch.aminmax(joined) if len(flat) else (joined.new_zeros(()),) * 2
+    largest = max(-float(low), float(high)) / spacing
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32
     scratch = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64)
     for start, noise in law.chunks(len(flat), source):
-        part = flat[start : start + len(noise)]
-        noised = scratch[: len(part)]
+        part, noised = flat[start : start + len(noise)], scratch[: len(noise)]
+        # The spacing is a power of two: dividing by it and multiplying with it round nothing.
+        part *= 1.0 / spacing
         np.copyto(noised, np.rint(part, out=part), casting="unsafe")
         noised += noise
         # From here on only the noised integers are read: what rounding does to them is post-processing.
         part[:] = noised
         part *= spacing
+    pieces = joined.split([value.numel() for value in gradients.values()])
     return {
-        name: torch.from_numpy(flat[end - value.numel() : end]).view(value.shape).to(value)
-        for (name, value), end in zip(gradients.items(), ends, strict=True)
+        name: piece.view(value.shape).to(value) for (name, value), piece in zip(gradients.items(), pieces, strict=True)
     }
 
 
