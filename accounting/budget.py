@@ -5,6 +5,7 @@ Pure: the same entries in the same order give the same answers, live or replayed
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ class Budget:
             {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
             for account in bayesian
             for p in POPULATIONS
-            if math.isfinite(epsilon := account.epsilon())
+            if math.isfinite(epsilon := self._shown(account))
         ]
 
     def state(self) -> dict[str, Any]:
@@ -212,10 +213,16 @@ class Budget:
 
     def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
         next_round = self.pending or self.last_round + 1
-        worst = account.epsilon_after_worst_round(publishes=self.plan.publishes(next_round))
-        spent = account.epsilon()
-        after = spent if self.pending is None else worst
+        publishes = self.plan.publishes(next_round)
+        worst = account.epsilon_after_worst_round(publishes=publishes)
+        classical = self._classical_beside(account)
+        spent = self._shown(account)
+        reserved = min(
+            worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes)
+        )
+        after = spent if self.pending is None else reserved
         finished = self.finished is not None
+        certificate = _capped(account.certificate(finished=finished), classical)
         exhausted = self.pending is None and not worst <= account.limit.epsilon
         return {
             "level": str(account.limit.level),
@@ -230,9 +237,26 @@ class Budget:
             "observer": str(self.plan.observer),
             "attack_success": attack_success(spent) if math.isfinite(spent) else 1.0,
             "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
-            "certificate": account.certificate(finished=finished).to_dict(),
+            "certificate": certificate.to_dict(),
             "reports": [_report(name, guarantee) for name, guarantee in account.reports(finished=finished)],
         }
+
+    def _classical_beside(self, account: LimitAccount) -> LimitAccount | None:
+        """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
+
+        The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
+        """
+        if account.limit.notion is Notion.CLASSICAL:
+            return None
+        for other in self.accounts:
+            same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
+            if other.limit.notion is Notion.CLASSICAL and same:
+                return other
+        return None
+
+    def _shown(self, account: LimitAccount) -> float:
+        classical = self._classical_beside(account)
+        return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
 
     def _rounds_left(self, account: LimitAccount) -> int:
         within_horizon = self.plan.horizon // self.plan.steps_per_round - self.charged_rounds
@@ -273,6 +297,13 @@ def _plan_in(entry: Entry) -> Plan:
         return Plan.from_dict(plan)  # pyright: ignore[reportUnknownArgumentType]
     except (InvalidArgument, ValueError) as error:
         raise LedgerError(entry.sequence, str(error)) from error
+
+
+def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:
+    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
+    if classical is None or classical.epsilon() >= guarantee.epsilon:
+        return guarantee
+    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
 
 
 def _finite(value: float) -> float | None:

@@ -320,3 +320,18 @@ def test_small_updates_cost_less_than_the_worst_case_under_the_model_based_estim
 
 def exact_moment_at(order, sigma, q, ratio):
     return exact_moment(order, sigma / float(ratio), q)
+
+
+def test_a_bayesian_number_never_reads_above_the_classical_one():
+    # So much of delta goes to the estimate that the Bayesian filter alone would read higher.
+    limits = (
+        LimitPlan(Level.INSTANCE, Notion.BAYESIAN, 20.0, DELTA, 0.9999 * DELTA),
+        LimitPlan(Level.INSTANCE, Notion.CLASSICAL, 20.0, DELTA, None),
+    )
+    budget = Budget(plan(limits=limits, classical_order=12.0))
+    budget.reserve(1)
+    budget.settle(1, None)
+    bayesian, classical = budget.statements()[:2]
+    assert budget.accounts[0].epsilon() > classical["spent"]
+    assert bayesian["spent"] == bayesian["certificate"]["epsilon"] == classical["spent"]
+    assert bayesian["certificate"]["capped"]
