@@ -119,7 +119,7 @@ class SitePolicy(_Section):
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
             (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
             (
-                noised_here or masked or self.unnoised_updates,
+                noised_here or self.unnoised_updates,
                 "unnoised",
                 "unnoised_updates: updates would leave without noise",
             ),
