@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from accounting.classical import ClassicalAccountant
+from accounting.composition import total_noise
 from client_sdk.errors import OwnBudgetExceeded
-from client_sdk.protocol.settings import LevelName, StudySettings
+from client_sdk.protocol.settings import LevelName, Privacy, StudySettings
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,30 @@ def require_within_study(settings: StudySettings, rounds_sent: int) -> None:
     Raises:
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
     """
-    charge, privacy = Charge.of_round(settings), settings.privacy
-    whole = replace(charge, steps=charge.steps * (rounds_sent + 1))
-    if whole.steps > privacy.horizon:
+    privacy = settings.privacy
+    if settings.steps_per_round * (rounds_sent + 1) > privacy.horizon:
         raise OwnBudgetExceeded("horizon-exceeded", "the round lies past the study's own horizon")
     for limit in privacy.limits:
+        charge = _study_charge(settings, limit.level)
+        whole = replace(charge, steps=charge.steps * (rounds_sent + 1))
         own = OwnLimit(limit.level, limit.epsilon, limit.delta, privacy.classical_order)
         if limit.notion == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
             raise OwnBudgetExceeded(
                 "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
             )
+
+
+def sure_noise(privacy: Privacy) -> float:
+    """Noise that is sure to be in what leaves masks, or the hospital: of all honest clients where a sum hides them."""
+    std = privacy.noise_multiplier * privacy.clip_norm
+    if privacy.masking is None or privacy.scheme not in ("sequential", "joint"):
+        return std
+    return total_noise([std] * privacy.masking.honest_shares)
+
+
+def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
+    """One round as the study's own budget counts it at `level`; this hospital's own count is `Charge.of_round`."""
+    privacy, charge = settings.privacy, Charge.of_round(settings)
+    if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
+        return Charge("client", math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0), 1.0, 1)
+    return replace(charge, noise_multiplier=math.nextafter(sure_noise(privacy) / privacy.clip_norm, 0.0))

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.bayesian import BayesianAccountant
-from accounting.composition import total_noise
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
+from client_sdk.own_budget import sure_noise
 from client_sdk.protocol.session_vectors import sums_as_in_papers
 from client_sdk.protocol.settings import Privacy, StudySettings
 from client_sdk.protocol.tensors import TERMS, Array
@@ -174,14 +174,6 @@ class PrivacyTerms:
 
 def _digest(patient: str) -> str:
     return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()
-
-
-def sure_noise(privacy: Privacy) -> float:
-    """Noise that is sure to be in what leaves masks, or the hospital: of all honest clients where a sum hides them."""
-    std = privacy.noise_multiplier * privacy.clip_norm
-    if privacy.masking is None or privacy.scheme not in ("sequential", "joint"):
-        return std
-    return total_noise([std] * privacy.masking.honest_shares)
 
 
 def _instance_limit(privacy: Privacy) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from experiments.demo import scenarios
@@ -30,13 +31,17 @@ def main() -> int:
     home = options.home or Path(tempfile.mkdtemp(prefix="wardround-demo-"))
     try:
         scenario = _scenario(options)
-        study = settings(scenario, options.scheme, options.epsilon)
+        study = settings(scenario, options.scheme, options.epsilon, masked=not options.unmasked)
         run(scenario, study, Options(home, options.postgres, options.keep), console)
     except KeyboardInterrupt:
         console.print(f"interrupted; nothing runs any more, files are in {home}")
         return INTERRUPTED
     except DataMissing as error:
         console.print(f"[red]{error}[/]")
+        return 2
+    except ValidationError as error:
+        reasons = "; ".join(problem["msg"] for problem in error.errors(include_input=False))
+        console.print(f"[red]these settings make no study: {reasons}[/]", highlight=False)
         return 2
     except ProcessFailed as error:
         console.print(f"[red]{error}[/]", soft_wrap=True, highlight=False)
@@ -48,7 +53,11 @@ def main() -> int:
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m experiments.demo", description=__doc__)
     parser.add_argument("--data", choices=("breast-cancer", "heart-disease", "mnist"), default="breast-cancer")
-    parser.add_argument("--scheme", choices=("parallel", "client"), default="parallel")
+    parser.add_argument("--scheme", choices=("parallel", "sequential", "joint", "client"), default="parallel")
+    parser.add_argument(
+        "--hospitals", type=int, default=4, help="with --data breast-cancer (4 to 8; 5 bear a drop-out)"
+    )
+    parser.add_argument("--unmasked", action="store_true", help="no secure sum (schemes parallel and client)")
     parser.add_argument("--epsilon", type=_positive, help="the Bayesian limit, instead of the data set's own")
     parser.add_argument("--clients", type=int, default=4, help="with --data mnist (default 4)")
     parser.add_argument("--records", type=int, default=2000, help="digits per client, with --data mnist (default 2000)")
@@ -68,7 +77,9 @@ def _positive(text: str) -> float:
 def _scenario(options: argparse.Namespace) -> Scenario:
     if options.data == "mnist":
         return scenarios.mnist(options.clients, options.records)
-    return scenarios.breast_cancer() if options.data == "breast-cancer" else scenarios.heart_disease()
+    if options.data == "heart-disease":
+        return scenarios.heart_disease()
+    return scenarios.breast_cancer(hospitals=options.hospitals)
 
 
 def _as_interrupt(*_: object) -> None:

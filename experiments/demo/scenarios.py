@@ -48,6 +48,9 @@ HEART_DISEASE = {
 }
 
 
+HOSPITALS = ("university", "city", "county", "rural", "island", "harbour", "valley", "border")
+
+
 class DataMissing(Exception):
     """The files are not there; the text says what to set."""
 
@@ -70,8 +73,12 @@ class Scenario:
         return sum(len(records) for records in self.hospitals.values())
 
 
-def breast_cancer(seed: int = 0) -> Scenario:
-    """569 patients of scikit-learn's Wisconsin diagnostic set, unevenly split among four hospitals."""
+def breast_cancer(seed: int = 0, hospitals: int = 4) -> Scenario:
+    """569 patients of scikit-learn's Wisconsin diagnostic set, unevenly split among made-up hospitals.
+
+    Raises:
+        DataMissing: fewer than 4 hospitals or more than 8.
+    """
     from sklearn.datasets import load_breast_cancer
 
     bunch: Any = load_breast_cancer()
@@ -80,16 +87,26 @@ def breast_cancer(seed: int = 0) -> Scenario:
     table = Table.of({**columns, "malignant": 1 - bunch.target, "patient": np.arange(569)}, patient_column="patient")
     order = np.random.default_rng(seed).permutation(569)
     held_out, training = order[:114], order[114:]
-    shares = dict(zip(("university", "city", "county", "rural"), np.split(training, [205, 323, 405]), strict=True))
+    if not 4 <= hospitals <= len(HOSPITALS):
+        raise DataMissing(f"{hospitals} hospitals: the 455 patients are split among 4 to {len(HOSPITALS)}")
+    shares = dict(zip(HOSPITALS, np.split(training, _cuts(hospitals, len(training))), strict=False))
     return Scenario(
         name="breast-cancer",
         source="Wisconsin diagnostic breast cancer, 569 patients (comes with scikit-learn)",
-        split="split unevenly at random among four made-up hospitals",
+        split=f"split unevenly at random among {hospitals} made-up hospitals",
         hospitals={name: table.take(rows) for name, rows in shares.items()},
         evaluation=table.take(held_out),
         task="logistic-regression",
         task_parameters={"label": "malignant", **{f"column.{name}": text for name, text in BREAST_CANCER.items()}},
     )
+
+
+def _cuts(hospitals: int, patients: int) -> list[int]:
+    """Where one hospital's patients end: sizes in the proportion n : n − 1 : … : 1."""
+    if hospitals == 4:
+        return [205, 323, 405]
+    ends = np.cumsum(np.arange(hospitals, 0, -1)) * patients // (hospitals * (hospitals + 1) // 2)
+    return [int(end) for end in ends[:-1]]
 
 
 def heart_disease(seed: int = 0) -> Scenario:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from client_sdk.protocol.settings import (
     BayesianSettings,
@@ -53,10 +53,45 @@ PARALLEL = {
 }
 
 
-def settings(scenario: Scenario, scheme: Scheme, epsilon: float | None = None) -> StudySettings:
-    """The study of a scenario; `epsilon` replaces the Bayesian limit."""
-    make = _parallel if scheme == "parallel" else _client_level
-    return make(scenario, epsilon)
+def settings(scenario: Scenario, scheme: Scheme, epsilon: float | None = None, *, masked: bool = True) -> StudySettings:
+    """The study of a scenario; `epsilon` replaces the Bayesian limit.
+
+    Raises:
+        pydantic.ValidationError: a scheme that counts on masks, without them.
+    """
+    make = {"parallel": _parallel, "sequential": _sequential, "joint": _joint, "client": _client_level}[scheme]
+    study = make(scenario, epsilon)
+    if masked:
+        return study
+    bare = study.model_dump(mode="json")
+    bare["privacy"]["masking"] = None
+    return StudySettings.model_validate(bare)
+
+
+def _sequential(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    """As parallel, but only the sum is seen, and it holds the noise of every honest hospital."""
+    return _with_privacy(_parallel(scenario, epsilon), scheme="sequential", noise_multiplier=1.25)
+
+
+def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    """Both levels from the hospitals' own noise: one patient, and one whole hospital."""
+    chosen = PARALLEL[scenario.name]
+    instance = _limits("instance", epsilon or chosen.epsilon, chosen.delta, chosen.backstop)
+    return _with_privacy(
+        _parallel(scenario, epsilon),
+        scheme="joint",
+        limits=[limit.model_dump() for limit in (*instance, *_limits("client", 22.0, 1e-3, 24.0))],
+        bayesian=_bayesian(4.0, "running").model_dump(mode="json"),
+        client_clip_norm=2 * chosen.clip_norm,
+        classical_order=2.0,
+        horizon=40,
+    )
+
+
+def _with_privacy(study: StudySettings, **changes: Any) -> StudySettings:
+    values = study.model_dump(mode="json")
+    values["privacy"] |= changes
+    return StudySettings.model_validate(values)
 
 
 def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
