@@ -14,7 +14,7 @@ JOINT = [{**CLASSICAL, "level": "instance", "epsilon": 6.0}, {**CLASSICAL, "leve
 STUDIES = {
     "parallel": settings(scheme="parallel", horizon=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}]),
     "client": settings(scheme="client", horizon=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
-    "sequential": masked("sequential", horizon=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 2.0}]),
+    "sequential": masked("sequential", horizon=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]),
     "joint": masked("joint", horizon=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
 }
 
