@@ -11,13 +11,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.protocol.randomness import SeededSource
-from client_sdk.protocol.secure_sum_messages import Parameters
+from client_sdk.protocol.secure_sum_messages import (
+    ConsistencyMessage,
+    KeysMessage,
+    Parameters,
+    SharesMessage,
+    UnmaskMessage,
+)
 from client_sdk.protocol.session_vectors import vectors_of
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.signing import decode_public_key
 from client_sdk.protocol.tensors import Array, spec_of
 from client_sdk.round_words import words_of
-from client_sdk.secure_sum import SecureSumClient
+from client_sdk.secure_sum import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum_checks import Expectation, Floors, Party
 from client_sdk.training import Contribution
 from server.services import roster, secure_sum
@@ -101,22 +107,16 @@ class Turn:
         getattr(self, step)()
 
     def keys(self) -> None:
-        view = secure_sum.look(self.coordinator, self.study, self.round)
-        parameters = Parameters.from_bytes(view.signed.parameters)
-        vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
-        expected = Expectation(self.study, self.round, parameters.model, vectors)
-        message = self.client.advertise(view.signed, expected, self.now)
-        secure_sum.put_keys(self.coordinator, self.study, self.round, message)
+        secure_sum.put_keys(self.coordinator, self.study, self.round, self.keys_message())
 
     def shares(self) -> None:
-        message = self.client.share(secure_sum.key_list(self.coordinator, self.study, self.round), self.now)
-        secure_sum.put_shares(self.coordinator, self.study, self.round, message)
+        secure_sum.put_shares(self.coordinator, self.study, self.round, self.shares_message())
 
     def masked(self) -> None:
-        secure_sum.put_manifest(self.coordinator, self.study, self.round, self._upload().manifest)
+        secure_sum.put_manifest(self.coordinator, self.study, self.round, self.upload().manifest)
 
     def octets(self) -> None:
-        for vector, words in self._upload().vectors.items():
+        for vector, words in self.upload().vectors.items():
             self.send_octets(vector, words.tobytes())
 
     def send_octets(self, vector: str, body: bytes) -> None:
@@ -129,16 +129,30 @@ class Turn:
             secure_sum.keep_octets(self.coordinator, slot, incoming, digest)
 
     def consistency(self) -> None:
-        message = self.client.confirm(secure_sum.survivor_list(self.coordinator, self.study, self.round), self.now)
-        secure_sum.put_consistency(self.coordinator, self.study, self.round, message)
+        secure_sum.put_consistency(self.coordinator, self.study, self.round, self.consistency_message())
 
     def unmask(self) -> None:
-        message = self.client.unmask(secure_sum.consistency_list(self.coordinator, self.study, self.round), self.now)
-        secure_sum.put_unmask(self.coordinator, self.study, self.round, message)
+        secure_sum.put_unmask(self.coordinator, self.study, self.round, self.unmask_message())
 
-    def _upload(self):
+    def keys_message(self) -> KeysMessage:
+        view = secure_sum.look(self.coordinator, self.study, self.round)
+        parameters = Parameters.from_bytes(view.signed.parameters)
+        vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
+        expected = Expectation(self.study, self.round, parameters.model, vectors)
+        return self.client.advertise(view.signed, expected, self.now)
+
+    def shares_message(self) -> SharesMessage:
+        return self.client.share(secure_sum.key_list(self.coordinator, self.study, self.round), self.now)
+
+    def upload(self) -> MaskedUpload:
         inbox = secure_sum.inbox(self.coordinator, self.study, self.round, self.name)
         return self.client.mask(inbox, self.words(), self.now)
+
+    def consistency_message(self) -> ConsistencyMessage:
+        return self.client.confirm(secure_sum.survivor_list(self.coordinator, self.study, self.round), self.now)
+
+    def unmask_message(self) -> UnmaskMessage:
+        return self.client.unmask(secure_sum.consistency_list(self.coordinator, self.study, self.round), self.now)
 
     def words(self) -> dict[str, Any]:
         view = secure_sum.look(self.coordinator, self.study, self.round)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
 
 from client_sdk.protocol import shamir
 from client_sdk.protocol.canonical import canonical_json
@@ -42,11 +42,17 @@ def _to_base64url(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
 
 
+def _text(smallest: int, largest: int) -> WithJsonSchema:
+    """The JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
+    lengths = {"minLength": (4 * smallest + 2) // 3, "maxLength": (4 * largest + 2) // 3}
+    return WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]*$", **lengths})
+
+
 # bytes in Python, unpadded base64url in JSON.
 Octets = Annotated[bytes, BeforeValidator(_from_base64url), PlainSerializer(_to_base64url, when_used="json")]
-Key = Annotated[Octets, Field(min_length=32, max_length=32)]
-Digest = Annotated[Octets, Field(min_length=32, max_length=32)]
-Signature = Annotated[Octets, Field(min_length=64, max_length=64)]
+Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
+Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
+Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
 
 
@@ -166,7 +172,7 @@ def require_sound(parameters: Parameters) -> None:
 class SignedParameters(Message):
     """`parameters` are the canonical bytes, so that no re-serialisation stands between signer and verifier."""
 
-    parameters: Annotated[Octets, Field(max_length=65_536)]
+    parameters: Annotated[Octets, Field(max_length=65_536), _text(0, 65_536)]
     signature: Signature
 
 
@@ -198,13 +204,13 @@ class SharesMessage(Message):
 
     client: Name
     commitment: Digest
-    slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES), _text(0, 1_000 * SLOT_BYTES)]
     signature: Signature
 
 
 class DeliveredShare(Message):
     sender: Name
-    sealed: Annotated[Octets, Field(min_length=SLOT_BYTES, max_length=SLOT_BYTES)]
+    sealed: Annotated[Octets, Field(min_length=SLOT_BYTES, max_length=SLOT_BYTES), _text(SLOT_BYTES, SLOT_BYTES)]
 
 
 class Inbox(Message):
@@ -243,7 +249,11 @@ class OpenedShare(Message):
 
     peer: Name
     kind: Literal["seed", "mask-key"]
-    share: Annotated[Octets, Field(min_length=shamir.SHARE_BYTES, max_length=shamir.SHARE_BYTES)]
+    share: Annotated[
+        Octets,
+        Field(min_length=shamir.SHARE_BYTES, max_length=shamir.SHARE_BYTES),
+        _text(shamir.SHARE_BYTES, shamir.SHARE_BYTES),
+    ]
 
 
 class UnmaskMessage(Message):

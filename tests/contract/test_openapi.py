@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import requests
 import requests.auth
 import schemathesis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, seed, settings
+from pydantic import BaseModel
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -32,6 +34,7 @@ from client_sdk.protocol.tensors import encode
 from server.api.openapi import describe
 from server.app import ROUTERS
 from tests.live_coordinator import MODEL, ORIGIN, Hospital, Live, live, settings_of, update_body
+from tests.masked_studies import STEPS, MaskedHospital, masked
 
 CHECKS = [
     not_a_server_error,
@@ -41,6 +44,22 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES = 20
+# Of each operation of a secure sum: how many of its steps everybody has taken before.
+STEPS_BEFORE = {
+    "session": 0,
+    "put_keys": 0,
+    "put_left": 0,
+    "get_keys": 1,
+    "put_shares": 1,
+    "get_shares": 2,
+    "put_manifest": 2,
+    "put_masked": 3,
+    "get_survivors": 4,
+    "put_consistency": 4,
+    "get_consistency": 5,
+    "put_unmask": 5,
+    "get_result": 6,
+}
 BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
 
@@ -110,7 +129,38 @@ def _good(here: Live, operation: str) -> Good:
         enrolment = here.enrolment(Hospital(study, "north"), here.invite(study, "north"))
         bodies = {"enrol": enrolment, "invite": {"client": "south"}}
         return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
+    if operation in STEPS_BEFORE:
+        return _good_in_a_secure_sum(here, operation, path)
     return _good_in_a_round(here, operation, path)
+
+
+def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> Good:
+    chosen = masked()
+    hospitals = here.running(path["study"], "north", "south", "east", "west", settings=chosen.as_json())
+    update = {name: np.full_like(array, 0.01) for name, array in MODEL.items()}
+    turns = [MaskedHospital(who, update).session(here.coordinator, chosen, 1) for who in hospitals]
+    for turn in turns:
+        turn.now = int(time.time())
+    for step in STEPS[: STEPS_BEFORE[operation]]:
+        for turn in turns:
+            turn.take(step)
+    here.work()
+    north = turns[0]
+    parts = {"client": "north", "round": 1, "vector": "update"}
+    template = next(p for p, _, name in _operations() if name == operation)
+    path |= {name: value for name, value in parts.items() if f"{{{name}}}" in template}
+    if operation == "put_masked":
+        return Good(path, north.upload().vectors["update"].tobytes(), OCTETS, who=hospitals[0])
+    messages: dict[str, Callable[[], BaseModel]] = {
+        "put_keys": north.keys_message,
+        "put_shares": north.shares_message,
+        "put_manifest": lambda: north.upload().manifest,
+        "put_consistency": north.consistency_message,
+        "put_unmask": north.unmask_message,
+    }
+    if operation not in messages:
+        return Good(path, who=hospitals[0])
+    return Good(path, messages[operation]().model_dump(mode="json"), "application/json", who=hospitals[0])
 
 
 def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
