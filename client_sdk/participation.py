@@ -114,6 +114,15 @@ class Participation:
             LostLedger: rounds are missing from the own ledger.
             ApiError, ConnectionFailed: nothing is lost; run again.
         """
+        try:
+            return self._run()
+        finally:
+            if self._sessions is not None:
+                # Whoever runs again, also in this process, opens it anew.
+                self._sessions.close()
+                self._sessions = None
+
+    def _run(self) -> Outcome:
         self._require_known_past()
         while True:
             try:
