@@ -78,7 +78,10 @@ def check_ledger(found: Facts) -> None:
     for entry in found.entries[1:]:
         if entry.kind == "reserved":
             assert budget.authorise().allowed
-            reserved = [account.epsilon_after_worst_round() for account in budget.accounts]
+            reserved = [
+                account.epsilon_after_worst_round(publishes=budget.plan.publishes(entry.round or 0))
+                for account in budget.accounts
+            ]
         budget.apply(entry)
         if entry.kind in ("settled", "stood", "voided"):
             assert all(account.epsilon() <= most for account, most in zip(budget.accounts, reserved, strict=True))

@@ -385,10 +385,13 @@ def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
 
 def test_excluded_patients_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    compute = LocalTraining.update
-    monkeypatch.setattr(
-        LocalTraining, "update", lambda self, *given: seen.append(len(self.dataset)) or compute(self, *given)
-    )
+    compute = LocalTraining.contribution
+
+    def watched(self: LocalTraining, *given: Any, **options: Any) -> Any:
+        seen.append(len(self.dataset))
+        return compute(self, *given, **options)
+
+    monkeypatch.setattr(LocalTraining, "contribution", watched)
     other = coordinator()
     join(hospital(other, tmp_path), policy=plain_policy(excluded_patients=["p1", "p7", "nobody"]))
     assert seen == [38] * 3
@@ -510,7 +513,7 @@ def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
     other = coordinator(settings(**study))
     here = hospital(other, tmp_path)
     # Its budget always says yes; after five rounds it stops asking.
-    monkeypatch.setattr(type(other.budget), "authorise", lambda self: Authorisation(self.last_round < 5, "stopped"))
+    monkeypatch.setattr(type(other.budget), "authorise", lambda self, *_: Authorisation(self.last_round < 5, "stopped"))
     outcome = join(here)
     assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
     expected = "horizon-exceeded" if study["horizon"] == 3 else "study-limit-exceeded"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from server.db.repositories import find_round, find_study
 from server.domain.errors import Rejected
 from server.services import budget, secure_sum, studies
 from server.services.ports import Coordinator
+from tests.dying import Killed, dying_at
 from tests.masked_studies import STEPS, MaskedHospital, Turn, masked
 from tests.studies import MODEL, FakeClock, Hospital, open_study, read_model, work
 
@@ -239,3 +241,51 @@ def test_too_small_a_cohort_never_begins(coordinator: Coordinator, clock: FakeCl
     open_study(coordinator, clients=4, settings=settings)
     work(coordinator)
     assert secure_sum.look(coordinator, "sepsis", 1).phase == "keys"
+
+
+WORKER = [
+    f"worker.{side}-{point}" for point in ("sum", "sum-files", "settle", "release") for side in ("before", "after")
+]
+API = [
+    *(f"api.{side}-session-message" for side in ("before", "after")),
+    *("api.before-octets-file", "api.after-octets-file", "api.after-octets-commit"),
+]
+
+
+def again_after(clock: FakeClock, name: str, step: Callable[[], None]) -> bool:
+    """Whether the step died at the failpoint; then it was taken again, as after a restart."""
+    with dying_at(name) as death, suppress(Killed):
+        step()
+    if death.hit:
+        # The dead worker's lease runs out first.
+        clock.seconds += 6.0
+        step()
+    return death.hit
+
+
+@pytest.mark.parametrize("name", [*WORKER, *API])
+def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
+    coordinator: Coordinator, clock: FakeClock, name: str
+) -> None:
+    turns = begin(coordinator, masked(horizon=1))
+    hits = 0
+    for step in STEPS:
+        for turn in turns:
+            hits += again_after(clock, name, lambda turn=turn, step=step: turn.take(step))
+        hits += again_after(clock, name, lambda: work(coordinator))
+    assert hits, "the failpoint was never passed"
+    assert round_of(coordinator).state == "released"
+    assert kinds(coordinator) == ["reserved", "settled"]
+    assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["worker.before-advance", "worker.after-advance"])
+def test_killed_while_a_deadline_passes(coordinator: Coordinator, clock: FakeClock, name: str) -> None:
+    turns = begin(coordinator, masked(horizon=1))
+    for turn in turns[1:]:
+        turn.keys()
+    clock.seconds += 61.0
+    assert again_after(clock, name, lambda: work(coordinator))
+    run(coordinator, clock, turns[1:], {})
+    assert round_of(coordinator).state == "released"
+    assert kinds(coordinator) == ["reserved", "settled"]
