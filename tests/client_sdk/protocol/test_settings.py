@@ -112,6 +112,77 @@ def test_a_round_longer_than_the_horizon_is_refused():
         StudySettings.model_validate(settings)
 
 
+MASKING = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+
+
+def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
+    """PARALLEL under masks in another scheme, with a limit of each notion at its level."""
+    level = "client" if scheme == "client" else "instance"
+    levels = ("instance", "client") if scheme == "joint" else (level,)
+    limits = [limit | {"level": name} for name in levels for limit in PARALLEL["privacy"]["limits"]]
+    chosen = copy.deepcopy(PARALLEL)
+    chosen["training"] |= training or {}
+    chosen["schedule"]["min_clients"] = min_clients
+    if scheme == "client":
+        chosen["privacy"]["bayesian"]["composition"] = "holder"
+    chosen["privacy"] |= {"scheme": scheme, "limits": limits, "masking": masking} | privacy
+    return chosen
+
+
+NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
+STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator": "student-t"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("parallel", {}),
+        ("sequential", {}),
+        ("joint", {"client_clip_norm": 1.0}),
+        ("client", {}),
+        ("client", NOISED),
+        ("parallel", {"masking": MASKING | {"min_survivors": 3, "allow_three": True}}),
+    ],
+)
+def test_every_scheme_may_be_masked(scheme, options):
+    assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_shares >= 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "reason"),
+    [
+        ("parallel", {"masking": MASKING | {"min_survivors": 3}}, "three honest clients"),
+        ("parallel", {"masking": MASKING | {"colluders": 2, "allow_three": True, "min_survivors": 3}}, "three honest"),
+        ("parallel", {"masking": MASKING | {"expiry_seconds": 0.0}}, "greater than 0"),
+        ("parallel", {"min_clients": 3}, "min_clients must be at least min_survivors"),
+        ("sequential", {"masking": None}, "it needs masked updates"),
+        ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
+        ("sequential", {"training": {"algorithm": "fedavg"}}, "one noisy step a round"),
+        ("joint", {}, "client_clip_norm belongs to scheme joint"),
+        ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
+        ("joint", {"client_clip_norm": 0.5}, "at least clip_norm"),
+        ("client", {"masking": MASKING | {"mask_updates": False}}, "mask both or neither"),
+        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "composes by holder"),
+        ("client", {"disclosure": "noised"}, "come together"),
+        ("client", NOISED | {"disclosure": "plain"}, "come together"),
+        ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
+        ("client", NOISED | {"masking": None}, "summed over clients under masks"),
+        ("parallel", NOISED, "summed over clients under masks"),
+        ("client", NOISED | {"histogram_noise": {"std": 5.19, "every": 2}}, "at least 3"),
+    ],
+)
+def test_masks_that_protect_nothing_are_refused(scheme, options, reason):
+    with pytest.raises(ValidationError, match=reason):
+        StudySettings.model_validate(masked(scheme, **options))
+
+
 def test_canonical_json_is_one_string_for_one_value():
     value = {"b": [1.0, 0.1], "a": "é"}
     assert canonical_json(value) == canonical_json(json.loads(canonical_json(value)))

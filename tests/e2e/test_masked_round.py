@@ -1,0 +1,138 @@
+"""One masked study over real HTTP: five hospitals in threads, one of them killed in the second round."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_sdk import tasks
+from client_sdk.config import Connection
+from client_sdk.errors import WardroundError
+from client_sdk.hospital import Hospital
+from client_sdk.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.tensors import encode
+from client_sdk.weights import weights_of
+from tests import laws
+from tests.dying import Killed
+from tests.hospital_side import plain_policy, records, settings
+from tests.live_coordinator import Live, live
+
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+MASKING = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 6.0,
+    "expiry_seconds": 60.0,
+}
+
+
+def study_settings() -> StudySettings:
+    values = settings(bayesian=True, noise_multiplier=4.0, expected_clients=5.0).model_dump(mode="json")
+    values["privacy"]["masking"] = MASKING
+    values["schedule"] = {"min_clients": 4, "round_deadline_seconds": 6.0}
+    return StudySettings.model_validate(values)
+
+
+class Site(threading.Thread):
+    """One hospital that joins; `error` is what ended it before the study did."""
+
+    def __init__(self, here: Live, directory: Path, name: str, seed: int) -> None:
+        super().__init__(name=name)
+        self._here, self._directory, self._seed = here, directory, seed
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+
+    def hospital(self) -> Hospital:
+        return Hospital.open(self._directory, connection=self.connection)
+
+    def connection(self, _: str) -> Connection:
+        return Connection(url=self._here.url, patience_seconds=30.0)
+
+    def run(self) -> None:
+        try:
+            data = records(seed=self._seed)
+            self.outcome = self.hospital().join("sepsis", None, data, policy=plain_policy(), dataset="icu")
+        except (WardroundError, Killed) as error:
+            self.error = error
+
+
+@pytest.fixture
+def here(database_url: str, tmp_path: Path) -> Iterator[Live]:
+    with live(tmp_path / "home", database_url=database_url, long_poll_seconds=2.0) as coordinator:
+        yield coordinator
+
+
+def enrolled(here: Live, tmp_path: Path) -> list[Site]:
+    chosen = study_settings()
+    model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
+    here.open_study("sepsis", chosen.as_json(), model=False)
+    stored = here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model)))
+    assert stored.status_code == 201, stored.text
+    sites = [Site(here, tmp_path / name, name, seed) for seed, name in enumerate(NAMES)]
+    for site in sites:
+        token = here.invite("sepsis", site.name)
+        Hospital.enrol(here.url, token, directory=tmp_path / site.name, connection=site.connection)
+    assert here.operator("POST", "/v1/studies/sepsis/start").status_code == 200
+    return sites
+
+
+def drive(here: Live, until_done: list[Site], seconds: float) -> None:
+    """Let the worker work until these have ended."""
+    end = time.monotonic() + seconds
+    while any(site.is_alive() for site in until_done):
+        assert time.monotonic() < end, [site.name for site in until_done if site.is_alive()]
+        here.work()
+        time.sleep(0.05)
+
+
+def test_one_hospital_dies_in_round_two_and_comes_back(
+    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = enrolled(here, tmp_path)
+    victim = sites[-1]
+    passages = 0
+
+    def die(name: str) -> None:
+        nonlocal passages
+        if name == "hospital.after-shares" and threading.current_thread() is victim:
+            passages += 1
+            if passages == 2:
+                raise Killed(name)
+
+    monkeypatch.setattr("client_sdk.masked_round.failpoint", die)
+    for site in sites:
+        site.start()
+    drive(here, [victim], 60)
+    assert isinstance(victim.error, Killed)
+    # It stays away for the whole of round 2, and takes part in round 3.
+    while len(released(here)) < 2:
+        assert all(site.is_alive() for site in sites[:-1]), [site.error for site in sites]
+        here.work()
+        time.sleep(0.05)
+    again = Site(here, tmp_path / victim.name, victim.name, len(sites) - 1)
+    again.start()
+    drive(here, [*sites[:-1], again], 60)
+
+    assert [site.error for site in (*sites[:-1], again)] == [None] * 5
+    assert {site.outcome.rounds_sent for site in sites[:-1]} == {3}
+    found = laws.facts(here.coordinator)
+    laws.check_ledger(found)
+    laws.check_rounds(found)
+    assert [round.state for round in found.rounds] == ["released"] * 3
+    took = {r: {p.client for p in found.participants if (p.round, p.state) == (r, "received")} for r in (1, 2)}
+    assert took == {1: set(NAMES), 2: set(NAMES[:-1])}
+    with HospitalLedger.open(ledger_path(tmp_path / victim.name, "icu"), read_only=True) as ledger:
+        assert ledger.charged_round("sepsis", 1) is not None
+        assert ledger.charged_round("sepsis", 2) is None, "killed before anything was paid or computed"
+
+
+def released(here: Live) -> list[int]:
+    return [round.number for round in laws.facts(here.coordinator).rounds if round.state == "released"]
