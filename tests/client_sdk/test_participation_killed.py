@@ -27,7 +27,9 @@ from tests.live_coordinator import live
 ENROLMENT = ("hospital.after-enrolment", "hospital.before-enrolment")
 REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
 ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
-ROUND = tuple(name for name in failpoints.names("hospital.") if name not in ENROLMENT + REFUSAL + ROTATION)
+# Met in masked rounds only.
+MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "manifest", "octets", "consistency", "unmask"))
+ROUND = tuple(name for name in failpoints.names("hospital.") if name not in ENROLMENT + REFUSAL + ROTATION + MASKED)
 
 
 class Killed(BaseException):
