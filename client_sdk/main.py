@@ -27,7 +27,6 @@ _EXTRA_OF = {
     "sqlalchemy": "server",
     "alembic": "server",
     "psycopg": "server",
-    "pydantic_settings": "server",
 }
 
 

@@ -124,4 +124,6 @@ def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
     privacy, charge = settings.privacy, Charge.of_round(settings)
     if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
         return Charge("client", math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0), 1.0, 1)
+    if privacy.scheme not in ("sequential", "joint"):
+        return charge
     return replace(charge, noise_multiplier=math.nextafter(sure_noise(privacy) / privacy.clip_norm, 0.0))
