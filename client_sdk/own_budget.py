@@ -62,7 +62,7 @@ class Charge:
 
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
-    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021, Theorem 4.3)."""
+    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021)."""
     account = ClassicalAccountant(delta=limit.delta, method="rdp", order=limit.order)
     kinds: Counter[tuple[float, float]] = Counter()
     for charge in charges:
