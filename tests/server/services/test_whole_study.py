@@ -41,7 +41,9 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     assert statement.ledger.head == f"sha256:{page.entries[-1].sha256}"
     replayed = replay(Entry.from_dict(entry.model_dump()) for entry in page.entries)
     enforced = [limit.spent for limit in statement.limits if limit.epsilon is not None]
-    assert enforced == [account.epsilon() for account in replayed.accounts]
+    classical, bayesian = (account.epsilon() for account in replayed.accounts)
+    # What is shown for a typical record is never above what is shown for any record.
+    assert enforced == [classical, min(bayesian, classical)]
     assert [view.state for view in rounds.list_rounds(coordinator, "sepsis", with_clients=False).rounds] == [
         "released"
     ] * 3
