@@ -171,6 +171,7 @@ class CumulativeLimit(LimitAccount):
         )
         if not revealed:
             sentence = "worst case over all records; the realised terms are read when the study has finished"
+        promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
         return Guarantee(
             epsilon=epsilon,
             delta=self.limit.delta,
@@ -178,7 +179,7 @@ class CumulativeLimit(LimitAccount):
             notion=Notion.BAYESIAN,
             relation=self.mechanism.relation,
             observer=plan.observer,
-            assumption=sentence + ", each client's estimate for its own population",
+            assumption=sentence + ", each client's estimate for its own population" + promise,
             steps=self.rounds * self.mechanism.steps_per_round,
             orders=bayesian.orders,
             order=order,
