@@ -17,6 +17,7 @@ from typing import IO, Self
 
 STOP_SECONDS = 10.0
 TAIL_LINES = 25
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WARDROUND = (str(Path(sys.executable).with_name("wardround")),)
 
 
@@ -124,8 +125,9 @@ class Processes:
         self._running: list[Process] = []
 
     def start(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
-        process = Process(name, arguments, env=env, log=log)
-        self._running.append(process)
+        with _deferred():
+            process = Process(name, arguments, env=env, log=log)
+            self._running.append(process)
         return process
 
     def check(self) -> None:
@@ -149,12 +151,29 @@ class Processes:
 
 
 @contextmanager
+def _deferred() -> Iterator[None]:
+    """An interrupt takes effect after the block: in its midst a process could start that nobody knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    late: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: late.append(number)) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in late:
+        signal.raise_signal(number)
+
+
+@contextmanager
 def _uninterrupted() -> Iterator[None]:
     """A second Ctrl-C must not leave half of the processes running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
     try:
         yield
     finally:

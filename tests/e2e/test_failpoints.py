@@ -52,7 +52,9 @@ ABANDONING = [name for name in names("worker.") if name.endswith("-abandon")]
 RUNNING = [name for name in (*names("worker."), *names("api.")) if name not in {*SETTING_UP, *ABANDONING, *MASKED}]
 ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
 REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
-TRAINING = [name for name in names("hospital.") if name not in {*ENROLLING, *REFUSING, *MASKED}]
+# Passed by a command of its own, outside any round: tests/client_sdk/test_participation_killed.py.
+ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
+TRAINING = [name for name in names("hospital.") if name not in {*ENROLLING, *REFUSING, *ROTATING, *MASKED}]
 
 
 class Scene:

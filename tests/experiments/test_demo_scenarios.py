@@ -22,7 +22,7 @@ def _make(which: str) -> Scenario:
     makers: dict[str, Callable[[], Scenario]] = {
         "breast-cancer": scenarios.breast_cancer,
         "heart-disease": scenarios.heart_disease,
-        "mnist": lambda: scenarios.mnist(3, 50),
+        "mnist": lambda: scenarios.mnist(4, 40),
     }
     try:
         return makers[which]()
