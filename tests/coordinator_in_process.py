@@ -288,6 +288,7 @@ class Coordinator:
             ended_at=None,
             reason=None,
             metrics=None,
+            spent=None,
             clients=own,
         )
 

@@ -169,8 +169,20 @@ class Metrics(Message):
     values: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")], Finite] = Field(min_length=1, max_length=32)
 
 
+class Spent(Message):
+    """What one limit had spent at some time; epsilon is the limit."""
+
+    level: LevelName
+    notion: Literal["classical", "bayesian"]
+    epsilon: Positive
+    spent: Finite
+
+
 class RoundView(Message):
-    """One round as everybody may see it; `clients` (names, digests) only for operators."""
+    """One round as everybody may see it; `clients` (names, digests) only for operators.
+
+    spent  per limit, as the budget said once this round was charged; null while it is under way
+    """
 
     round: int
     state: RoundState
@@ -180,6 +192,7 @@ class RoundView(Message):
     ended_at: AwareDatetime | None
     reason: str | None
     metrics: Metrics | None
+    spent: list[Spent] | None
     clients: list[RoundClient] | None
 
 

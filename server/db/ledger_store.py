@@ -17,7 +17,7 @@ from client_sdk.protocol.canonical import canonical_json
 from client_sdk.protocol.messages import LedgerHead
 from client_sdk.protocol.signing import LEDGER_HEAD
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow
+from server.db.tables import BudgetRow, LedgerRow, RoundRow
 
 
 class Signer(Protocol):
@@ -47,6 +47,17 @@ class Account:
         self.newest = entry
         _write_statement(self.row, self.budget)
         _sign(self.row, self.signer, self.study, entry)
+
+    def conclude(self, kind: Kind, round: RoundRow, body: Mapping[str, Any]) -> None:
+        """Record what became of a round's reservation, and beside the round what every limit has spent by then.
+
+        Raises:
+            accounting.LedgerError: as `record`.
+        """
+        self.record(kind, round.number, body)
+        shown = ("level", "notion", "epsilon", "spent")
+        limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
+        round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
 
 def open_account(tx: Transaction, signer: Signer, study: str, study_id: int, plan: Plan) -> None:

@@ -244,6 +244,7 @@ class RoundRow(Base):
     ended_at: Mapped[float | None] = mapped_column(comment="when it was released, abandoned or stopped")
     noised_sha256: Mapped[str | None] = mapped_column(SHA256, comment="the noised sum, drawn once")
     scrubbed_at: Mapped[float | None] = mapped_column(comment="when its updates were deleted")
+    spent: Mapped[list[Any] | None] = mapped_column(comment="what each limit had spent once this round was charged")
 
 
 class ParticipantRow(Base):

@@ -77,7 +77,7 @@ def _end_collecting(
         case Abandon(reason, charged):
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
         case Settle():
-            account.record("settled", round.number, settlement(tx, study, account.budget.plan, round.number, rows))
+            account.conclude("settled", round, settlement(tx, study, account.budget.plan, round.number, rows))
             round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
 

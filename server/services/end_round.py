@@ -17,7 +17,7 @@ def abandon_round(
 ) -> None:
     """The round comes to nothing. If it is not settled yet its reservation stands, or is given back uncharged."""
     if round.state != "settled":
-        account.record("stood" if charged else "voided", round.number, {"reason": reason})
+        account.conclude("stood" if charged else "voided", round, {"reason": reason})
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
     _end(tx, study, round, "abandoned", reason)
@@ -26,7 +26,7 @@ def abandon_round(
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
     if round.state != "settled":
-        account.record("stood" if was_seen(tx, round) else "voided", round.number, {"reason": "stopped"})
+        account.conclude("stood" if was_seen(tx, round) else "voided", round, {"reason": "stopped"})
     _end(tx, study, round, "stopped", "stopped")
 
 

@@ -13,6 +13,7 @@ from client_sdk.protocol.messages import (
     RosterEntry,
     RoundClient,
     RoundView,
+    Spent,
     Study,
 )
 from client_sdk.protocol.settings import StudySettings
@@ -66,6 +67,7 @@ def round_view(row: RoundRow, model: ModelRow | None, clients: Sequence[Particip
         ended_at=None if row.ended_at is None else at(row.ended_at),
         reason=row.reason,
         metrics=metrics,
+        spent=None if row.spent is None else [Spent.model_validate(limit) for limit in row.spent],
         clients=None if clients is None else [_round_client(client) for client in clients],
     )
 

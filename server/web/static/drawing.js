@@ -1,8 +1,9 @@
 // From the JSON of a page to elements. Pure: no request, no clock.
 const SVG = "http://www.w3.org/2000/svg";
+const SVG_NAMES = new Set(["svg", "polyline", "line", "text", "title"]);
 
 export function element(name, attributes = {}, ...children) {
-  const made = name === "svg" || name === "polyline" || name === "title"
+  const made = SVG_NAMES.has(name)
     ? document.createElementNS(SVG, name)
     : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -28,16 +29,19 @@ export function drawStudies(list) {
 
 export function drawStudy({ study, budget, rounds }) {
   return [
+    element("p", { class: "note" }, element("a", { href: "/dashboard" }, "all studies")),
     element("h1", {}, study.title || study.study),
     element("p", {}, `${state(study)} · round ${budget.round} · ${study.clients} clients · at most ${budget.horizon} noised steps`),
     element("p", budget.can_continue ? {} : { class: "bad" }, budget.can_continue ? "The budget allows another round." : "No further round may begin."),
     element("h2", {}, "Privacy budget"),
     ...budget.limits.flatMap(drawLimit),
+    element("h2", {}, "Spent after each round"),
+    drawChart("ε", budget.limits.filter((limit) => limit.epsilon !== null).map(history(rounds)), Math.max(...budget.limits.map((limit) => limit.epsilon ?? 0))),
     element("h2", {}, "Accuracy on the declared evaluation set, outside the guarantee"),
-    drawAccuracy(rounds),
+    drawChart("accuracy", [{ name: "accuracy", points: accuracies(rounds) }], 1),
     element("h2", {}, "Rounds"),
-    table(["round", "state", "measured"], rounds.toReversed().map((one) => row("td", String(one.round), one.reason ? `${one.state}: ${one.reason}` : one.state, measured(one)))),
-    element("p", { class: "note" }, `ledger: ${budget.ledger.entries} entries, head ${budget.ledger.head}`),
+    table(["round", "state", "ε spent", "measured"], rounds.toReversed().map((one) => row("td", String(one.round), one.reason ? `${one.state}: ${one.reason}` : one.state, spent(one), measured(one)))),
+    element("p", { class: "note long" }, `ledger: ${budget.ledger.entries} entries, head ${budget.ledger.head}`),
   ];
 }
 
@@ -64,14 +68,38 @@ export function accuracies(rounds) {
   return rounds.filter((one) => one.metrics && "accuracy" in one.metrics.values).map((one) => [one.round, one.metrics.values.accuracy]);
 }
 
-function drawAccuracy(rounds) {
-  const points = accuracies(rounds);
-  if (points.length < 2) return element("p", { class: "note" }, "measured in fewer than two rounds");
-  const [first, last] = [points[0][0], points[points.length - 1][0]];
-  const path = points.map(([round, value]) => `${(100 * (round - first)) / (last - first)},${100 * (1 - value)}`).join(" ");
-  const words = `accuracy ${points[0][1].toFixed(3)} in round ${first}, ${points[points.length - 1][1].toFixed(3)} in round ${last}`;
-  const line = element("polyline", { points: path });
-  return element("div", {}, element("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img" }, element("title", {}, words), line), element("p", { class: "note" }, words));
+// (round, ε) of one limit, with the limit itself as a dashed line.
+export const history = (rounds) => (limit) => ({
+  name: `${limit.level}, ${limit.notion}`,
+  points: rounds.flatMap((one) => (one.spent ?? [])
+    .filter((each) => each.level === limit.level && each.notion === limit.notion)
+    .map((each) => [one.round, each.spent])),
+  limit: limit.epsilon,
+});
+
+// Lines over the rounds on one scale from 0 to `top`. Each line is named in words below: nothing hangs on its colour.
+function drawChart(what, lines, top) {
+  const drawn = lines.filter((line) => line.points.length > 1);
+  if (drawn.length === 0) return element("p", { class: "note" }, "known of fewer than two rounds");
+  const [first, last] = [Math.min(...drawn.map((line) => line.points[0][0])), Math.max(...drawn.map((line) => line.points.at(-1)[0]))];
+  const x = (round) => 40 + (550 * (round - first)) / (last - first);
+  const y = (value) => 10 + 160 * (1 - value / top);
+  const words = drawn.map(({ name, points }) => `${name}: ${upward(points[0][1])} in round ${points[0][0]}, ${upward(points.at(-1)[1])} in round ${points.at(-1)[0]}`);
+  const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
+    element("line", { class: "grid", x1: 40, x2: 590, y1: y(share * top), y2: y(share * top) }),
+    element("text", { x: 34, y: y(share * top) + 4, "text-anchor": "end" }, String(Math.round(100 * share * top) / 100)),
+  ]);
+  const marks = drawn.flatMap(({ points, limit }, number) => [
+    ...(limit ? [element("line", { class: `limit line-${number}`, x1: 40, x2: 590, y1: y(limit), y2: y(limit) })] : []),
+    element("polyline", { class: `line-${number}`, points: points.map(([round, value]) => `${x(round)},${y(Math.min(value, top))}`).join(" ") }),
+  ]);
+  const ends = [[first, "start"], [last, "end"]].map(([round, anchor]) => element("text", { x: x(round), y: 188, "text-anchor": anchor }, `round ${round}`));
+  const picture = element("svg", { viewBox: "0 0 600 192", role: "img" }, element("title", {}, `${what} over the rounds`), ...grid, ...marks, ...ends);
+  return element("div", {}, picture, ...words.map((text, number) => element("p", { class: `note key line-${number}` }, text)));
+}
+
+function spent(one) {
+  return (one.spent ?? []).map((each) => `${upward(each.spent)} ${each.notion} (${each.level})`).join(", ");
 }
 
 function measured(one) {

@@ -121,11 +121,27 @@ def test_the_drawing_shows_every_limit_with_its_sentence(here: Live, hospitals: 
     assert page["budget"]["ledger"]["head"] in words
 
 
+def test_what_was_spent_is_shown_for_every_round(here: Live, hospitals: list[Hospital]) -> None:
+    page = here.operator("GET", "/dashboard/ward.json").json()
+    told, running = page["rounds"]
+    limits = [one for one in page["budget"]["limits"] if one["epsilon"] is not None]
+    assert [(one["level"], one["notion"], one["spent"]) for one in told["spent"]] == [
+        (one["level"], one["notion"], one["spent"]) for one in limits
+    ]
+    assert running["spent"] is None
+    later = told | {"round": 2, "spent": [one | {"spent": 2 * one["spent"]} for one in told["spent"]]}
+    words = _words(_drawn("drawStudy", page | {"rounds": [told, later]}))
+    for one in told["spent"]:
+        in_words = f"{one['level']}, {one['notion']}: {_drawn('upward', one['spent'])} in round 1"
+        assert f"{in_words}, {_drawn('upward', 2 * one['spent'])} in round 2" in words
+
+
 def test_markup_in_a_title_stays_text(here: Live, hospitals: list[Hospital]) -> None:
     page = here.operator("GET", "/dashboard/ward.json").json()
     page["study"]["title"] = "<script>alert(1)</script>"
     drawn = _drawn("drawStudy", page)
-    assert drawn[0]["children"] == ["<script>alert(1)</script>"]
+    headings = [each["children"] for each in drawn if each["name"] == "h1"]
+    assert headings == [["<script>alert(1)</script>"]]
 
 
 @pytest.mark.parametrize(
