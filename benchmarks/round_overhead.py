@@ -71,6 +71,7 @@ def settings(clients: int, rounds: int) -> StudySettings:
             bayesian=None,
             disclosure="plain",
             histogram_noise=None,
+            panel=None,
             masking=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=600.0),

@@ -61,6 +61,7 @@ def settings(
             ),
             disclosure="plain",
             histogram_noise=None,
+            panel=None,
             masking=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=deadline_seconds),

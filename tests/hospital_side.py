@@ -51,6 +51,7 @@ def settings(*, bayesian: bool = False, training: dict[str, Any] | None = None, 
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
+        "panel": None,
     }
     how = {"task": "logistic-regression", "task_parameters": task_parameters(), "algorithm": "fedsgd", "local_steps": 1}
     return StudySettings.model_validate(

@@ -53,6 +53,7 @@ def settings_of(**privacy: Any) -> dict[str, Any]:
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
+        "panel": None,
     }
     return {
         "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},

@@ -76,6 +76,7 @@ def settings(
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
+        "panel": None,
     }
     return StudySettings.model_validate(
         {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from client_sdk.protocol.messages import Study
     from client_sdk.protocol.settings import StudySettings
 
-_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking")
+_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "panel")
 
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 

@@ -146,6 +146,18 @@ class HistogramNoise(Message):
     every: int = Field(ge=1, le=10_000_000)
 
 
+class Panel(Message):
+    """The fixed sample of records at every hospital on which Bayesian costs of records are estimated.
+
+    records  how many, at every hospital alike, so that the number tells nothing; who has fewer counts the rest at the
+             clip norm
+    source   members: drawn from the records that are trained on; held-out: drawn before round 1 and never trained on
+    """
+
+    records: int = Field(ge=3, le=10_000_000)
+    source: Literal["members", "held-out"]
+
+
 class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study.
 
@@ -157,6 +169,7 @@ class Privacy(Message):
     client_sampling_rate Poisson rate of clients in each round
     expected_clients     the public constant that replaces the realised number of clients as a denominator
     horizon              most noised steps any client may take over the study (rounds × local steps)
+    panel                whose records are measured; null: all that the hospital trains on
     """
 
     scheme: Scheme
@@ -173,6 +186,7 @@ class Privacy(Message):
     bayesian: BayesianSettings | None
     disclosure: Disclosure
     histogram_noise: HistogramNoise | None
+    panel: Panel | None
     masking: Masking | None
 
     @property

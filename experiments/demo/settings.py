@@ -122,6 +122,7 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
+            panel=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
@@ -154,6 +155,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
+            panel=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )

@@ -34,6 +34,7 @@ PARALLEL = {
         },
         "disclosure": "plain",
         "histogram_noise": None,
+        "panel": None,
         "masking": None,
     },
     "schedule": {"min_clients": 2, "round_deadline_seconds": 60.0},
