@@ -28,6 +28,7 @@ export function drawStudies(list) {
 }
 
 export function drawStudy({ study, budget, rounds }) {
+  const limited = budget.limits.filter((limit) => limit.epsilon !== null);
   return [
     element("p", { class: "note" }, element("a", { href: "/dashboard" }, "all studies")),
     element("h1", {}, study.title || study.study),
@@ -36,11 +37,11 @@ export function drawStudy({ study, budget, rounds }) {
     element("h2", {}, "Privacy budget"),
     ...budget.limits.flatMap(drawLimit),
     element("h2", {}, "Spent after each round"),
-    drawChart("ε", budget.limits.filter((limit) => limit.epsilon !== null).map(history(rounds)), Math.max(...budget.limits.map((limit) => limit.epsilon ?? 0))),
+    drawChart("ε", limited.map((limit) => history(rounds, limit)), Math.max(...limited.map((limit) => limit.epsilon)), upward),
     element("h2", {}, "Accuracy on the declared evaluation set, outside the guarantee"),
-    drawChart("accuracy", [{ name: "accuracy", points: accuracies(rounds) }], 1),
+    drawChart("accuracy", [{ name: "accuracy", points: accuracies(rounds) }], 1, (value) => value.toFixed(3)),
     element("h2", {}, "Rounds"),
-    table(["round", "state", "ε spent", "measured"], rounds.toReversed().map((one) => row("td", String(one.round), one.reason ? `${one.state}: ${one.reason}` : one.state, spent(one), measured(one)))),
+    drawRounds(rounds, limited),
     element("p", { class: "note long" }, `ledger: ${budget.ledger.entries} entries, head ${budget.ledger.head}`),
   ];
 }
@@ -69,22 +70,21 @@ export function accuracies(rounds) {
 }
 
 // (round, ε) of one limit, with the limit itself as a dashed line.
-export const history = (rounds) => (limit) => ({
-  name: `${limit.level}, ${limit.notion}`,
-  points: rounds.flatMap((one) => (one.spent ?? [])
-    .filter((each) => each.level === limit.level && each.notion === limit.notion)
-    .map((each) => [one.round, each.spent])),
-  limit: limit.epsilon,
-});
+function history(rounds, limit) {
+  const points = rounds.map((one) => [one.round, spentOf(one, limit)]).filter(([, spent]) => spent !== undefined);
+  return { name: `${limit.level}, ${limit.notion}`, points, limit: limit.epsilon };
+}
+
+const spentOf = (one, limit) => one.spent?.find((each) => each.level === limit.level && each.notion === limit.notion)?.spent;
 
 // Lines over the rounds on one scale from 0 to `top`. Each line is named in words below: nothing hangs on its colour.
-function drawChart(what, lines, top) {
+function drawChart(what, lines, top, shown) {
   const drawn = lines.filter((line) => line.points.length > 1);
   if (drawn.length === 0) return element("p", { class: "note" }, "known of fewer than two rounds");
   const [first, last] = [Math.min(...drawn.map((line) => line.points[0][0])), Math.max(...drawn.map((line) => line.points.at(-1)[0]))];
   const x = (round) => 40 + (550 * (round - first)) / (last - first);
   const y = (value) => 10 + 160 * (1 - value / top);
-  const words = drawn.map(({ name, points }) => `${name}: ${upward(points[0][1])} in round ${points[0][0]}, ${upward(points.at(-1)[1])} in round ${points.at(-1)[0]}`);
+  const words = drawn.map(({ name, points }) => `${name}: ${shown(points[0][1])} in round ${points[0][0]}, ${shown(points.at(-1)[1])} in round ${points.at(-1)[0]}`);
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
     element("line", { class: "grid", x1: 40, x2: 590, y1: y(share * top), y2: y(share * top) }),
     element("text", { x: 34, y: y(share * top) + 4, "text-anchor": "end" }, String(Math.round(100 * share * top) / 100)),
@@ -98,12 +98,14 @@ function drawChart(what, lines, top) {
   return element("div", {}, picture, ...words.map((text, number) => element("p", { class: `note key line-${number}` }, text)));
 }
 
-function spent(one) {
-  return (one.spent ?? []).map((each) => `${upward(each.spent)} ${each.notion} (${each.level})`).join(", ");
+function drawRounds(rounds, limited) {
+  const sets = [...new Set(rounds.filter((one) => one.metrics).map((one) => one.metrics.evaluation_set))].join("; ");
+  const lines = rounds.toReversed().map((one) =>
+    row("td", String(one.round), one.reason ? `${one.state}: ${one.reason}` : one.state, ...limited.map((limit) => upward(spentOf(one, limit) ?? null)), measured(one)));
+  const head = ["round", "state", ...limited.map((limit) => `ε ${limit.level}, ${limit.notion}`), sets ? `measured on ${sets}` : "measured"];
+  return element("div", { class: "wide" }, table(head, lines));
 }
 
 function measured(one) {
-  if (!one.metrics) return "";
-  const values = Object.entries(one.metrics.values).map(([name, value]) => `${name} ${value.toFixed(4)}`);
-  return `${values.join(", ")} (${one.metrics.evaluation_set})`;
+  return Object.entries(one.metrics?.values ?? {}).map(([name, value]) => `${name} ${value.toFixed(4)}`).join(", ");
 }
