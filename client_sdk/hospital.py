@@ -111,7 +111,7 @@ class Hospital:
         """Take part in `study` until it ends.
 
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
-        data     the records; one per patient
+        data     the records; of each patient at most as many rows as the study allows
         device   of torch
         dataset  names the records: all studies that use the same ones share one ledger
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
@@ -132,6 +132,7 @@ class Hospital:
             _require_same_settings(ledger, shown, membership, dataset)
             chosen = _task(task, shown)
             records = chosen.dataset(data).without(rules.excluded_patients)
+            records = records.by_patient(shown.settings.training.rows_per_patient)
             training = LocalTraining(chosen, records, shown.settings, source or SecureSource(), device)
             training.require_trainable()
             if accept_lost_ledger:

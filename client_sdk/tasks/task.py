@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from client_sdk.data import DataError, Records
+from client_sdk.tasks.dataset import TaskDataset
 
 
 class TaskError(ValueError):
     """A task that does not exist or was given parameters that it does not take. The text names the parameter."""
-
-
-@dataclass(frozen=True)
-class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
-    """Records ready for training, one per patient.
-
-    inputs: (n, ...) float32, finite. targets: (n,) int64. patients: n distinct identifiers, which stay in the hospital.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    patients: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
-            raise DataError("inputs, targets and patients have one length, and at least one record")
-        if not torch.isfinite(self.inputs).all():
-            raise DataError("inputs: NaN or an infinity after preprocessing")
-        repeated = len(self.patients) - len(set(self.patients))
-        if repeated:
-            # The clip bounds one record. With two records a patient would have twice the influence that is charged.
-            raise DataError(f"{repeated} records belong to a patient who has another: use one_per_patient first")
-
-    def __len__(self) -> int:
-        return len(self.patients)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
-        return self.inputs[index], self.targets[index], self.patients[index]
-
-    def without(self, excluded: Sequence[str]) -> TaskDataset:
-        """The records of everybody who is not in `excluded`."""
-        gone = set(excluded)
-        keep = [i for i, patient in enumerate(self.patients) if patient not in gone]
-        return TaskDataset(self.inputs[keep], self.targets[keep], tuple(self.patients[i] for i in keep))
 
 
 class Task(ABC):
@@ -65,10 +29,10 @@ class Task(ABC):
 
     @abstractmethod
     def dataset(self, data: Records) -> TaskDataset:
-        """The records as tensors.
+        """The records as tensors, row by row: a patient may have several.
 
         Raises:
-            DataError: missing columns, NaN or ∞ where none may be, labels out of range, two records of one patient.
+            DataError: missing columns, NaN or ∞ where none may be, labels out of range.
         """
 
     @abstractmethod

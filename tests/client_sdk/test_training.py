@@ -181,7 +181,7 @@ def test_bad_data_and_two_rows_of_one_patient_never_reach_training() -> None:
         TASK.dataset(Table.of({**table.columns, "age": [1.0, 2.0, math.nan, 4.0, 5.0]}))
     twice = Table.of({**table.columns, "patient": ["a", "b", "a", "c", "d"]}, patient_column="patient")
     with pytest.raises(DataError, match="another"):
-        TASK.dataset(twice)
+        training(settings(), data=TASK.dataset(twice))
 
 
 def test_weights_go_into_a_model_and_come_out_again() -> None:

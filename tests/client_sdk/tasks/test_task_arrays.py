@@ -52,7 +52,6 @@ def test_features_keep_their_direction_and_never_exceed_the_bound():
         ("cnn", IMAGES, Examples.of(np.zeros((2, 9, 6)), [0, 3]), "labels: 1 of 2"),
         ("last-layer", FEATURES, Examples.of(np.zeros((2, 5)), [0, 1]), "4 features"),
         ("last-layer", FEATURES, Examples.of(np.array([[np.inf, 0, 0, 0]]), [0]), "1 of 1"),
-        ("last-layer", FEATURES, Examples.of(np.zeros((2, 4)), [0, 1], ["p", "p"]), "one_per_patient"),
         ("logistic-regression", {"label": "y", "column.a": "0..1"}, images(), "takes a table"),
     ],
 )

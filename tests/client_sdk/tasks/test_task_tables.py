@@ -135,10 +135,10 @@ def test_a_lacking_column_is_named(gone: str):
         load("logistic-regression", BASE).dataset(lacking)
 
 
-def test_two_records_of_one_patient_are_refused():
+def test_two_records_of_one_patient_are_no_two_records():
     doubled = Table.of({**table().columns, "who": ["a", "b", "a"]}, patient_column="who")
     with pytest.raises(DataError, match="1 records belong to a patient who has another") as caught:
-        load("logistic-regression", BASE).dataset(doubled)
+        load("logistic-regression", BASE).dataset(doubled).by_patient(1)
     assert "'a'" not in str(caught.value)
 
 

@@ -1,0 +1,6 @@
+"""One round at one hospital: from the received weights to the update, private where the scheme asks for it."""
+
+from client_sdk.training.bounds import clipped, projected
+from client_sdk.training.local import Contribution, LocalTraining
+
+__all__ = ["Contribution", "LocalTraining", "clipped", "projected"]

@@ -1,0 +1,51 @@
+"""A client's local steps along gradients that are noised already: what is done to them here costs no privacy.
+
+The optimiser is new in every round. A hospital that was not asked for a while has nothing to remember, and an update
+depends on the released model and the round's own noised gradients alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.protocol.settings import StudySettings
+
+
+class Descent:
+    """Steps of the study's local optimiser on the model's trainable parameters, in place.
+
+    round  fixes the learning rate, with the study's schedule; 1 … rounds
+    """
+
+    def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
+        training = settings.training
+        share = training.learning_rate_schedule.share(round, settings.rounds)
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._optimiser = _optimiser(settings, list(self._parameters.values()), training.learning_rate * share)
+
+    def step(self, gradients: Mapping[str, Tensor]) -> None:
+        """One step against the gradients: parameter name -> tensor of its shape."""
+        for name, parameter in self._parameters.items():
+            parameter.grad = gradients[name].to(parameter)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Any]:
+        """What the next step depends on besides the weights."""
+        return self._optimiser.state_dict()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._optimiser.load_state_dict(state)
+
+
+def _optimiser(settings: StudySettings, parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    chosen = settings.training.local_optimiser
+    if chosen.name == "adam":
+        betas = (chosen.momentum, chosen.second_momentum)
+        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=chosen.stability)
+    return torch.optim.SGD(parameters, lr=rate, momentum=chosen.momentum if chosen.name == "momentum" else 0.0)

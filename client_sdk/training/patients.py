@@ -1,0 +1,47 @@
+"""Patients of several rows: one record, one loss, one gradient, one clip.
+
+A patient's loss is the mean over its rows, so its gradient is the mean of theirs and is clipped as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.tasks.dataset import ABSENT
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+# Layers that treat every vector along the last axis alone: rows may stay an axis of their own, and per-record norms
+# keep their closed forms.
+_LAST_AXIS_ALONE = (nn.Sequential, nn.Linear, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid)
+
+
+class RowsOfPatients(nn.Module):
+    """(patients, rows, ...) to (patients, rows, outputs) by a model of single rows, which keeps its parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._as_it_is = all(type(module) in _LAST_AXIS_ALONE for module in model.modules())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self._as_it_is:
+            return self.model(inputs)
+        return self.model(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+
+
+def loss_of_patients(loss: Loss) -> Loss:
+    """loss(outputs, targets) of rows -> loss of patients: (patients, rows, ...), (patients, rows) -> (patients,).
+
+    Targets ABSENT stand for rows that a patient does not have; every patient has at least one row.
+    """
+
+    def mean_over_rows(outputs: Tensor, targets: Tensor) -> Tensor:
+        present = targets != ABSENT
+        each = loss(outputs.flatten(0, 1), targets.clamp(min=0).flatten(0, 1)).view_as(targets)
+        return torch.where(present, each, 0.0).sum(1) / present.sum(1)
+
+    return mean_over_rows

@@ -1,0 +1,49 @@
+"""Gradients without noise, for the scheme whose noise the coordinator adds to whole updates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.errors import TrainingStopped
+from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.sampling import poisson_batch
+from client_sdk.tasks import TaskDataset
+from client_sdk.training.patients import Loss
+
+
+class PlainGradients:
+    """Mean gradients over Poisson batches, one after another; the denominator is public here too."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        dataset: TaskDataset,
+        settings: StudySettings,
+        source: RandomSource,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        self._model, self._loss, self._source, self._privacy = model, loss, source, settings.privacy
+        self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def next(self) -> dict[str, Tensor]:
+        """Parameter name -> mean gradient.
+
+        Raises:
+            TrainingStopped: the loss is NaN or infinite.
+        """
+        rate = self._privacy.sampling_rate
+        batch = torch.from_numpy(poisson_batch(len(self._inputs), rate, source=self._source)).to(self._inputs.device)
+        losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
+        total = losses.sum() / self._privacy.nominal_batch
+        if not bool(torch.isfinite(total)):
+            raise TrainingStopped("the loss")
+        found = torch.autograd.grad(total, list(self._parameters.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(parameter) if gradient is None else gradient
+            for (name, parameter), gradient in zip(self._parameters.items(), found, strict=True)
+        }

@@ -1,0 +1,103 @@
+"""Noised gradients of a hospital's records (Abadi et al. 2016, Algorithm 1), every step charged to the accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from client_sdk.gradients import ClippedSum, PerRecordGradients
+from client_sdk.noise import NoisySum, add_noise
+from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.sampling import poisson_batch
+from client_sdk.tasks import TaskDataset
+from client_sdk.training.bounds import projected
+from client_sdk.training.patients import Loss
+
+if TYPE_CHECKING:
+    from client_sdk.terms import PrivacyTerms
+
+
+class PrivateGradients:
+    """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
+
+    model, loss  of records as they lie in the dataset; no layer may draw at random
+    terms        takes in every record's norm at every step, where records have a Bayesian limit
+    distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
+                 up; None where the study does not protect clients
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        dataset: TaskDataset,
+        settings: StudySettings,
+        source: RandomSource,
+        *,
+        device: str = "cpu",
+        terms: PrivacyTerms | None = None,
+        total_records: float | None = None,
+    ) -> None:
+        self._gradients = PerRecordGradients(model, loss)
+        self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
+        self._privacy, self._source = settings.privacy, source
+        self._groups = layers(model) if settings.training.clipping == "per-layer" else None
+        self._terms, self._total_records = terms, total_records
+        self.distance: float | None = None
+
+    def next(self) -> dict[str, Tensor]:
+        """Parameter name -> noised mean gradient.
+
+        Raises:
+            NonFiniteError, TrainingStopped: NaN or an infinity; nothing is charged.
+            OverflowError: the sum does not fit the noise's grid.
+        """
+        privacy = self._privacy
+        batch = poisson_batch(len(self._inputs), privacy.sampling_rate, source=self._source)
+        drawn = torch.from_numpy(batch).to(self._inputs.device)
+        part = self._gradients.clipped_sum(
+            self._inputs[drawn], self._targets[drawn], clip_norm=privacy.clip_norm, groups=self._groups
+        )
+        norms, norm = part.norms.cpu().numpy(), 0.0
+        if privacy.client_clip_norm is not None:
+            part, norm = projected(part, privacy.client_clip_norm)
+        noised = self._noised(part, norm)
+        if self._terms is not None:
+            rounding = noised.sensitivity - privacy.clip_norm
+            self._terms.measure(self._every_norm(batch, norms), rounding=rounding, total_records=self._total_records)
+        return {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
+
+    def _noised(self, part: ClippedSum, norm: float) -> NoisySum:
+        privacy = self._privacy
+        noised = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=self._source)
+        if privacy.client_clip_norm is not None:
+            # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
+            rounding = noised.sensitivity - privacy.clip_norm
+            scaled = (norm + rounding) * (privacy.clip_norm / noised.sensitivity) * (1 + 2.0**-50)
+            self.distance = min(scaled, privacy.client_clip_norm)
+        return noised
+
+    def _every_norm(self, batch: npt.NDArray[np.int64], norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Norms of all records; those of the batch are known already, at the same weights."""
+        found = np.empty(len(self._inputs))
+        found[batch] = norms
+        rest = np.setdiff1d(np.arange(len(self._inputs)), batch, assume_unique=True)
+        if rest.size:
+            others = torch.from_numpy(rest).to(self._inputs.device)
+            found[rest] = self._gradients.norms(self._inputs[others], self._targets[others]).cpu().numpy()
+        return found
+
+
+def layers(model: nn.Module) -> Sequence[Sequence[str]]:
+    """The names of the trainable parameters, grouped by the module that holds them."""
+    groups: dict[str, list[str]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault(name.rpartition(".")[0], []).append(name)
+    return list(groups.values())
