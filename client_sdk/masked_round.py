@@ -6,23 +6,32 @@ session that goes on without this hospital, or fails, ends in `SessionEnded`: no
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from client_sdk.calls import Call
 from client_sdk.client import Client
-from client_sdk.errors import ConflictError, NotFoundError, WardroundError
+from client_sdk.errors import (
+    ApiError,
+    ConflictError,
+    ConnectionFailed,
+    NotFoundError,
+    UnexpectedAnswer,
+    WardroundError,
+)
 from client_sdk.protocol.failpoints import failpoint, register
 from client_sdk.protocol.fixed_point import Words
 from client_sdk.protocol.secure_sum_messages import ParameterFault, Parameters, SessionView
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.secure_sum import SecureSumClient
 from client_sdk.secure_sum_calls import SessionCalls
-from client_sdk.secure_sum_checks import Expectation, Party
+from client_sdk.secure_sum_checks import Expectation, Party, shows_totals
 from client_sdk.secure_sum_refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum_store import Store
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 25.0
 
 register(
@@ -85,6 +94,17 @@ class MaskedRound:
         """
         self._guarded(lambda: self._complete(words))
 
+    def leave(self) -> None:
+        """Erase the session's secrets and tell the coordinator, so that nobody waits for this hospital.
+
+        Best effort: whatever made the hospital leave matters more than whether this arrives.
+        """
+        try:
+            self._sum.abort()
+            self._client.send(self._calls.leave())
+        except (ApiError, ConnectionFailed, UnexpectedAnswer, SecureSumRefused) as unheard:
+            _LOG.warning("round %d: the session was not left in order: %s", self._round, unheard)
+
     def _prepare(self) -> tuple[VectorSpec, ...]:
         view = self._view(None)
         vectors = self._expected(view)
@@ -95,7 +115,8 @@ class MaskedRound:
         self._send(self._calls.put_keys(keys))
         failpoint("hospital.after-keys")
         self._wait_past("keys")
-        shares = self._sum.share(self._send(self._calls.keys()), self._now())
+        before = self._sum.opened_cohort() if shows_totals(vectors) else None
+        shares = self._sum.share(self._send(self._calls.keys()), self._now(), before)
         self._send(self._calls.put_shares(shares))
         failpoint("hospital.after-shares")
         self._wait_past("shares")
@@ -157,11 +178,14 @@ class MaskedRound:
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
             return step()
-        except SessionEnded:
+        except SessionEnded as ended:
             self._sum.abort()
+            if ended.code == "different-message":
+                # The state on this disk is not what was sent before: the others wait for this hospital in vain.
+                self.leave()
             raise
         except SecureSumRefused:
-            self._sum.abort()
+            self.leave()
             raise
 
     def _now(self) -> int:

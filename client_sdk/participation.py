@@ -14,36 +14,30 @@ from pathlib import Path
 from typing import NoReturn
 
 from client_sdk.client import Client
-from client_sdk.credentials import Signature
-from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
-    ConfigurationError,
     ConflictError,
-    LedgerDamaged,
+    LedgerNotExtended,
     LostLedger,
     NotTrusted,
     Refused,
+    RosterNotPinned,
     TrainingStopped,
     UpdateDisputed,
 )
-from client_sdk.identity import Membership, active_fingerprint
+from client_sdk.identity import Membership
 from client_sdk.ledger import HospitalLedger
 from client_sdk.masked_round import MaskedRound, SessionEnded
+from client_sdk.masked_study import MaskedStudy
+from client_sdk.outbox import Outbox
 from client_sdk.own_budget import Charge, require_within_study
 from client_sdk.policy import SitePolicy
 from client_sdk.protocol.failpoints import failpoint, register
-from client_sdk.protocol.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
+from client_sdk.protocol.messages import AssignmentBody, BudgetStatement, Refusal
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
-from client_sdk.protocol.session_vectors import UPDATE as MASKED_UPDATE
-from client_sdk.protocol.session_vectors import sums_as_in_papers, vectors_of
 from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.signing import decode_public_key
 from client_sdk.protocol.tensors import UPDATE, Array, TensorError, decode, encode, encoded_size_limit
-from client_sdk.round_words import from_bytes, to_bytes, words_of
-from client_sdk.secure_sum_checks import Party
-from client_sdk.secure_sum_store import FileStore
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.trust import Trust
@@ -95,13 +89,15 @@ class Participation:
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
-        self._outbox = outbox / membership.study
+        self._outbox = Outbox(outbox / membership.study)
         self._settings: StudySettings = training.settings
         self.study, self.name = membership.study, membership.client
         self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
         self._sent = self._refused = 0
-        self._sessions: FileStore | None = None
-        self._records_told: float | None = None
+        self._masked: MaskedStudy | None = None
+        if self._settings.privacy.masking is not None:
+            folder = self._outbox.folder / "secure-sum"
+            self._masked = MaskedStudy(client, membership, policy.floors(), training, folder)
 
     def run(self) -> Outcome:
         """Take part until the study ends.
@@ -117,10 +113,8 @@ class Participation:
         try:
             return self._run()
         finally:
-            if self._sessions is not None:
-                # Whoever runs again, also in this process, opens it anew.
-                self._sessions.close()
-                self._sessions = None
+            if self._masked is not None:
+                self._masked.close()
 
     def _run(self) -> Outcome:
         self._require_known_past()
@@ -137,9 +131,11 @@ class Participation:
                     return self._finished()
                 continue
             try:
-                self._take_part(self._believed(given))
+                self._take_part(self._trust.assignment(given))
             except Refused as refused:
                 self._refuse(given.assignment.round, refused)
+            except (BadAssignment, LedgerNotExtended, RosterNotPinned) as error:
+                self._stop(given.assignment.round, error)
 
     def _take_part(self, assignment: AssignmentBody) -> None:
         self._ledger.see_head(self.study, self._trust.head)
@@ -151,8 +147,8 @@ class Participation:
             self._client.sleep(_PAUSE_SECONDS)
             return
         if charged is not None and charged.model_sha256 != assignment.model.sha256:
-            self._stop(assignment.round, BadAssignment("this round was assigned before, from another model"))
-        masked = self._masked(assignment)
+            raise BadAssignment("this round was assigned before, from another model")
+        masked = None if self._masked is None else self._masked.round(assignment)
         try:
             vectors = () if masked is None else masked.prepare()
         except SessionEnded as ended:
@@ -160,13 +156,21 @@ class Participation:
             self._client.sleep(_PAUSE_SECONDS)
             return
         if charged is None or charged.sha256 is None:
-            # Everything that can still say no comes before the charge.
-            require_within_study(self._settings, self._ledger.rounds_sent(self.study))
-            weights, terms = self._model(assignment), self._terms()
-            if charged is None:
-                self._pay(assignment)
-            self._compute(assignment.round, weights, terms, vectors)
+            try:
+                self._make(assignment, vectors, paid=charged is not None)
+            except (Refused, TrainingStopped, BadAssignment):
+                if masked is not None:
+                    masked.leave()
+                raise
         self._send(assignment.round, masked)
+
+    def _make(self, assignment: AssignmentBody, vectors: Sequence[VectorSpec], *, paid: bool) -> None:
+        # Everything that can still say no comes before the charge.
+        require_within_study(self._settings, self._ledger.rounds_sent(self.study))
+        weights, terms = self._model(assignment), self._terms()
+        if not paid:
+            self._pay(assignment)
+        self._compute(assignment.round, weights, terms, vectors)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
@@ -179,42 +183,38 @@ class Participation:
         self, round: int, weights: dict[str, Array], terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]
     ) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
+        total_records = None if self._masked is None else self._masked.total_records()
         try:
-            made = self._training.contribution(weights, terms, total_records=self._total_records())
+            made = self._training.contribution(weights, terms, total_records=total_records)
             body = self._body(round, made, terms, vectors)
         except TrainingStopped as stopped:
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise stopped
         failpoint("hospital.after-training")
-        self._outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._file(round), body)
+        self._outbox.put(round, body)
         failpoint("hospital.after-bytes")
         sums = None if terms is None else terms.to_bytes()
         digest = hashlib.sha256(body).hexdigest()
         self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums)
         failpoint("hospital.after-settle")
-        self._forget_before(round)
+        self._outbox.forget_before(round)
 
     def _body(self, round: int, made: Contribution, terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]) -> bytes:
         """The finished bytes: the update and its terms in the clear, or the words that will be masked."""
         update = {UPDATE + name: array for name, array in made.update.items()}
-        if not vectors:
-            return encode(update | ({} if terms is None else terms.tensors()))
-        training, model = self._training, spec_of_model(self._training.task.model())
-        records = len(training.dataset)
-        words = words_of(
-            self._settings.privacy, model, vectors, round, made, terms, records=records, source=training.source
-        )
-        return to_bytes(words, {} if MASKED_UPDATE in words else update)
+        if self._masked is not None and vectors:
+            return self._masked.body(round, vectors, made, terms, update)
+        return encode(update | ({} if terms is None else terms.tensors()))
 
     def _send(self, round: int, masked: MaskedRound | None) -> None:
-        body = self._finished_bytes(round)
+        charged = self._ledger.charged_round(self.study, round)
+        body = self._outbox.take(round, None if charged is None else charged.sha256)
         digest = hashlib.sha256(body).hexdigest()
         try:
-            if masked is None:
+            if self._masked is None or masked is None:
                 self._client.put_update(self.study, round, self.name, body)
             else:
-                self._send_masked(round, masked, body)
+                self._masked.send(round, masked, body)
             answer = "accepted"
             self._sent += 1
             _LOG.info("round %d: update of %d bytes sent", round, len(body))
@@ -233,61 +233,6 @@ class Participation:
         self._ledger.mark_answered(self.study, round, digest, answer)
         failpoint("hospital.after-answer")
 
-    def _send_masked(self, round: int, masked: MaskedRound, body: bytes) -> None:
-        words, clear = from_bytes(body)
-        if clear:
-            self._client.put_update(self.study, round, self.name, encode(clear))
-        masked.complete(words)
-
-    def _masked(self, assignment: AssignmentBody) -> MaskedRound | None:
-        """This hospital's part in the round's secure sum, if the study sums under masks."""
-        if self._settings.privacy.masking is None:
-            return None
-        model = spec_of_model(self._training.task.model())
-        return MaskedRound(
-            self._client,
-            self._party(assignment),
-            self.study,
-            assignment.round,
-            assignment.model.sha256,
-            lambda clients: vectors_of(self._settings, model, clients),
-            self._store(),
-        )
-
-    def _party(self, assignment: AssignmentBody) -> Party:
-        roster = self._client.roster(self.study)
-        if active_fingerprint(roster) != assignment.roster_sha256:
-            self._stop(assignment.round, BadAssignment("the roster shown is not the one that the assignment names"))
-        if not isinstance(self._client.credentials, Signature):
-            raise ConfigurationError("a hospital signs with its own identity key")
-        return Party(
-            client=self.name,
-            identity=self._client.credentials.key,
-            coordinator=decode_public_key(self._membership.coordinator_key),
-            roster={m.client: decode_public_key(m.public_key) for m in roster.members if m.state == "active"},
-            roster_fingerprint=assignment.roster_sha256,
-            floors=self._policy.floors(),
-        )
-
-    def _store(self) -> FileStore:
-        if self._sessions is None:
-            self._sessions = FileStore(self._outbox / "secure-sum")
-        return self._sessions
-
-    def _total_records(self) -> float | None:
-        """N of all clients as the ledger tells it, where the study sums costs as in the papers."""
-        if not sums_as_in_papers(self._settings.privacy) or self._records_told is not None:
-            return self._records_told
-        after = 0
-        while page := self._client.ledger(self.study, after).entries:
-            for entry in page:
-                evidence = entry.body.get("evidence") if entry.kind == "settled" else None
-                if evidence and "records" in evidence:
-                    self._records_told = float(evidence["records"])
-                    return self._records_told
-            after = page[-1].sequence
-        return None
-
     def _refuse(self, round: int, refused: Refused) -> None:
         """Write the no down, then tell the coordinator."""
         _LOG.warning("round %d refused: %s", round, refused.detail)
@@ -305,12 +250,6 @@ class Participation:
         failpoint("hospital.after-refusal")
         self._ledger.mark_answered(self.study, round, digest, answer)
 
-    def _believed(self, given: Assignment) -> AssignmentBody:
-        try:
-            return self._trust.assignment(given)
-        except NotTrusted as error:
-            self._stop(given.assignment.round, error)
-
     def _stop(self, round: int, error: NotTrusted) -> NoReturn:
         """Say why, so that the round does not wait for this hospital, and stop."""
         try:
@@ -323,11 +262,11 @@ class Participation:
         spec = spec_of_model(self._training.task.model())
         body = self._client.model(self.study, assignment.model.version, largest=encoded_size_limit(spec))
         if hashlib.sha256(body).hexdigest() != assignment.model.sha256:
-            self._stop(assignment.round, BadAssignment("the model is not the one that the assignment names"))
+            raise BadAssignment("the model is not the one that the assignment names")
         try:
             return decode(body, spec)
         except TensorError as error:
-            self._stop(assignment.round, BadAssignment(f"the model is not one of this task: {error.detail}"))
+            raise BadAssignment(f"the model is not one of this task: {error.detail}") from error
 
     def _terms(self) -> PrivacyTerms | None:
         if not any(limit.level == "instance" and limit.notion == "bayesian" for limit in self._settings.privacy.limits):
@@ -354,16 +293,6 @@ class Participation:
             if departure.what == "update" and departure.answer is None and departure.round in told:
                 self._ledger.mark_answered(self.study, departure.round, departure.sha256, "accepted")
 
-    def _finished_bytes(self, round: int) -> bytes:
-        charged = self._ledger.charged_round(self.study, round)
-        try:
-            body = self._file(round).read_bytes()
-        except OSError:
-            body = b""
-        if charged is None or hashlib.sha256(body).hexdigest() != charged.sha256:
-            raise LedgerDamaged(f"the finished update of round {round} is gone from {self._outbox}")
-        return body
-
     def _finished(self) -> Outcome:
         statement = self._client.budget(self.study)
         for _ in range(_REASON_ATTEMPTS):
@@ -377,17 +306,6 @@ class Participation:
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
         return Outcome(self.study, reason, self._sent, self._refused, statement)
-
-    def _file(self, round: int) -> Path:
-        return self._outbox / f"{round}.safetensors"
-
-    def _forget_before(self, round: int) -> None:
-        """Scrub updates of earlier rounds: they will not be asked for again, and their digests are in the ledger."""
-        old = [p for p in self._outbox.glob("*.safetensors") if p.stem.isdigit() and int(p.stem) < round]
-        for path in old:
-            path.unlink()
-        if old:
-            sync_directory(self._outbox)
 
 
 def rounds_received(client: Client, study: str, name: str) -> set[int]:

@@ -146,8 +146,8 @@ class SecureSumClient:
     def share(self, cohort: KeyList, now: int, previous_cohort: frozenset[str] | None = None) -> SharesMessage:
         """Step 1: check U1 and seal a share of both secrets for each of its members.
 
-        `previous_cohort` is given where slowly changing totals are summed without noise: a cohort that differs
-        from it by exactly one client is refused, since the two sums would show that client's value.
+        `previous_cohort` is `opened_cohort()` where slowly changing totals are summed without noise: a cohort that
+        differs from it by exactly one client is refused, since the two sums would show that client's value.
 
         Raises:
             CohortRefused: see `check_cohort`, or a second list for the same session.
@@ -241,7 +241,8 @@ class SecureSumClient:
         )
         message = UnmaskMessage(client=self._party.client, shares=shares, signature=signature)
         session = session.model_copy(update={"unmask": message, "secrets": None})
-        self._save(current.record.model_copy(update={"released": True, "session": session}))
+        opened = tuple(entry.client for entry in session.cohort)
+        self._save(current.record.model_copy(update={"released": True, "opened": opened, "session": session}))
         return message
 
     def check_result(self, result: SumResult) -> None:
@@ -272,6 +273,15 @@ class SecureSumClient:
     def forget_if_expired(self, now: int) -> None:
         """Erase the secrets of a session that has expired. Every step does so too; call it when none will come."""
         self._unexpired(now)
+
+    def opened_cohort(self) -> frozenset[str] | None:
+        """The cohort of the last earlier round for which this hospital opened shares; None if it never did."""
+        for number in range(self._round - 1, 0, -1):
+            raw = self._store.load(self._study, number)
+            opened = () if raw is None else RoundRecord.from_bytes(raw).opened
+            if opened:
+                return frozenset(opened)
+        return None
 
     def _keys(self, secrets: Secrets, ph: bytes) -> KeysMessage:
         client = self._party.client

@@ -146,6 +146,15 @@ def check_cohort(
         )
 
 
+def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
+    """Whether sums of two rounds over almost the same clients would show one client's value.
+
+    Costs are summed as they are, and a hospital's number of records is the same in every round. Updates carry noise or
+    are new in every round, histograms are of one round, and a maximum is no sum.
+    """
+    return any(spec.encoding == "costs" for spec in vectors)
+
+
 def check_survivors(
     entries: Sequence[Manifest],
     own: Manifest,

@@ -52,11 +52,12 @@ class SessionRecord(Message):
 
 
 class RoundRecord(Message):
-    """All attempts at one round. `released` and `sessions` are kept for ever.
+    """All attempts at one round. `released`, `opened` and `sessions` are kept for ever.
 
     sessions   identities of every session joined
     words      SHA-256 of the words before masking: a retry sends the same ones
     released   this hospital opened shares for the round and never does so again
+    opened     the cohort (U1) whose sum those shares were for
     """
 
     study: Name
@@ -64,6 +65,7 @@ class RoundRecord(Message):
     sessions: tuple[Key, ...] = ()
     words: dict[VectorName, Digest] | None = None
     released: bool = False
+    opened: tuple[Name, ...] = ()
     session: SessionRecord | None = None
 
     @classmethod

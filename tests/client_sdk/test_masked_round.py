@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,14 +16,18 @@ from client_sdk.client import Client
 from client_sdk.config import Connection
 from client_sdk.credentials import Signature
 from client_sdk.masked_round import MaskedRound, SessionEnded
-from client_sdk.protocol.secure_sum_messages import SessionView
-from client_sdk.secure_sum_refusals import CohortRefused, ParametersRefused
+from client_sdk.protocol.secure_sum_messages import KeyList, SessionView, SurvivorList
+from client_sdk.protocol.secure_sum_plan import cost_vector, count_vector
+from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.secure_sum_refusals import CohortRefused, ParametersRefused, SurvivorsRefused
+from client_sdk.secure_sum_store import RoundRecord
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_views as views
 from tests.coordinator_in_process import ORIGIN, problem, reply
 from tests.secure_sum_hospitals import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 
 MINE = "h000"
+LEFT = f"PUT /left/{MINE}"
 
 
 class Scripted:
@@ -33,6 +38,7 @@ class Scripted:
         self.seen: list[str] = []
         self.answers: dict[str, Callable[[], httpx.Response]] = {}
         self.failure: str | None = None
+        self.on_octets: Callable[[], None] = lambda: None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         what = request.url.path.partition("/secure-sum")[2]
@@ -51,6 +57,8 @@ class Scripted:
         if request.method == "PUT" and what.split("/")[1] in ("keys", "shares"):
             # Whatever this hospital said is said already: its store answers alike when the run drives it.
             getattr(self.run, what.split("/")[1])()
+        if called == f"PUT /masked/{MINE}/terms":
+            self.on_octets()
         return httpx.Response(201)
 
     def round(self) -> MaskedRound:
@@ -101,6 +109,7 @@ def test_a_list_with_a_swapped_key_is_refused_in_words_and_the_session_left(scri
     assert "h001" in str(refused.value)
     assert scripted.phase == "ended"
     assert not any(called.startswith("PUT /shares") for called in scripted.seen)
+    assert scripted.seen[-1] == LEFT
 
 
 def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:
@@ -108,7 +117,34 @@ def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) ->
     hospital._vectors_for = lambda _: ()
     with pytest.raises(ParametersRefused):
         hospital.prepare()
-    assert scripted.seen == ["GET /"]
+    assert scripted.seen == ["GET /", LEFT]
+
+
+@pytest.mark.parametrize("answer", [problem(403, "forbidden"), problem(404, "no-session"), httpx.Response(502)])
+def test_what_made_the_hospital_leave_is_told_even_if_nobody_hears_that_it_left(
+    scripted: Scripted, answer: httpx.Response
+) -> None:
+    scripted.answers |= {"GET /keys": lambda: reply(KeyList(entries=())), LEFT: lambda: answer}
+    with pytest.raises(CohortRefused):
+        scripted.round().prepare()
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
+
+
+def test_a_survivor_list_that_is_refused_ends_in_leaving(scripted: Scripted) -> None:
+    hospital = scripted.round()
+    hospital.prepare()
+    scripted.answers |= {"GET /survivors": lambda: reply(SurvivorList(entries=()))}
+    scripted.on_octets = lambda: setattr(scripted.run, "session", replace(scripted.run.session, phase="consistency"))
+    with pytest.raises(SurvivorsRefused):
+        hospital.complete({"terms": np.array([1, 2, 3], "<u4")})
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
+
+
+def test_keys_that_contradict_earlier_ones_end_in_leaving(scripted: Scripted) -> None:
+    scripted.answers[f"PUT /keys/{MINE}"] = lambda: problem(409, "different-message")
+    with pytest.raises(SessionEnded) as ended:
+        scripted.round().prepare()
+    assert (ended.value.code, scripted.phase, scripted.seen[-1]) == ("different-message", "ended", LEFT)
 
 
 @pytest.mark.parametrize("late", [f"PUT /masked/{MINE}", f"PUT /masked/{MINE}/terms"])
@@ -122,3 +158,32 @@ def test_vectors_that_come_too_late_end_the_session(scripted: Scripted, late: st
     assert ended.value.code == "round-closed"
     assert scripted.phase == "ended"
     assert scripted.seen[-1] == late
+
+
+def opened_before(world: World, round_number: int, cohort: frozenset[str]) -> None:
+    """As after an earlier round whose sum this hospital helped to open."""
+    record = RoundRecord(study=STUDY, round=round_number, released=True, opened=tuple(sorted(cohort)))
+    world.hospitals[MINE].store.save(STUDY, round_number, record.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("vector", "refused"), [(cost_vector("metrics", 1, 7), True), (count_vector("terms", 3, 7), False)]
+)
+def test_totals_are_not_summed_over_one_client_more_or_less_than_last_time(vector: VectorSpec, refused: bool) -> None:
+    world = World(5, vectors=[vector])
+    scripted = Scripted(Run(world, {}))
+    opened_before(world, ROUND - 3, frozenset(world.names))
+    opened_before(world, ROUND - 2, frozenset(world.names) - {"h004"})
+    if not refused:
+        assert scripted.round().prepare() == world.vectors
+        return
+    with pytest.raises(CohortRefused, match="differs from the last one by one"):
+        scripted.round().prepare()
+    assert scripted.seen[-1] == LEFT
+
+
+@pytest.mark.parametrize("gone", [set[str](), {"h005", "h006"}])
+def test_totals_over_the_same_clients_or_without_two_are_summed(gone: set[str]) -> None:
+    world = World(5, vectors=[cost_vector("metrics", 1, 7)])
+    opened_before(world, ROUND - 1, frozenset(world.names) | gone)
+    assert Scripted(Run(world, {})).round().prepare() == world.vectors

@@ -262,3 +262,17 @@ def test_own_vectors_that_do_not_fit_are_refused(run, words, code) -> None:
         me(run).mask(views.inbox(run.session, ME), words, NOW)
     assert refused.value.code == code
     assert me(run).phase == "shared"
+
+
+def test_the_last_opened_cohort_is_remembered_for_ever_and_only_once_shares_were_opened(run) -> None:
+    hospital = run.world.hospitals[ME]
+
+    def later(round_number: int) -> frozenset[str] | None:
+        return SecureSumClient(hospital.party, STUDY, round_number, hospital.store).opened_cohort()
+
+    run.upto("unmask")
+    assert later(ROUND + 1) is None
+    me(run).unmask(views.consistency_list(run.session), NOW)
+    me(run).forget_if_expired(EXPIRES + 1)
+    assert later(ROUND + 1) == later(ROUND + 20) == frozenset(run.world.names)
+    assert later(ROUND) is None

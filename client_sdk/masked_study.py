@@ -1,0 +1,129 @@
+"""What a hospital keeps for the masked rounds of one study, and what it sends in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from client_sdk.client import Client
+from client_sdk.credentials import Signature
+from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.identity import Membership, active_fingerprint
+from client_sdk.masked_round import MaskedRound
+from client_sdk.protocol.messages import AssignmentBody
+from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.protocol.session_vectors import UPDATE, sums_as_in_papers, vectors_of
+from client_sdk.protocol.signing import decode_public_key
+from client_sdk.protocol.tensors import Array, encode
+from client_sdk.round_words import from_bytes, to_bytes, words_of
+from client_sdk.secure_sum_checks import Floors, Party
+from client_sdk.secure_sum_store import FileStore
+from client_sdk.terms import PrivacyTerms
+from client_sdk.training import Contribution, LocalTraining
+from client_sdk.weights import spec_of_model
+
+
+class MaskedStudy:
+    """One hospital's masked rounds in one study that sums under masks.
+
+    floors  what the hospital demands of any session
+    folder  of the sessions' state; taken at the first round, so that no other process uses it until `close`
+    """
+
+    def __init__(
+        self, client: Client, membership: Membership, floors: Floors, training: LocalTraining, folder: Path
+    ) -> None:
+        self._client, self._membership, self._floors = client, membership, floors
+        self._training, self._folder = training, folder
+        self._settings = training.settings
+        self._model = spec_of_model(training.task.model())
+        self._store: FileStore | None = None
+        self._records_told: float | None = None
+
+    def round(self, assignment: AssignmentBody) -> MaskedRound:
+        """This hospital's part in the round's secure sum.
+
+        Raises:
+            BadAssignment: the roster shown is not the assigned one.
+            StateRefused: another process takes part for this hospital.
+        """
+        party = self._party(assignment)
+        if self._store is None:
+            self._store = FileStore(self._folder)
+        return MaskedRound(
+            self._client,
+            party,
+            self._membership.study,
+            assignment.round,
+            assignment.model.sha256,
+            lambda clients: vectors_of(self._settings, self._model, clients),
+            self._store,
+        )
+
+    def body(
+        self,
+        round: int,
+        vectors: Sequence[VectorSpec],
+        made: Contribution,
+        terms: PrivacyTerms | None,
+        update: dict[str, Array],
+    ) -> bytes:
+        """The finished bytes of a round: the words that will be masked, and the update where it travels in the clear.
+
+        Raises:
+            TrainingStopped: a value does not fit its vector.
+        """
+        training = self._training
+        words = words_of(
+            self._settings.privacy,
+            self._model,
+            vectors,
+            round,
+            made,
+            terms,
+            records=len(training.dataset),
+            source=training.source,
+        )
+        return to_bytes(words, {} if UPDATE in words else update)
+
+    def send(self, round: int, masked: MaskedRound, body: bytes) -> None:
+        """Send what `body` made. Raises as `Client.put_update` and `MaskedRound.complete`."""
+        words, clear = from_bytes(body)
+        if clear:
+            self._client.put_update(self._membership.study, round, self._membership.client, encode(clear))
+        masked.complete(words)
+
+    def total_records(self) -> float | None:
+        """N of all clients as the ledger tells it, where the study sums costs as in the papers."""
+        if not sums_as_in_papers(self._settings.privacy) or self._records_told is not None:
+            return self._records_told
+        after = 0
+        while page := self._client.ledger(self._membership.study, after).entries:
+            for entry in page:
+                evidence = entry.body.get("evidence") if entry.kind == "settled" else None
+                if evidence and "records" in evidence:
+                    self._records_told = float(evidence["records"])
+                    return self._records_told
+            after = page[-1].sequence
+        return None
+
+    def close(self) -> None:
+        """Give the folder back: whoever goes on, also in this process, takes it anew."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _party(self, assignment: AssignmentBody) -> Party:
+        roster = self._client.roster(self._membership.study)
+        if active_fingerprint(roster) != assignment.roster_sha256:
+            raise BadAssignment("the roster shown is not the one that the assignment names")
+        if not isinstance(self._client.credentials, Signature):
+            raise ConfigurationError("a hospital signs with its own identity key")
+        return Party(
+            client=self._membership.client,
+            identity=self._client.credentials.key,
+            coordinator=decode_public_key(self._membership.coordinator_key),
+            roster={m.client: decode_public_key(m.public_key) for m in roster.members if m.state == "active"},
+            roster_fingerprint=assignment.roster_sha256,
+            floors=self._floors,
+        )
