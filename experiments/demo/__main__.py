@@ -16,14 +16,17 @@ from rich.console import Console
 from experiments.demo import scenarios
 from experiments.demo.run import Options, run
 from experiments.demo.scenarios import DataMissing, Scenario
-from experiments.demo.settings import settings
+from experiments.demo.settings import LEAST_WITH_ONE_TO_SPARE, settings
 from experiments.processes import ProcessFailed
 
 INTERRUPTED = 130
 
 
 def main() -> int:
-    options = _arguments().parse_args()
+    parser = _arguments()
+    options = parser.parse_args()
+    if options.drop_out and (options.data != "breast-cancer" or options.hospitals < LEAST_WITH_ONE_TO_SPARE):
+        parser.error("--drop-out needs --hospitals 5 or more: four are the fewest that a masked round accepts")
     console = Console(width=None if sys.stdout.isatty() else 120)
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _as_interrupt)
@@ -32,7 +35,7 @@ def main() -> int:
     try:
         scenario = _scenario(options)
         study = settings(scenario, options.scheme, options.epsilon, masked=not options.unmasked)
-        run(scenario, study, Options(home, options.postgres, options.keep), console)
+        run(scenario, study, Options(home, options.postgres, options.keep, options.drop_out), console)
     except KeyboardInterrupt:
         console.print(f"interrupted; nothing runs any more, files are in {home}")
         return INTERRUPTED
@@ -56,6 +59,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--scheme", choices=("parallel", "sequential", "joint", "client"), default="parallel")
     parser.add_argument(
         "--hospitals", type=int, default=4, help="with --data breast-cancer (4 to 8; 5 bear a drop-out)"
+    )
+    parser.add_argument(
+        "--drop-out", action="store_true", help="kill a hospital after round 2, start it again later (5 hospitals)"
     )
     parser.add_argument("--unmasked", action="store_true", help="no secure sum (schemes parallel and client)")
     parser.add_argument("--epsilon", type=_positive, help="the Bayesian limit, instead of the data set's own")

@@ -60,6 +60,10 @@ class Board:
         protected = [limit for limit in limits if limit["epsilon"] is not None]
         self._row([*cells, *(_spent(limit) for limit in protected), _bar(steps, self._settings.privacy.horizon)])
 
+    def note(self, text: str) -> None:
+        """Something that happened between two rounds."""
+        self._console.print(f"[yellow]· {text}[/]", highlight=False)
+
     def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracy: float | None) -> None:
         reason = budget.stop_reason or "running"
         self._console.print(

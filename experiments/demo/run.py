@@ -16,13 +16,13 @@ from client_sdk.client import Client
 from client_sdk.protocol.settings import StudySettings
 from experiments.demo import report, scenarios
 from experiments.demo.board import Board
+from experiments.demo.hospitals import Joined
 from experiments.demo.scenarios import Scenario
 from experiments.demo.watch import Follower
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study, postgres_folder
 from experiments.processes import Process, Processes, ProcessFailed, environment
 
 STUDY = "demo"
-HOSPITAL_END_SECONDS = 40.0
 BASELINE_SECONDS = 240.0
 
 
@@ -32,11 +32,12 @@ class LedgersDisagree(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """keep: leave the coordinator up. home: where everything lies."""
+    """keep: leave the coordinator up. home: where everything lies. drop_out: kill a hospital on the way."""
 
     home: Path
     postgres: bool = False
     keep: bool = False
+    drop_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,20 +90,21 @@ def _study(
     evaluation = scenarios.write(scenario.evaluation, options.home / "evaluation")
     with console.status("opening the study, enrolling the hospitals"):
         open_study(operator, STUDY, scenario.source, settings, hospitals, coordinator.origin)
-    joined = [hospital.join(STUDY, coordinator.origin) for hospital in hospitals.values()]
+    spare = len(hospitals) - settings.schedule.min_clients
+    joined = Joined(STUDY, coordinator.origin, hospitals, processes, spare, board.note, options.drop_out)
+    joined.start_all()
     _start_evaluator(coordinator, scenario, evaluation)
     baselines = _start_baselines(settings, options.home, evaluation, hospitals, processes)
     board.heading()
-    follower = Follower(operator, STUDY, processes.check)
+    follower = Follower(operator, STUDY, joined.check)
     accuracies: dict[int, float] = {}
     with _quiet_interrupt(console):
         for report_ in follower.rounds():
             board.round(report_.view, report_.limits, report_.steps)
             if report_.view.metrics is not None:
                 accuracies[report_.view.round] = report_.view.metrics.values["accuracy"]
-    for process in joined:
-        process.wait(HOSPITAL_END_SECONDS)
-        process.check()
+            joined.round_over(report_.view.round)
+    joined.wait()
     budget = operator.budget(STUDY)
     _require_agreement(budget.model_dump(mode="json"), follower)
     with console.status("waiting for the baselines"):

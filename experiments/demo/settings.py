@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +21,9 @@ from experiments.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
 DEADLINE_SECONDS = 60.0
+# With this many hospitals a round goes on without one of them, and does not wait long for it.
+LEAST_WITH_ONE_TO_SPARE = 5
+SHORT_STEP_SECONDS = 10.0
 # One colluder; with four hospitals every one of them is needed, five bear one drop-out.
 MASKING = Masking(
     colluders=1,
@@ -59,13 +63,15 @@ def settings(scenario: Scenario, scheme: Scheme, epsilon: float | None = None, *
     Raises:
         pydantic.ValidationError: a scheme that counts on masks, without them.
     """
+    make: Callable[[Scenario, float | None], StudySettings]
     make = {"parallel": _parallel, "sequential": _sequential, "joint": _joint, "client": _client_level}[scheme]
-    study = make(scenario, epsilon)
-    if masked:
-        return study
-    bare = study.model_dump(mode="json")
-    bare["privacy"]["masking"] = None
-    return StudySettings.model_validate(bare)
+    values = make(scenario, epsilon).model_dump(mode="json")
+    if len(scenario.hospitals) >= LEAST_WITH_ONE_TO_SPARE:
+        values["schedule"]["min_clients"] = len(scenario.hospitals) - 1
+        values["privacy"]["masking"]["step_deadline_seconds"] = SHORT_STEP_SECONDS
+    if not masked:
+        values["privacy"]["masking"] = None
+    return StudySettings.model_validate(values)
 
 
 def _sequential(scenario: Scenario, epsilon: float | None) -> StudySettings:
