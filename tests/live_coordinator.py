@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from client_sdk.protocol.tensors import UPDATE, encode
 from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
+from server.db.session import Clock, Database
 from server.services.operators import create_key
 from server.services.ports import Coordinator
 from server.serving import CoordinatorServer
@@ -171,11 +172,17 @@ class Live:
 
 
 @contextmanager
-def live(home: Path, **settings: Any) -> Iterator[Live]:
-    """A coordinator under `home` on a free port; its worker moves only when asked."""
+def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> Iterator[Live]:
+    """A coordinator under `home` on a free port; its worker moves only when asked.
+
+    time_of_day  stands for the database's clock, by which deadlines pass; requests are signed by this machine's
+    """
     chosen = Settings(home=home, origin=ORIGIN, port=0, worker=False, watch_seconds=0.02, **settings)
     prepare(chosen)
     coordinator = open_coordinator(chosen)
+    if time_of_day is not None:
+        coordinator.database.dispose()
+        coordinator = replace(coordinator, database=Database(chosen.database(), clock=time_of_day))
     keys = [create_key(coordinator, OperatorKeyCreate(role=role)).key or "" for role in ("operator", "viewer")]
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())

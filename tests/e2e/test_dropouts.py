@@ -1,0 +1,258 @@
+"""Every drop-out over real HTTP: hospitals in threads fall silent at each step, one after the other in one study.
+
+Deadlines cost no time: the coordinator's database lives by a clock that the test moves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from client_sdk.client import Client
+from client_sdk.config import Connection
+from client_sdk.credentials import Signature
+from client_sdk.masked_round import MaskedRound, SessionEnded
+from client_sdk.protocol.fixed_point import Words
+from client_sdk.protocol.randomness import SecureSource
+from client_sdk.protocol.secure_sum_messages import Parameters
+from client_sdk.protocol.session_vectors import vectors_of
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.signing import decode_public_key
+from client_sdk.protocol.tensors import spec_of
+from client_sdk.round_words import words_of
+from client_sdk.secure_sum_checks import Floors, Party
+from client_sdk.secure_sum_store import FileStore, RoundRecord
+from client_sdk.training import Contribution
+from server.db.secure_sum_tables import SessionMessageRow, SessionRow
+from server.services import roster, secure_sum
+from tests import laws
+from tests.dying import Killed
+from tests.live_coordinator import ORIGIN, Hospital, Live, live
+from tests.masked_studies import masked
+from tests.studies import MODEL, FakeClock, read_model
+
+pytestmark = pytest.mark.timeout(300)
+
+STUDY = "sepsis"
+NAMES = tuple(f"h{i}" for i in range(6))  # t = 4 and at least 4 survivors: two may go
+SPARE = 2
+# Who is lost before a step dies at this failpoint; before keys it never comes.
+DIES_AT = {"shares": "keys", "masked": "shares", "octets": "manifest", "consistency": "octets", "unmask": "consistency"}
+STEPS = ("keys", *DIES_AT)
+# The phases of a session, each with the step that everybody alive has taken when it may end.
+PHASES = {"keys": "keys", "shares": "shares", "masked": "octets", "consistency": "consistency", "unmask": "unmask"}
+CELLS = [(step, gone) for step in STEPS for gone in range(1, SPARE + 2)]
+# Ends (session's failure, ledger entry) with one more gone than can be borne; only opened shares cost anything.
+TOO_MANY = {
+    "keys": ("too-few-keys", "voided"),
+    "shares": ("too-few-shares", "voided"),
+    "masked": ("too-few-survivors", "voided"),
+    "octets": ("too-few-survivors", "voided"),
+    "consistency": ("expired", "voided"),
+    "unmask": ("expired", "stood"),
+}
+
+
+@dataclass
+class Steps:
+    """Counts who has passed which failpoint, and kills whoever is to die there."""
+
+    dying: dict[str, str] = field(default_factory=dict)
+    passed: Counter[str] = field(default_factory=Counter[str])
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def begin(self, dying: dict[str, str]) -> None:
+        self.dying = dying
+        self.passed.clear()
+
+    def come(self, name: str) -> None:
+        step = name.removeprefix("hospital.after-")
+        with self.news:
+            self.passed[step] += 1
+            self.news.notify_all()
+        if self.dying.get(threading.current_thread().name) == step:
+            raise Killed(name)
+
+    def wait(self, step: str, count: int) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: self.passed[step] >= count, 30), (step, count, self.passed)
+
+
+class Site:
+    """One hospital's half of every round: the real requests and the state on a disk, without any training."""
+
+    def __init__(self, here: Live, who: Hospital, settings: StudySettings, folder: Path) -> None:
+        self.settings, self.name = settings, who.name
+        self.store = FileStore(folder / who.name)
+        self.value = (int(who.name[1:]) + 1) / 64
+        members = roster.roster(here.coordinator, STUDY)
+        self.party = Party(
+            client=who.name,
+            identity=who.key,
+            coordinator=decode_public_key(here.coordinator.signer.public_key),
+            roster={m.client: decode_public_key(m.public_key) for m in members.members},
+            roster_fingerprint=members.fingerprint,
+            floors=Floors(colluders=1, min_survivors=4, allow_three=False),
+        )
+        signature = Signature(who.key, who.name, STUDY, ORIGIN)
+        self.client = Client(Connection(url=here.url, patience_seconds=30.0), signature)
+        self.ended: BaseException | None = None
+
+    def take_part(self) -> None:
+        """One round; `ended` is what came between."""
+        self.ended = None
+        try:
+            given = self.client.assignment(STUDY, 0)
+            assert given is not None
+            told = given.assignment
+            model = spec_of(MODEL)
+            masked = MaskedRound(
+                *(self.client, self.party, STUDY, told.round, told.model.sha256),
+                lambda clients: vectors_of(self.settings, model, clients),
+                self.store,
+            )
+            vectors = masked.prepare()
+            update = {name: np.full_like(array, self.value) for name, array in MODEL.items()}
+            words: dict[str, Words] = words_of(
+                *(self.settings.privacy, model, vectors, told.round, Contribution(update, None), None),
+                records=100,
+                source=SecureSource(),
+            )
+            masked.complete(words)
+        except (SessionEnded, Killed, AssertionError) as ended:
+            self.ended = ended
+
+    def released(self, round: int) -> bool:
+        raw = self.store.load(STUDY, round)
+        return raw is not None and RoundRecord.from_bytes(raw).released
+
+
+@dataclass
+class Scene:
+    """One study in which everything happens, and the clock that its deadlines pass by."""
+
+    here: Live
+    clock: FakeClock
+    steps: Steps
+    sites: list[Site]
+    rounds: int = 0
+
+    def play(self, step: str, lost: set[str]) -> None:
+        """The next round, from which `lost` fall silent before `step`."""
+        self.rounds += 1
+        absent = lost if step == "keys" else set[str]()
+        self.steps.begin(dict.fromkeys(lost, DIES_AT.get(step, "")))
+        threads = {
+            site.name: threading.Thread(target=site.take_part, name=site.name)
+            for site in self.sites
+            if site.name not in absent
+        }
+        for thread in threads.values():
+            thread.start()
+        for phase, reached in PHASES.items():
+            if secure_sum.look(self.here.coordinator, STUDY, self.rounds).phase == "failed":
+                break
+            silent = lost if STEPS.index(step) <= STEPS.index(reached) else set[str]()
+            self.steps.wait(reached, len(NAMES) - len(silent))
+            for name in silent - absent:
+                threads[name].join(30)
+            if silent:
+                self.pass_deadline(phase)
+            self.here.work()
+        for thread in threads.values():
+            thread.join(30)
+            assert not thread.is_alive()
+        for site in self.sites:
+            assert not isinstance(site.ended, AssertionError), site.ended
+            assert (site.name in lost - absent) == isinstance(site.ended, Killed)
+
+    def pass_deadline(self, phase: str) -> None:
+        """If the session still waits in this phase, for those who are lost."""
+        view = secure_sum.look(self.here.coordinator, STUDY, self.rounds)
+        parameters = Parameters.from_bytes(view.signed.parameters)
+        due = parameters.deadlines.model_dump().get(phase, parameters.expires + 1)
+        # While shares are opened the session waits for the worker, unless too few have replied.
+        if view.phase == phase and (phase != "unmask" or self.steps.passed[phase] < parameters.threshold):
+            self.clock.seconds = float(due)
+
+    def go_on(self) -> None:
+        """The pause after a round that came to nothing passes, and the next one begins."""
+        self.clock.seconds += 61.0
+        self.here.work()
+
+    def rows(self, round: int) -> tuple[SessionRow, list[SessionMessageRow]]:
+        return self.here.coordinator.database.read(
+            "look",
+            lambda tx: (
+                tx.session.query(SessionRow).filter_by(round=round).one(),
+                tx.session.query(SessionMessageRow).filter_by(round=round).all(),
+            ),
+        )
+
+    def model(self, version: int) -> float:
+        """All weights are alike."""
+        (value,) = {float(v) for a in read_model(self.here.coordinator, STUDY, version).values() for v in a.flat}
+        return value
+
+
+@pytest.fixture
+def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    # A power of two, so that means of these updates are exact in float32.
+    settings = masked(horizon=len(CELLS), expected_clients=4.0)
+    clock, steps = FakeClock(), Steps()
+    monkeypatch.setattr("client_sdk.masked_round.failpoint", steps.come)
+    with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=2.0) as here:
+        enrolled = here.running(STUDY, *NAMES, settings=settings.as_json())
+        sites = [Site(here, who, settings, tmp_path / "hospitals") for who in enrolled]
+        yield Scene(here, clock, steps, sites)
+        for site in sites:
+            site.client.close()
+            site.store.close()
+
+
+def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_round(scene: Scene) -> None:
+    weights = 0.0
+    for step, gone in CELLS:
+        # Everybody is lost some time, and comes back with what is on its disk.
+        lost = {NAMES[(scene.rounds + i) % len(NAMES)] for i in range(gone)}
+        scene.play(step, lost)
+        found = laws.facts(scene.here.coordinator)
+        round, case = found.rounds[scene.rounds - 1], (step, gone)
+        (kind,) = [e.kind for e in found.entries if e.round == round.number and e.kind != "reserved"]
+        row, said = scene.rows(round.number)
+        assert [m.step for m in said if m.step in ("shares", "unmask") and m.body is not None] == [], case
+        assert scene.here.coordinator.blobs.scopes(f"rounds/{STUDY}") == [], case
+        if gone <= SPARE:
+            counted = NAMES if step in ("consistency", "unmask") else set(NAMES) - lost
+            total = sum(site.value for site in scene.sites if site.name in counted)
+            assert (round.state, kind, set(row.survivors)) == ("released", "settled", set(counted)), case
+            assert weights - scene.model(round.number) == total / 4, case
+            weights = scene.model(round.number)
+            assert all(site.ended is None for site in scene.sites if site.name not in lost), case
+        else:
+            assert (row.failure, kind) == TOO_MANY[step], case
+            assert (round.state, round.reason) == ("abandoned", row.failure), case
+            _nothing_is_revealed(scene, row, said, step)
+            left = [site.ended for site in scene.sites if site.name not in lost]
+            assert [str(e.code) for e in left if isinstance(e, SessionEnded)] == [row.failure] * len(left), case
+            scene.go_on()
+    found = laws.facts(scene.here.coordinator)
+    laws.check_ledger(found)
+    laws.check_rounds(found)
+    assert [model.version for model in found.models] == [0, *(i + 1 for i, (_, g) in enumerate(CELLS) if g <= SPARE)]
+
+
+def _nothing_is_revealed(scene: Scene, row: SessionRow, said: list[SessionMessageRow], step: str) -> None:
+    opened = [m for m in said if m.step == "unmask"]
+    threshold = Parameters.from_bytes(row.parameters).threshold
+    assert row.result is None
+    assert row.told is None
+    assert row.opened == (step == "unmask")
+    assert len(opened) == (threshold - 1 if step == "unmask" else 0), "fewer than t shares rebuild nothing"
+    assert sum(site.released(row.round) for site in scene.sites) == len(opened)
