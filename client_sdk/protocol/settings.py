@@ -34,7 +34,9 @@ def _not_negative_zero(value: float) -> float:
     return value
 
 
-Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_not_negative_zero)]
+# Strict: "1" and true are no numbers where numbers are promises.
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=True), AfterValidator(_not_negative_zero)]
+Whole = Annotated[int, Field(strict=True)]
 Positive = Annotated[Finite, Field(gt=0)]
 Probability = Annotated[Finite, Field(gt=0, lt=1)]
 Rate = Annotated[Finite, Field(gt=0, le=1)]
@@ -112,7 +114,7 @@ class LearningRateSchedule(Message):
     """
 
     name: Literal["constant", "step", "cosine"] = "constant"
-    every: int = Field(default=10, ge=1, le=10_000_000)
+    every: Whole = Field(default=10, ge=1, le=10_000_000)
     factor: Rate = 0.5
     final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
 
@@ -135,12 +137,12 @@ class Training(Message):
     task: str = Field(min_length=1, max_length=128)
     task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
     algorithm: Literal["fedsgd", "fedavg"]
-    local_steps: int = Field(ge=1, le=100_000)
+    local_steps: Whole = Field(ge=1, le=100_000)
     learning_rate: Positive = 1.0
     learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
     local_optimiser: LocalOptimiser = LocalOptimiser()
     clipping: Literal["flat", "per-layer"] = "flat"
-    rows_per_patient: int = Field(default=1, ge=1, le=10_000)
+    rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
     optimiser: ServerOptimiser = ServerOptimiser()
 
     @model_validator(mode="after")
@@ -166,8 +168,8 @@ class Masking(Message):
     allow_three    let a sum of three go on, of which only two need be honest
     """
 
-    colluders: int = Field(ge=1, le=1000)
-    min_survivors: int = Field(ge=3, le=100_000)
+    colluders: Whole = Field(ge=1, le=1000)
+    min_survivors: Whole = Field(ge=3, le=100_000)
     mask_updates: bool
     allow_three: bool
     step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
@@ -189,7 +191,7 @@ class HistogramNoise(Message):
     """Disclosure `noised`: every `every` rounds a histogram is published with noise `std` on its counts."""
 
     std: Positive
-    every: int = Field(ge=1, le=10_000_000)
+    every: Whole = Field(ge=1, le=10_000_000)
 
 
 class Panel(Message):
@@ -200,7 +202,7 @@ class Panel(Message):
     source   members: drawn from the records that are trained on; held-out: drawn before round 1 and never trained on
     """
 
-    records: int = Field(ge=3, le=10_000_000)
+    records: Whole = Field(ge=3, le=10_000_000)
     source: Literal["members", "held-out"]
 
 
@@ -227,7 +229,7 @@ class Privacy(Message):
     nominal_batch: Positive
     client_sampling_rate: Rate
     expected_clients: Positive
-    horizon: int = Field(ge=1, le=10_000_000)
+    horizon: Whole = Field(ge=1, le=10_000_000)
     classical_order: Positive
     bayesian: BayesianSettings | None
     disclosure: Disclosure
@@ -289,7 +291,7 @@ class Privacy(Message):
 class Schedule(Message):
     """Who is waited for, and how long."""
 
-    min_clients: int = Field(ge=0, le=100_000)
+    min_clients: Whole = Field(ge=0, le=100_000)
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
 
 
