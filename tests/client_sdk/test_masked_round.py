@@ -22,6 +22,7 @@ from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.secure_sum_refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum_store import RoundRecord
 from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views
 from tests.coordinator_in_process import ORIGIN, problem, reply
 from tests.secure_sum_hospitals import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
@@ -158,6 +159,35 @@ def test_vectors_that_come_too_late_end_the_session(scripted: Scripted, late: st
     assert ended.value.code == "round-closed"
     assert scripted.phase == "ended"
     assert scripted.seen[-1] == late
+
+
+@pytest.mark.parametrize("step", ["consistency", "unmask"])
+def test_a_reply_that_came_after_the_others_had_opened_the_sum_is_not_missed(step: str) -> None:
+    world = World(5)
+    run = Run(world, small_counts(world), lost={step: {MINE}})
+    scripted = Scripted(run)
+    hospital = scripted.round()
+    hospital.prepare()
+
+    def others_reply() -> None:
+        for taken in (run.masked, run.consistency, run.unmask):
+            taken()
+
+    def too_late() -> httpx.Response:
+        run.session, result = recovery.summed(run.session, {"terms": bytes(32)}, world.coordinator.sign)
+        scripted.answers["GET /result"] = lambda: reply(result)
+        return problem(410, "round-closed")
+
+    scripted.on_octets = others_reply
+    scripted.answers |= {
+        f"PUT /{step}/{MINE}": too_late,
+        "GET /consistency": lambda: reply(views.consistency_list(run.session)),
+    }
+    hospital.complete({"terms": small_counts(world)[MINE]["terms"]})
+    assert (run.session.phase, len(run.session.unmasks)) == ("summed", 4)
+    assert scripted.seen[-1] == "GET /result"
+    assert world.hospitals[MINE].client.released
+    assert (scripted.phase, LEFT in scripted.seen) == ("idle", False)
 
 
 def opened_before(world: World, round_number: int, cohort: frozenset[str]) -> None:
