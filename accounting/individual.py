@@ -107,6 +107,15 @@ class IndividualFilter:
         self._rates = (min(low, rate), max(high, rate))
         return ~self._excluded[chosen]
 
+    def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
+        """(members,) bool: who may take part in the next step whatever their norms turn out to be.
+
+        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them.
+        """
+        rate = check_rate("sampling_rate", sampling_rate)
+        most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+        return ~self._excluded & (self._spent + most <= self._bound)
+
     def epsilon(self) -> float:
         """The bound fixed in advance, or 0 before the first step."""
         return self.limit_epsilon if self._steps else 0.0

@@ -106,6 +106,7 @@ class Hospital:
         dataset: str = "records",
         policy: SitePolicy | None = None,
         accept_lost_ledger: bool = False,
+        checkpoint_seconds: float = 60.0,
         source: RandomSource | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
@@ -116,6 +117,7 @@ class Hospital:
         dataset  names the records: all studies that use the same ones share one ledger
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
+        checkpoint_seconds  between two checkpoints of a round of several local steps, at least
 
         Raises:
             ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
@@ -133,7 +135,9 @@ class Hospital:
             chosen = _task(task, shown)
             records = chosen.dataset(data).without(rules.excluded_patients)
             records = records.by_patient(shown.settings.training.rows_per_patient)
-            training = LocalTraining(chosen, records, shown.settings, source or SecureSource(), device)
+            training = LocalTraining(
+                chosen, records, shown.settings, source or SecureSource(), device, checkpoint_seconds
+            )
             training.require_trainable()
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, shown)

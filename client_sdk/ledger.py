@@ -44,6 +44,8 @@ CREATE TABLE IF NOT EXISTS heads_seen (
 );
 CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
+# Stands beside the studies' sums under what can be no study's name.
+_INDIVIDUAL = "/individual"
 
 
 @dataclass(frozen=True)
@@ -159,15 +161,22 @@ class HospitalLedger:
         with self._writing():
             self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
 
-    def finish_update(self, study: str, round: int, *, sha256: str, size: int, sums: bytes | None) -> None:
-        """The update of a charged round lies finished on the disk: its digest and the running sums, in one commit."""
+    def finish_update(
+        self, study: str, round: int, *, sha256: str, size: int, sums: bytes | None, individual: bytes | None = None
+    ) -> None:
+        """The update of a charged round lies finished on the disk: its digest and what it cost, in one commit.
+
+        sums        the study's running sums
+        individual  the patients' own sums over all studies
+        """
         charged = self.charged_round(study, round)
         if charged is None:
             raise LedgerDamaged(f"round {round} of study {study} was computed without a charge")
         with self._writing():
             self._append("settled", study, round, {"sha256": sha256, "bytes": size})
-            if sums is not None:
-                self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (study, sums))
+            for key, data in ((study, sums), (_INDIVIDUAL, individual)):
+                if data is not None:
+                    self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
             departure = Departure(study, round, "update", sha256, size, charged.sequence, self._moment())
             outbound.make_ready(self._connection, departure)
 
@@ -198,8 +207,25 @@ class HospitalLedger:
 
     def sums(self, study: str) -> bytes | None:
         """The running sums as they were last written."""
-        row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (study,)).fetchone()
-        return None if row is None else row[0]
+        return self._sums(study)
+
+    def individual(self) -> bytes | None:
+        """The patients' own sums as they were last written."""
+        return self._sums(_INDIVIDUAL)
+
+    def sent_since(self, sequence: int) -> list[Charge]:
+        """Charges of rounds that were finished, or accepted as lost, in entries after `sequence`."""
+        paid = {(e.body["study"], e.round): e for e in self._entries if e.kind == "reserved"}
+        return [
+            Charge.from_body((entry if entry.kind == "stood" else paid[entry.body["study"], entry.round]).body)
+            for entry in self._entries
+            if entry.sequence > sequence and entry.kind in ("settled", "stood")
+        ]
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the entry that is written next."""
+        return self._entries[-1].sequence + 1 if self._entries else 1
 
     def head_seen(self, study: str) -> SeenHead:
         """The coordinator's ledger when it was last looked at."""
@@ -216,6 +242,10 @@ class HospitalLedger:
     def departures(self, study: str | None = None) -> list[Departure]:
         """The outbound log."""
         return outbound.departures(self._connection, study)
+
+    def _sums(self, key: str) -> bytes | None:
+        row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (key,)).fetchone()
+        return None if row is None else row[0]
 
     def close(self) -> None:
         """Let another process have it."""

@@ -38,6 +38,7 @@ from client_sdk.protocol.messages import AssignmentBody, BudgetStatement, Refusa
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import UPDATE, Array, TensorError, decode, encode, encoded_size_limit
+from client_sdk.round_work import RoundWork
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.trust import Trust
@@ -167,10 +168,11 @@ class Participation:
     def _make(self, assignment: AssignmentBody, vectors: Sequence[VectorSpec], *, paid: bool) -> None:
         # Everything that can still say no comes before the charge.
         require_within_study(self._settings, self._ledger.rounds_sent(self.study))
-        weights, terms = self._model(assignment), self._terms()
+        weights = self._model(assignment)
+        work = RoundWork.begin(self._ledger, self._training, self._policy.individual, self._outbox.folder, assignment)
         if not paid:
             self._pay(assignment)
-        self._compute(assignment.round, weights, terms, vectors)
+        self._compute(assignment.round, weights, work, vectors)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
@@ -179,25 +181,36 @@ class Participation:
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(
-        self, round: int, weights: dict[str, Array], terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]
-    ) -> None:
+    def _compute(self, round: int, weights: dict[str, Array], work: RoundWork, vectors: Sequence[VectorSpec]) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
         total_records = None if self._masked is None else self._masked.total_records()
         try:
-            made = self._training.contribution(weights, terms, total_records=total_records)
-            body = self._body(round, made, terms, vectors)
+            made = self._training.contribution(
+                weights,
+                work.terms,
+                round=round,
+                total_records=total_records,
+                individual=work.individual,
+                checkpoints=work.checkpoints,
+            )
+            body = self._body(round, made, work.terms, vectors)
         except TrainingStopped as stopped:
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise stopped
         failpoint("hospital.after-training")
         self._outbox.put(round, body)
         failpoint("hospital.after-bytes")
-        sums = None if terms is None else terms.to_bytes()
-        digest = hashlib.sha256(body).hexdigest()
-        self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums)
+        self._finish(round, body, work)
         failpoint("hospital.after-settle")
+        work.checkpoints.erase()
         self._outbox.forget_before(round)
+
+    def _finish(self, round: int, body: bytes, work: RoundWork) -> None:
+        """The update and everything it has cost, in one commit."""
+        sums = None if work.terms is None else work.terms.to_bytes()
+        own = None if work.individual is None else work.individual.to_bytes(entries=self._ledger.next_sequence)
+        digest = hashlib.sha256(body).hexdigest()
+        self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums, individual=own)
 
     def _body(self, round: int, made: Contribution, terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]) -> bytes:
         """The finished bytes: the update and its terms in the clear, or the words that will be masked."""
@@ -267,16 +280,6 @@ class Participation:
             return decode(body, spec)
         except TensorError as error:
             raise BadAssignment(f"the model is not one of this task: {error.detail}") from error
-
-    def _terms(self) -> PrivacyTerms | None:
-        if not any(limit.level == "instance" and limit.notion == "bayesian" for limit in self._settings.privacy.limits):
-            return None
-        patients, saved = self._training.dataset.patients, self._ledger.sums(self.study)
-        if saved is not None:
-            return PrivacyTerms.restore(self._settings, patients, saved)
-        terms = PrivacyTerms(self._settings, patients)
-        terms.charge_lost_rounds(self._ledger.rounds_lost(self.study))
-        return terms
 
     def _require_known_past(self) -> None:
         """Compare what the coordinator says it took from this hospital with the own ledger."""

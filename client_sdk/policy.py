@@ -34,6 +34,23 @@ class Limits(_Section):
     client: LimitSection | None = None
 
 
+class IndividualLimit(_Section):
+    """What each patient may lose, over all studies on the same records: (epsilon, delta), by Rényi sums of their own.
+
+    order       of the sums; chosen from epsilon and delta if left out
+    every_norm  compute every patient's norm at every step, not only of those who were drawn: slower, charges less
+    """
+
+    epsilon: Positive
+    delta: Probability
+    order: Positive | None = None
+    every_norm: bool = False
+
+    def fixed_order(self) -> float:
+        """The one order at which the sums are kept."""
+        return OwnLimit.usual_order(self.epsilon, self.delta) if self.order is None else self.order
+
+
 class SitePolicy(_Section):
     """What this hospital allows. Left out: the strict reading.
 
@@ -42,6 +59,7 @@ class SitePolicy(_Section):
     excluded_patients       identifiers that are never trained on
     least_noise_multiplier  every noised step needs at least this much
     limits                  own budget per level, over all studies on the same records
+    individual              each patient's own limit; who has reached it is left out of later steps
     needs_masking           take part only where updates are masked
     least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
     least_survivors         no sum of fewer hospitals is opened
@@ -56,6 +74,7 @@ class SitePolicy(_Section):
     excluded_patients: tuple[str, ...] = Field(default=(), repr=False)
     least_noise_multiplier: Positive | None = None
     limits: Limits = Limits()
+    individual: IndividualLimit | None = None
     needs_masking: bool = False
     least_colluders: Annotated[int, Field(ge=1)] = 1
     least_survivors: Annotated[int, Field(ge=3)] = 4
@@ -127,6 +146,11 @@ class SitePolicy(_Section):
                 noised_here or self.limits.instance is None,
                 "unnoised",
                 "limits.instance: an update without noise has no finite cost at this level",
+            ),
+            (
+                noised_here or self.individual is None,
+                "unnoised",
+                "individual: an update without noise has no finite cost at this level",
             ),
             (
                 self.least_noise_multiplier is None or privacy.noise_multiplier >= self.least_noise_multiplier,

@@ -34,13 +34,17 @@ class Descent:
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
 
-    def state(self) -> dict[str, Any]:
-        """What the next step depends on besides the weights."""
-        return self._optimiser.state_dict()
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What the next step depends on: the weights, and the optimiser's own state."""
+        weights = {name: parameter.detach().cpu() for name, parameter in self._parameters.items()}
+        return weights, self._optimiser.state_dict()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, weights: Mapping[str, Tensor], optimiser: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self._optimiser.load_state_dict(state)
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(weights[name])
+        self._optimiser.load_state_dict(optimiser)
 
 
 def _optimiser(settings: StudySettings, parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:

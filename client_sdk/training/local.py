@@ -6,7 +6,7 @@ the whole update is clipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.individual import IndividualBudget
 from client_sdk.protocol.central_noise import CentralNoise
 from client_sdk.protocol.randomness import RandomSource
 from client_sdk.protocol.settings import StudySettings
@@ -22,6 +23,7 @@ from client_sdk.protocol.tensors import Array
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training.bounds import clipped, norm_of
+from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.plain import PlainGradients
@@ -49,6 +51,7 @@ class LocalTraining:
     dataset  one record per patient: `TaskDataset.by_patient`
     source   of batches and noise: a cryptographic one, outside simulations
     device   a torch device
+    checkpoint_seconds  at least so long between two checkpoints of a round of several local steps
 
     Raises DataError when two records belong to one patient.
     """
@@ -58,6 +61,7 @@ class LocalTraining:
     settings: StudySettings
     source: RandomSource
     device: str = "cpu"
+    checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         self.dataset.require_one_record_per_patient()
@@ -86,12 +90,17 @@ class LocalTraining:
         *,
         round: int = 1,
         total_records: float | None = None,
+        individual: IndividualBudget | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> Contribution:
         """What one round makes of the received weights.
 
         terms          where records have a Bayesian limit: takes in the norms of every record at every step
         round          its number, which the learning rate may depend on
         total_records  N of all clients, where the study sums the papers' costs and N is known
+        individual     the patients' own sums: charged at every step, and asked who may take part
+        checkpoints    where to begin, and where to write down how far the steps have come; terms and individual are
+                       as they were there
 
         Raises:
             TrainingStopped: NaN or an infinity in weights, gradients or the update.
@@ -101,7 +110,13 @@ class LocalTraining:
         load_weights(model, weights)
         model.to(self.device)
         try:
-            made = self._trained(model, weights, terms, round, total_records)
+            if self.settings.privacy.scheme == "client":
+                update = self._descended(model, weights, self._plain(model), round, checkpoints)
+                made = self._clipped(update)
+            else:
+                private = self._private(model, terms, individual, total_records)
+                update = self._descended(model, weights, private, round, checkpoints)
+                made = Contribution(update, private.distance)
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
         except OverflowError as error:
@@ -111,19 +126,15 @@ class LocalTraining:
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
 
-    def _trained(
+    def _private(
         self,
         model: nn.Module,
-        received: Mapping[str, Array],
         terms: PrivacyTerms | None,
-        round: int,
+        individual: IndividualBudget | None,
         total_records: float | None,
-    ) -> Contribution:
+    ) -> PrivateGradients:
         seen, loss = self._of_records(model)
-        if self.settings.privacy.scheme == "client":
-            plain = PlainGradients(seen, loss, self.dataset, self.settings, self.source, device=self.device)
-            return self._clipped(self._descended(model, received, plain.next, round))
-        private = PrivateGradients(
+        return PrivateGradients(
             seen,
             loss,
             self.dataset,
@@ -131,20 +142,34 @@ class LocalTraining:
             self.source,
             device=self.device,
             terms=terms,
+            individual=individual,
             total_records=total_records,
         )
-        return Contribution(self._descended(model, received, private.next, round), private.distance)
+
+    def _plain(self, model: nn.Module) -> PlainGradients:
+        seen, loss = self._of_records(model)
+        return PlainGradients(seen, loss, self.dataset, self.settings, self.source, device=self.device)
 
     def _descended(
-        self, model: nn.Module, received: Mapping[str, Array], gradients: Callable[[], dict[str, Tensor]], round: int
+        self,
+        model: nn.Module,
+        received: Mapping[str, Array],
+        gradients: PrivateGradients | PlainGradients,
+        round: int,
+        checkpoints: Checkpoints | None,
     ) -> dict[str, Array]:
         """The local steps: one gradient as it is (fedsgd), or the way they went (fedavg)."""
         training = self.settings.training
         if training.algorithm == "fedsgd":
-            return _arrays(_of_model(gradients(), self.dataset))
-        descent = Descent(model, self.settings, round)
-        for _ in range(training.local_steps):
-            descent.step(_of_model(gradients(), self.dataset))
+            return _arrays(_of_model(gradients.next(), self.dataset))
+        descent, done = Descent(model, self.settings, round), 0
+        if checkpoints is not None and checkpoints.start is not None:
+            done = checkpoints.start.step
+            descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
+        for step in range(done + 1, training.local_steps + 1):
+            descent.step(_of_model(gradients.next(), self.dataset))
+            if checkpoints is not None and checkpoints.due and step < training.local_steps:
+                checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(model).items()}
 
     def _of_records(self, model: nn.Module) -> tuple[nn.Module, Loss]:

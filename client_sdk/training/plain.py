@@ -47,3 +47,7 @@ class PlainGradients:
             name: torch.zeros_like(parameter) if gradient is None else gradient
             for (name, parameter), gradient in zip(self._parameters.items(), found, strict=True)
         }
+
+    def accounts(self) -> tuple[None, None]:
+        """Nothing is charged here."""
+        return None, None

@@ -20,7 +20,11 @@ from client_sdk.training.bounds import projected
 from client_sdk.training.patients import Loss
 
 if TYPE_CHECKING:
+    from client_sdk.individual import IndividualBudget
     from client_sdk.terms import PrivacyTerms
+
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class PrivateGradients:
@@ -28,6 +32,7 @@ class PrivateGradients:
 
     model, loss  of records as they lie in the dataset; no layer may draw at random
     terms        takes in every record's norm at every step, where records have a Bayesian limit
+    individual   says who may take part in a step, and is charged for it
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
                  up; None where the study does not protect clients
     """
@@ -42,13 +47,14 @@ class PrivateGradients:
         *,
         device: str = "cpu",
         terms: PrivacyTerms | None = None,
+        individual: IndividualBudget | None = None,
         total_records: float | None = None,
     ) -> None:
         self._gradients = PerRecordGradients(model, loss)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._privacy, self._source = settings.privacy, source
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
-        self._terms, self._total_records = terms, total_records
+        self._terms, self._individual, self._total_records = terms, individual, total_records
         self.distance: float | None = None
 
     def next(self) -> dict[str, Tensor]:
@@ -60,6 +66,8 @@ class PrivateGradients:
         """
         privacy = self._privacy
         batch = poisson_batch(len(self._inputs), privacy.sampling_rate, source=self._source)
+        if self._individual is not None:
+            batch = self._individual.admitted(batch, privacy)
         drawn = torch.from_numpy(batch).to(self._inputs.device)
         part = self._gradients.clipped_sum(
             self._inputs[drawn], self._targets[drawn], clip_norm=privacy.clip_norm, groups=self._groups
@@ -68,10 +76,22 @@ class PrivateGradients:
         if privacy.client_clip_norm is not None:
             part, norm = projected(part, privacy.client_clip_norm)
         noised = self._noised(part, norm)
-        if self._terms is not None:
-            rounding = noised.sensitivity - privacy.clip_norm
-            self._terms.measure(self._every_norm(batch, norms), rounding=rounding, total_records=self._total_records)
+        self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
         return {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
+
+    def accounts(self) -> tuple[bytes | None, bytes | None]:
+        """Terms and individual sums, as their `to_bytes` give them."""
+        terms = None if self._terms is None else self._terms.to_bytes()
+        return terms, None if self._individual is None else self._individual.to_bytes()
+
+    def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
+        """norms: of the batch. Computed further where an account needs them, at the weights of this step."""
+        if self._terms is not None or (self._individual is not None and self._individual.limit.every_norm):
+            batch, norms = np.arange(len(self._inputs)), self._every_norm(batch, norms)
+        if self._terms is not None:
+            self._terms.measure(norms, rounding=rounding, total_records=self._total_records)
+        if self._individual is not None:
+            self._individual.charge(batch, norms, self._privacy, rounding=rounding)
 
     def _noised(self, part: ClippedSum, norm: float) -> NoisySum:
         privacy = self._privacy
@@ -83,7 +103,7 @@ class PrivateGradients:
             self.distance = min(scaled, privacy.client_clip_norm)
         return noised
 
-    def _every_norm(self, batch: npt.NDArray[np.int64], norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _every_norm(self, batch: Rows, norms: Floats) -> Floats:
         """Norms of all records; those of the batch are known already, at the same weights."""
         found = np.empty(len(self._inputs))
         found[batch] = norms

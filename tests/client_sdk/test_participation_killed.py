@@ -29,7 +29,10 @@ REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
 ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
 # Met in masked rounds only.
 MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "manifest", "octets", "consistency", "unmask"))
-ROUND = tuple(name for name in failpoints.names("hospital.") if name not in ENROLMENT + REFUSAL + ROTATION + MASKED)
+# Met in rounds of several local steps only: tests/client_sdk/test_checkpoints.py.
+CHECKPOINT = ("hospital.after-checkpoint",)
+APART = ENROLMENT + REFUSAL + ROTATION + MASKED + CHECKPOINT
+ROUND = tuple(name for name in failpoints.names("hospital.") if name not in APART)
 
 
 class Killed(BaseException):

@@ -54,7 +54,10 @@ ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
 REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
 # Passed by a command of its own, outside any round: tests/client_sdk/test_participation_killed.py.
 ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
-TRAINING = [name for name in names("hospital.") if name not in {*ENROLLING, *REFUSING, *ROTATING, *MASKED}]
+# Passed in rounds of many local steps only: tests/client_sdk/test_checkpoints.py.
+CHECKPOINTED = [name for name in names("hospital.") if name.endswith("-checkpoint")]
+APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *MASKED}
+TRAINING = [name for name in names("hospital.") if name not in APART]
 
 
 class Scene:
@@ -168,7 +171,7 @@ def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene)
 
 
 def test_no_failpoint_of_an_unmasked_study_is_left_out():
-    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *ENROLLING, *REFUSING, *TRAINING, *MASKED]
+    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *ENROLLING, *REFUSING, *CHECKPOINTED, *TRAINING, *MASKED]
     assert sorted(walked) == names()
     assert len(walked) == len(set(walked))
     assert len(SETTING_UP) >= 3
