@@ -13,6 +13,7 @@ adversary="adaptive"  C(λ) = ½ · ledger at order 2λ+1: with Q the law where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -201,25 +202,28 @@ class BayesianAccountant:
         beta = delta_from_moments(fixed.rows[fixed.enforced], moments, epsilon, conversion=fixed.conversion)[0]
         return 0.0 if self._steps == 0 else min(1.0, beta + fixed.failure)
 
-    def certificate(self, *, classical: Guarantee | None = None) -> Guarantee:
+    def certificate(self, *, classical: Guarantee | None = None, limit_epsilon: float | None = None) -> Guarantee:
         """What is promised. `classical` of the same level, relation, observer and δ caps it.
 
         With a limit, running sums and adaptive accounts state the limit: that is what the filter keeps at every step
-        and on every path; what is spent on this path is no such promise.
+        and on every path; what is spent on this path is no such promise. `limit_epsilon` is a limit at filter_order
+        that the caller kept before every step, where this account itself enforced none.
         """
-        fixed = self._settings
-        if fixed.filter_order is None:
+        fixed, order = self._settings, self._settings.filter_order
+        if order is None:
             return self.report(classical=classical)
+        if limit_epsilon is not None and fixed.limit_epsilon is None:
+            fixed = replace(fixed, limit_epsilon=limit_epsilon)
         epsilon = self.epsilon()
         if fixed.limit_epsilon is not None and (fixed.composition == "running" or fixed.adversary == "adaptive"):
-            epsilon = fixed.limit_epsilon
-        return self._guarantee(epsilon, (fixed.filter_order,), fixed.filter_order, classical)
+            epsilon = max(epsilon, fixed.limit_epsilon)
+        return self._guarantee(fixed, epsilon, (order,), order, classical)
 
     def report(self, *, classical: Guarantee | None = None) -> Guarantee:
         """The least ε over all orders; valid when the stop does not depend on the data."""
         fixed = self._settings
         epsilon, order = epsilon_from_moments(fixed.orders, self.log_moments(), fixed.beta, conversion=fixed.conversion)
-        return self._guarantee(epsilon, fixed.orders, order, classical)
+        return self._guarantee(fixed, epsilon, fixed.orders, order, classical)
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, JSON-safe and exact; `restore` on an accountant of the same settings undoes it."""
@@ -331,10 +335,15 @@ class BayesianAccountant:
         return epsilon_from_moments(orders, moments[fixed.enforced], fixed.beta, conversion=fixed.conversion)[0]
 
     def _guarantee(
-        self, epsilon: float, orders: tuple[float, ...], order: float, classical: Guarantee | None
+        self,
+        fixed: BayesianSettings,
+        epsilon: float,
+        orders: tuple[float, ...],
+        order: float,
+        classical: Guarantee | None,
     ) -> Guarantee:
         resolution = "; ".join(sorted(self._resolution)) or "exact"
         found = bayesian_guarantee(
-            self._settings, epsilon, orders, order, steps=self._steps, rates=self._rates, resolution=resolution
+            fixed, epsilon, orders, order, steps=self._steps, rates=self._rates, resolution=resolution
         )
         return found if classical is None else capped_by(found, classical)

@@ -103,9 +103,7 @@ class BayesianSettings:
 
     @property
     def notion(self) -> Notion:
-        free = self.estimator in DISTRIBUTION_FREE
-        certified = free and self.sample == "held-out" and self.adversary == "adaptive"
-        return Notion.CERTIFIED if certified else Notion.BAYESIAN
+        return notion_of(self.estimator, self.sample, self.adversary)
 
     def open_ledger(self) -> HolderLedger | RunningLedger:
         """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
@@ -128,6 +126,12 @@ class BayesianSettings:
             elif isinstance(value, Level | Observer | Relation):
                 values[name] = str(value)
         return values
+
+
+def notion_of(estimator: Estimator, sample: Sample, adversary: Adversary) -> Notion:
+    """Certified: nothing is assumed of the population, the run did not depend on the sample, and rounds may adapt."""
+    certified = estimator in DISTRIBUTION_FREE and sample == "held-out" and adversary == "adaptive"
+    return Notion.CERTIFIED if certified else Notion.BAYESIAN
 
 
 def plain_numbers(values: Sequence[float] | FloatArray | None, name: str) -> tuple[float, ...] | None:

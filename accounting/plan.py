@@ -75,7 +75,10 @@ class LimitPlan:
 
 @dataclass(frozen=True)
 class BayesianPlan:
-    """How Bayesian costs are estimated, composed and converted."""
+    """How Bayesian costs are estimated, composed and converted.
+
+    sample  whose records are measured: members of the study, or records held out since before round 1
+    """
 
     orders: tuple[float, ...]
     filter_order: float
@@ -83,9 +86,11 @@ class BayesianPlan:
     composition: Literal["holder", "running"]
     adversary: Literal["path", "adaptive"]
     conversion: Literal["improved", "chernoff"]
+    sample: Literal["members", "held-out"] = "members"
 
     def __post_init__(self) -> None:
         check_orders(self.orders)
+        check_choice("sample", self.sample, ("members", "held-out"))
         check_positive("filter_order", self.filter_order)
         check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
         check_choice("composition", self.composition, ("holder", "running"))
@@ -189,8 +194,17 @@ class Plan:
             raise PlanError("release", "comes together with disclosure noised")
         if self.release is not None and self.bayesian is None:
             raise PlanError("release", "without a Bayesian limit there is nothing to publish")
-        if self.release is not None and self.scheme == "joint":
+        self._check_release()
+
+    def _check_release(self) -> None:
+        if self.bayesian is not None and self.bayesian.sample == "held-out" and self.scheme == "client":
+            raise PlanError("sample", "scheme client measures clients; records are held out at instance level")
+        if self.release is None or self.bayesian is None:
+            return
+        if self.scheme == "joint":
             raise PlanError("release", "a histogram of records would cost the client level its whole panel")
+        if self.scheme != "client" and self.bayesian.composition != "running":
+            raise PlanError("composition", "a histogram of running sums is what is published: composition running")
 
     def _check_limits(self) -> None:
         kinds = [(limit.level, limit.notion) for limit in self.limits]
@@ -226,6 +240,16 @@ class Plan:
             # Who takes part is seen, and a client that takes part always adds its noise: no sampling, zero-out.
             return Mechanism(self.client_clip_norm, std, 1.0, 1, Relation.ZERO_OUT)
         return Mechanism(self.clip_norm, std, self.sampling_rate, self.steps_per_round, Relation.ADD_REMOVE)
+
+    @property
+    def release_multiplier(self) -> float:
+        """Noise on a published count over what one neighbour moves, rounded down; infinite where none is published.
+
+        A client adds one to one count. A record of a panel takes one count from a bin and adds it to another.
+        """
+        if self.release is None:
+            return math.inf
+        return self.release.std if self.scheme == "client" else math.nextafter(self.release.std / math.sqrt(2.0), 0.0)
 
     def publishes(self, round: int) -> bool:
         """Whether this round publishes a noised histogram."""

@@ -75,8 +75,7 @@ class ClassicalLimit(LimitAccount):
                 count=rounds * step.steps_per_round,
             )
         if self.plan.release is not None and published:
-            # One record, or one client, adds one to one count.
-            account.step(noise_multiplier=self.plan.release.std, sampling_rate=1.0, count=published)
+            account.step(noise_multiplier=self.plan.release_multiplier, sampling_rate=1.0, count=published)
 
     def _epsilon_after(self, rounds: int, publishes: bool) -> float:
         return self._filter_at(self.rounds + rounds, self.published + publishes).epsilon()

@@ -1,4 +1,4 @@
-"""The Bayesian limit of scheme parallel: the largest of the clients' own cumulative bounds."""
+"""The Bayesian limit at instance level: the largest of the clients' own cumulative bounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import Any
 import numpy as np
 
 from accounting.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
+from accounting.bayesian_settings import notion_of
 from accounting.conversion import epsilon_from_moments
 from accounting.divergence import log_moment
 from accounting.errors import InvalidArgument
 from accounting.evidence import CumulativeMoments, Evidence, moments_in
 from accounting.histograms import release_charge
 from accounting.plan import LimitPlan, Plan
-from accounting.units import FloatArray, Guarantee, Notion
+from accounting.units import FloatArray, Guarantee, Relation
+
+_RESTS_ON = {
+    "student-t": "model-based: e to the log-moment is normal over the population",
+    "members": "distribution-free: the members' records are a random sample of their population",
+    "held-out": "distribution-free: the held-out panels, drawn before the first round and never trained on, are random "
+    "samples of their populations",
+}
 
 
 class CumulativeLimit(LimitAccount):
@@ -114,7 +122,10 @@ class CumulativeLimit(LimitAccount):
         release = self.plan.release
         if release is None:
             return np.zeros_like(self._cap), np.zeros_like(self._cap)
-        return self._growth_and_cap(lambda orders: release_charge(orders, noise_std=release.std))
+        # A record of a panel takes one count from a bin and adds it to another.
+        return self._growth_and_cap(
+            lambda orders: release_charge(orders, noise_std=release.std, relation=Relation.REPLACE_ONE)
+        )
 
     def _growth_and_cap(self, cost: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
         rows = [np.array([self.bayesian.filter_order]), np.array(self.bayesian.orders)]
@@ -163,12 +174,7 @@ class CumulativeLimit(LimitAccount):
 
     def _guarantee(self, epsilon: float, order: float, revealed: bool) -> Guarantee:
         plan, bayesian = self.plan, self.bayesian
-        model = bayesian.estimator == "student-t"
-        sentence = (
-            "model-based: e to the log-moment is normal over the population"
-            if model
-            else "distribution-free: the members' records are a random sample of their population"
-        )
+        sentence = _RESTS_ON["student-t" if bayesian.estimator == "student-t" else bayesian.sample]
         if not revealed:
             sentence = "worst case over all records; the realised terms are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
@@ -176,7 +182,7 @@ class CumulativeLimit(LimitAccount):
             epsilon=epsilon,
             delta=self.limit.delta,
             level=self.limit.level,
-            notion=Notion.BAYESIAN,
+            notion=notion_of(bayesian.estimator, bayesian.sample, bayesian.adversary),
             relation=self.mechanism.relation,
             observer=plan.observer,
             assumption=sentence + ", each client's estimate for its own population" + promise,
@@ -190,8 +196,17 @@ class CumulativeLimit(LimitAccount):
             beta=self.beta,
             gamma=self.limit.failure,
             adversary=bayesian.adversary,
-            sample="members",
+            sample=bayesian.sample,
             conversion=bayesian.conversion,
-            resolution="each hospital rounds its own bound up",
+            resolution=self._resolution(),
             capped=True,
+        )
+
+    def _resolution(self) -> str:
+        release = self.plan.release
+        if release is None:
+            return "each hospital rounds its own bound up"
+        return (
+            f"each hospital's panel is read from histograms with noise {release.std!r} on the counts, at most every "
+            f"{release.every} rounds; worst cases between them"
         )

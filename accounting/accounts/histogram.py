@@ -74,7 +74,8 @@ class HistogramLimit(LimitAccount):
         return self._last_growth / self.bayesian.filter_order
 
     def certificate(self, *, finished: bool) -> Guarantee:
-        return (self._seen if finished else self._kept).certificate()
+        # The budget lets no round begin that might pass the limit: an adaptive certificate states it.
+        return (self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon)
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):

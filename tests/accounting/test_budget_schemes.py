@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import mpmath as mp
 import pytest
@@ -48,6 +49,9 @@ def plan(scheme, **changes):
         "observer": Observer.RELEASES,
     }
     return Plan(**{**defaults, **changes})
+
+
+HOLDER = BayesianPlan((4.0, 8.0), float(ORDER), "betting", "holder", "path", "improved")
 
 
 def phi(sigma, q, order=ORDER):
@@ -138,7 +142,8 @@ def test_every_published_histogram_is_charged_in_both_notions():
     z = 5.0
     study = plan("parallel", disclosure="noised", release=HistogramRelease(z, 2))
     budget = run(study, [None] * 5)
-    published = 2 * mp.mpf(ORDER) * (ORDER + 1) / (2 * mp.mpf(z) ** 2)
+    # A record of a panel moves one count to another bin: Δ² = 2.
+    published = 2 * mp.mpf(ORDER) * (ORDER + 1) * 2 / (2 * mp.mpf(z) ** 2)
     moment = 5 * phi(SIGMA, RATE) + published
     assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), epsilon(moment))
     assert close(
@@ -171,6 +176,50 @@ def test_noise_on_counts_never_lowers_the_clients_bound():
     assert run(noised, [DistanceHistogram((1,), sample_size=1, count_noise=4.0)]).accounts[1].epsilon() == worst
 
 
+@pytest.mark.parametrize("scheme", ["parallel", "sequential"])
+def test_noised_bounds_settle_below_their_reservation_whatever_is_told(scheme):
+    study = plan(scheme, disclosure="noised", release=HistogramRelease(20.0, 2))
+    told = [CumulativeMoments(0.01, (0.01, 0.01)), CumulativeMoments(50.0, (50.0, 50.0), complete=True), None]
+    budget = run(study, [*told, *told])
+    most = 6 * phi(SIGMA * math.sqrt(HONEST if scheme == "sequential" else 1), RATE) + 3 * 72 / mp.mpf(20) ** 2
+    assert account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon() <= epsilon(most, DELTA - FAILURE) * (1 + 1e-6)
+    resolution = budget.statements()[1]["certificate"]["resolution"]
+    assert "noise 20.0 on the counts" in resolution
+
+
+@pytest.mark.parametrize("scheme", ["parallel", "sequential", "joint"])
+@pytest.mark.parametrize("sample", ["members", "held-out"])
+@pytest.mark.parametrize("adversary", ["path", "adaptive"])
+@pytest.mark.parametrize("estimator", ["betting", "student-t"])
+def test_certified_needs_a_held_out_sample_no_model_and_an_adaptive_adversary(scheme, sample, adversary, estimator):
+    bayesian = BayesianPlan((4.0, 8.0), float(ORDER), estimator, "running", adversary, "improved", sample)
+    if scheme == "joint":
+        bayesian = replace(bayesian, composition="holder")
+    budget = Budget(plan(scheme, bayesian=bayesian))
+    certificate = account(budget, Level.INSTANCE, Notion.BAYESIAN).certificate(finished=False)
+    certified = (sample, adversary, estimator) == ("held-out", "adaptive", "betting")
+    assert certificate.notion is (Notion.CERTIFIED if certified else Notion.BAYESIAN)
+    assert certificate.sample == sample
+    assert ("never trained on" in certificate.assumption) == (sample == "held-out" and estimator == "betting")
+
+
+def test_a_plan_written_before_samples_had_names_measured_members():
+    written = plan("parallel").to_dict()
+    del written["bayesian"]["sample"]
+    assert Plan.from_dict(written) == plan("parallel")
+
+
+def test_an_adaptive_certificate_of_clients_states_the_limit_that_was_kept():
+    adaptive = replace(HOLDER, adversary="adaptive")
+    for bayesian, states_limit in ((adaptive, True), (HOLDER, False)):
+        budget = run(plan("client", bayesian=bayesian, noise_multiplier=8.0), [None])
+        certificate = account(budget, Level.CLIENT, Notion.BAYESIAN).certificate(finished=False)
+        spent = account(budget, Level.CLIENT, Notion.BAYESIAN).epsilon()
+        assert certificate.epsilon == (30.0 if states_limit else spent)
+        assert spent < 30.0
+        assert "enforced no limit" not in certificate.assumption
+
+
 @pytest.mark.parametrize(
     ("scheme", "changes", "field"),
     [
@@ -180,6 +229,8 @@ def test_noise_on_counts_never_lowers_the_clients_bound():
         ("sequential", {"steps_per_round": 2}, "steps_per_round"),
         ("parallel", {"disclosure": "noised"}, "release"),
         ("joint", {"disclosure": "noised", "release": HistogramRelease(3.0, 1)}, "release"),
+        ("parallel", {"disclosure": "noised", "release": HistogramRelease(3.0, 1), "bayesian": HOLDER}, "composition"),
+        ("client", {"bayesian": replace(HOLDER, sample="held-out")}, "sample"),
         ("parallel", {"limits": limits(Level.CLIENT)}, "limits"),
         ("joint", {"limits": limits(Level.CLIENT)[1:]}, "limits"),
     ],
