@@ -36,6 +36,21 @@ def test_everybody_leaves_exactly_when_the_next_step_would_pass_the_bound() -> N
     assert taken[0] == int(expected[1]) + 5 < expected[0]
 
 
+def test_who_has_room_for_the_worst_is_never_refused_and_stays_within_the_bound() -> None:
+    draw, panel = np.random.default_rng(1), a_filter(members=6)
+    worst = float(log_moment(ORDER, 1.0, noise_std=3.0, sampling_rate=1.0))
+    for _ in range(60):
+        spent = np.array(panel.state()["spent"])
+        room = panel.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=1.0)
+        assert room.tolist() == (spent + worst <= bound()).tolist()
+        norms = draw.uniform(0, 1, int(room.sum()))
+        assert panel.admit(norms, noise_std=3.0, sampling_rate=1.0, max_distance=1.0, measured=room).all()
+    assert not room.any()
+    assert max(panel.state()["spent"]) <= bound() < min(panel.state()["spent"]) + worst
+    with pytest.raises(InvalidArgument, match="max_distance"):
+        panel.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=math.nan)
+
+
 def test_who_is_excluded_stays_excluded() -> None:
     panel = a_filter(members=2)
     first = panel.admit([1.0, 0.1], noise_std=0.5, sampling_rate=1.0)
