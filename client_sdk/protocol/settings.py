@@ -24,6 +24,9 @@ PROTECTS: dict[str, tuple[LevelName, ...]] = {
     "joint": ("instance", "client"),
 }
 
+# Estimators that never fall when one value of the sample rises.
+MONOTONE = ("betting", "band")
+
 NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
 
@@ -188,7 +191,11 @@ class Masking(Message):
 
 
 class HistogramNoise(Message):
-    """Disclosure `noised`: every `every` rounds a histogram is published with noise `std` on its counts."""
+    """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
+
+    Scheme client: one, of the clients' distances, its noise shared among them. Instance level: every hospital reads its
+    own panel through its own, with the whole noise.
+    """
 
     std: Positive
     every: Whole = Field(ge=1, le=10_000_000)
@@ -275,16 +282,40 @@ class Privacy(Message):
     def _noised_histograms_can_be_read(self) -> Self:
         if (self.histogram_noise is not None) != (self.disclosure == "noised"):
             raise ValueError("histogram_noise and disclosure `noised` come together")
-        if self.disclosure != "noised":
+        if self.histogram_noise is None:
             return self
-        if self.bayesian is None or self.bayesian.estimator not in ("betting", "band"):
+        if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        if self.scheme != "client" or self.masking is None:
-            raise ValueError("noised histograms are summed over clients under masks: scheme client with masking")
-        if self.histogram_noise is not None and self.histogram_noise.std < 3 * math.sqrt(self.masking.honest_shares):
+        if self.scheme == "joint":
+            raise ValueError(
+                "scheme joint with disclosure `noised`: a hospital that is zeroed out may move all counts of its panel; "
+                "100 records at std 10 would cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes "
+                "std 528, which hides the panel: choose plain or public"
+            )
+        if self.scheme != "client":
+            self._require_noised_panel(self.bayesian)
+        elif self.masking is None:
+            raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
+        elif self.histogram_noise.std < 3 * math.sqrt(self.masking.honest_shares):
             raise ValueError(
                 "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
             )
+        return self
+
+    def _require_noised_panel(self, bayesian: BayesianSettings) -> None:
+        if self.panel is None:
+            raise ValueError("noised at instance level needs a panel: without one the number of records would show")
+        if bayesian.composition != "running":
+            raise ValueError("noised at instance level reads running sums: Hölder's would need a histogram a step")
+
+    @model_validator(mode="after")
+    def _a_panel_can_be_measured(self) -> Self:
+        if self.panel is None:
+            return self
+        if self.bayesian is None or not any((x.level, x.notion) == ("instance", "bayesian") for x in self.limits):
+            raise ValueError("panel: records are measured for a Bayesian limit at instance level, and there is none")
+        if self.bayesian.estimator not in MONOTONE:
+            raise ValueError("panel: one that may be filled up needs an estimator that never falls: betting or band")
         return self
 
 

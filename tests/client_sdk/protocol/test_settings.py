@@ -142,6 +142,8 @@ def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
 
 
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
+PANEL = {"panel": {"records": 50, "source": "members"}}
+HELD_OUT = {"panel": {"records": 50, "source": "held-out"}}
 STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator": "student-t"}
 
 
@@ -153,11 +155,20 @@ STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator
         ("joint", {"client_clip_norm": 1.0}),
         ("client", {}),
         ("client", NOISED),
+        ("parallel", NOISED | PANEL),
+        ("sequential", NOISED | HELD_OUT),
+        ("joint", HELD_OUT | {"client_clip_norm": 1.0}),
+        ("parallel", PANEL | {"disclosure": "public"}),
         ("parallel", {"masking": MASKING | {"min_survivors": 3, "allow_three": True}}),
     ],
 )
 def test_every_scheme_may_be_masked(scheme, options):
     assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_shares >= 2
+
+
+def test_noised_panels_need_no_masks():
+    chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **PANEL))
+    assert chosen.privacy.panel.records == 50
 
 
 @pytest.mark.parametrize(
@@ -178,8 +189,16 @@ def test_every_scheme_may_be_masked(scheme, options):
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
         ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
-        ("client", NOISED | {"masking": None}, "summed over clients under masks"),
-        ("parallel", NOISED, "summed over clients under masks"),
+        ("client", NOISED | {"masking": None}, "summed over them under masks"),
+        ("parallel", NOISED, "needs a panel"),
+        ("sequential", NOISED, "needs a panel"),
+        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"estimator": "betting"}}, "a histogram a step"),
+        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"composition": "running"}}, "betting or band"),
+        ("joint", NOISED | PANEL | {"client_clip_norm": 1.0}, "std 528"),
+        ("parallel", PANEL | {"bayesian": STUDENT}, "betting or band"),
+        ("client", PANEL, "at instance level, and there is none"),
+        ("parallel", {"panel": {"records": 2, "source": "members"}}, "greater than or equal to 3"),
+        ("parallel", {"panel": {"records": 50, "source": "public"}}, "members"),
         ("client", NOISED | {"histogram_noise": {"std": 5.19, "every": 2}}, "at least 3"),
     ],
 )
