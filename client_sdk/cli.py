@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command("rotate-key")(hospital.rotate_key)
     app.command("withdraw")(hospital.withdraw)
     app.command("outbound")(hospital.outbound)
+    app.command("own-budget")(hospital.own_budget)
     app.command("budget")(budget.budget)
     app.add_typer(ledger.app, name="ledger")
     app.add_typer(roster.app, name="roster")

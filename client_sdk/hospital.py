@@ -20,6 +20,7 @@ from client_sdk.credentials import Signature
 from client_sdk.data import Records
 from client_sdk.enrolment import enrol
 from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.events import OnRound
 from client_sdk.identity import Identity, Membership
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.own_budget import Charge
@@ -107,6 +108,7 @@ class Hospital:
         policy: SitePolicy | None = None,
         accept_lost_ledger: bool = False,
         checkpoint_seconds: float = 60.0,
+        on_round: OnRound | None = None,
         source: RandomSource | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
@@ -118,6 +120,7 @@ class Hospital:
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
+        on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
 
         Raises:
             ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
@@ -150,6 +153,7 @@ class Hospital:
                 dataset=dataset,
                 outbox=self.directory / "outbox",
                 settings_sha256=shown.settings_sha256,
+                on_round=on_round,
             ).run()
 
     def rotate_key(self) -> list[str]:

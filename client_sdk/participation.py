@@ -26,6 +26,7 @@ from client_sdk.errors import (
     TrainingStopped,
     UpdateDisputed,
 )
+from client_sdk.events import OnRound, round_event
 from client_sdk.identity import Membership
 from client_sdk.ledger import HospitalLedger
 from client_sdk.masked_round import MaskedRound, SessionEnded
@@ -87,6 +88,7 @@ class Participation:
         dataset: str,
         outbox: Path,
         settings_sha256: str,
+        on_round: OnRound | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
@@ -94,7 +96,8 @@ class Participation:
         self._settings: StudySettings = training.settings
         self.study, self.name = membership.study, membership.client
         self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
-        self._sent = self._refused = 0
+        self._sent = self._refused = self._told = 0
+        self._on_round = on_round
         self._masked: MaskedStudy | None = None
         if self._settings.privacy.masking is not None:
             folder = self._outbox.folder / "secure-sum"
@@ -131,12 +134,24 @@ class Participation:
                 if not self._client.budget(self.study).can_continue:
                     return self._finished()
                 continue
+            begun = self._client.clock.now()
             try:
                 self._take_part(self._trust.assignment(given))
             except Refused as refused:
                 self._refuse(given.assignment.round, refused)
             except (BadAssignment, LedgerNotExtended, RosterNotPinned) as error:
                 self._stop(given.assignment.round, error)
+            self._tell(given.assignment.round, self._client.clock.now() - begun)
+
+    def _tell(self, round: int, seconds: float) -> None:
+        """Let whoever joined know of a round that was answered, once."""
+        if self._on_round is None or round <= self._told:
+            return
+        statement, limits = self._client.budget(self.study), self._policy.own_limits()
+        event = round_event(self._ledger, self._settings, statement, limits, round, seconds)
+        if event is not None:
+            self._told = round
+            self._on_round(event)
 
     def _take_part(self, assignment: AssignmentBody) -> None:
         self._ledger.see_head(self.study, self._trust.head)

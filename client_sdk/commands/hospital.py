@@ -15,6 +15,7 @@ from client_sdk.commands.shared import (
     Server,
     StudyName,
     hospital,
+    number,
     plain_errors,
     print_json,
     settings,
@@ -28,6 +29,7 @@ TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left 
 Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
 Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
 PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
+Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="charge rounds whose ledger is lost at their worst")
 ]
@@ -56,6 +58,7 @@ def join(
     device: Device = "cpu",
     dataset: Dataset = "records",
     policy: PolicyFile = None,
+    events: Events = None,
     accept_lost_ledger: AcceptLost = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -64,13 +67,15 @@ def join(
     from rich.console import Console
     from rich.logging import RichHandler
 
+    from client_sdk.commands.rounds import RoundsShown
     from client_sdk.data import load
     from client_sdk.policy import SitePolicy
 
     # Warnings and one line a round, on standard error: what a person at the hospital wants to see pass by.
-    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=Console(stderr=True), show_path=False)])
+    console = Console(stderr=True)
+    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=console, show_path=False)])
     logging.getLogger("client_sdk").setLevel(logging.INFO)
-    with plain_errors():
+    with plain_errors(), RoundsShown(study, console, events) as shown:
         outcome = hospital(home).join(
             study,
             task,
@@ -79,6 +84,7 @@ def join(
             dataset=dataset,
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
+            on_round=shown.on_round,
         )
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
@@ -102,6 +108,34 @@ def withdraw(study: StudyName, home: Home = None) -> None:
         with here.client(study) as client:
             client.leave(study, here.identity.membership(study).client, "withdrawn")
         typer.echo(f"withdrawn from {study}")
+
+
+def own_budget(
+    dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Print this hospital's own budget of one data set, over all studies that use it. Nothing is asked of anybody."""
+    from client_sdk.events import own_spent
+    from client_sdk.individual import certificate
+    from client_sdk.ledger import HospitalLedger, ledger_path
+    from client_sdk.policy import POLICY_FILE, SitePolicy
+
+    with plain_errors():
+        directory = home or settings().client_home
+        path = policy or directory / POLICY_FILE
+        rules = SitePolicy.read(path) if policy is not None or path.exists() else SitePolicy()
+        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
+            limits = [dataclasses.asdict(own_spent(ledger.charges(), limit)) for limit in rules.own_limits()]
+            saved = ledger.individual()
+        patients = None if saved is None else dataclasses.asdict(certificate(saved))
+    if as_json:
+        print_json({"dataset": dataset, "limits": limits, "individual": patients})
+        return
+    rows = [[r["level"], r["notion"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
+    if patients is not None:
+        rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
+    table(f"{dataset}: this hospital's own budget", ["level", "notion", "spent", "limit", "delta"], rows)
+    if patients is not None:
+        typer.echo(f"individual, {patients['steps']} steps: {patients['assumption']}")
 
 
 def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
