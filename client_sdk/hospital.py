@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from client_sdk import tasks
 from client_sdk._exchange import Clock
@@ -17,7 +17,7 @@ from client_sdk._transport import Transport
 from client_sdk.client import Client
 from client_sdk.config import Connection
 from client_sdk.credentials import Signature
-from client_sdk.data import Records
+from client_sdk.data import Records, records_of
 from client_sdk.enrolment import enrol
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.events import OnRound
@@ -101,7 +101,7 @@ class Hospital:
         self,
         study: str,
         task: str | Task | None,
-        data: Records,
+        data: Records | Any,
         *,
         device: str = "cpu",
         dataset: str = "records",
@@ -114,7 +114,7 @@ class Hospital:
         """Take part in `study` until it ends.
 
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
-        data     the records; of each patient at most as many rows as the study allows
+        data     Table, Examples, or what `records_of` takes; of each patient at most as many rows as the study allows
         device   of torch
         dataset  names the records: all studies that use the same ones share one ledger
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
@@ -136,7 +136,7 @@ class Hospital:
             shown = client.study(study)
             _require_same_settings(ledger, shown, membership, dataset)
             chosen = _task(task, shown)
-            records = chosen.dataset(data).without(rules.excluded_patients)
+            records = chosen.dataset(records_of(data)).without(rules.excluded_patients)
             records = records.by_patient(shown.settings.training.rows_per_patient)
             training = LocalTraining(
                 chosen, records, shown.settings, source or SecureSource(), device, checkpoint_seconds
@@ -212,4 +212,4 @@ def _task(wanted: str | Task | None, shown: Study) -> Task:
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
     told = rounds_received(client, membership.study, membership.client)
     if told - ledger.rounds_known(membership.study):
-        ledger.accept_loss(membership.study, max(told), Charge.of_round(shown.settings))
+        ledger.accept_loss(membership.study, max(told), Charge.of_rounds(shown.settings, max(told)))

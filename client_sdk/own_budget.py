@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -34,31 +34,43 @@ class OwnLimit:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one round costs at most, from public numbers: `steps` Gaussian steps at one level.
+    """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
 
     scheme client: the noise is the coordinator's, and protects against those who see releases only.
+    histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
     """
 
     level: LevelName
     noise_multiplier: float
     sampling_rate: float
     steps: int
+    histograms: int = 0
+    histogram_noise: float = 0.0
 
     @classmethod
-    def of_round(cls, settings: StudySettings) -> Charge:
-        """The charge of one round of a study."""
-        privacy = settings.privacy
+    def of_round(cls, settings: StudySettings, round: int | None = None) -> Charge:
+        """The charge of round number `round` of a study; None: of its steps alone."""
+        privacy, published = settings.privacy, 0 if round is None else histograms_in(settings, [round])
+        # In a sum the others add noise too; this hospital counts its own alone.
+        told = (published, _histogram_noise(privacy, own_alone=True) if published else 0.0)
         if privacy.scheme != "client":
-            # In a sum the others add noise too; this hospital counts its own alone.
-            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, settings.steps_per_round)
+            steps = settings.steps_per_round
+            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, steps, *told)
         # A round abandoned for want of clients tells who was sampled; then sampling earns no credit.
         rate = privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
-        return cls("client", privacy.noise_multiplier, rate, 1)
+        return cls("client", privacy.noise_multiplier, rate, 1, *told)
+
+    @classmethod
+    def of_rounds(cls, settings: StudySettings, rounds: int) -> Charge:
+        """The steps of one round, and the histograms of rounds 1 … `rounds` together: for rounds that were lost."""
+        published = histograms_in(settings, range(1, rounds + 1))
+        noise = _histogram_noise(settings.privacy, own_alone=True) if published else 0.0
+        return replace(cls.of_round(settings), histograms=published, histogram_noise=noise)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
-        """Out of a ledger entry."""
-        return cls(**{field.name: body[field.name] for field in fields(cls)})
+        """Out of a ledger entry; entries from before histograms were charged name none."""
+        return cls(**{field.name: body[field.name] for field in fields(cls) if field.name in body})
 
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
@@ -68,6 +80,8 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     for charge in charges:
         if charge.level == limit.level:
             kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
+            if charge.histograms:
+                kinds[charge.histogram_noise, 1.0] += charge.histograms
     for (noise, rate), steps in kinds.items():
         account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
     return account.epsilon()
@@ -90,10 +104,17 @@ def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequ
             )
 
 
-def require_within_study(settings: StudySettings, rounds_sent: int) -> None:
+def histograms_in(settings: StudySettings, rounds: Iterable[int]) -> int:
+    """How many of these rounds publish a noised histogram."""
+    noise = settings.privacy.histogram_noise
+    return 0 if noise is None else sum(round % noise.every == 0 for round in rounds)
+
+
+def require_within_study(settings: StudySettings, rounds_sent: int, histograms: int = 0) -> None:
     """Whether one more round keeps the study's own horizon and classical limits, by this hospital's own count.
 
     rounds_sent  rounds of the study of which something may have left
+    histograms   noised histograms that were published, the next round's included
 
     Raises:
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
@@ -103,7 +124,7 @@ def require_within_study(settings: StudySettings, rounds_sent: int) -> None:
         raise OwnBudgetExceeded("horizon-exceeded", "the round lies past the study's own horizon")
     for limit in privacy.limits:
         charge = _study_charge(settings, limit.level)
-        whole = replace(charge, steps=charge.steps * (rounds_sent + 1))
+        whole = replace(charge, steps=charge.steps * (rounds_sent + 1), histograms=histograms)
         own = OwnLimit(limit.level, limit.epsilon, limit.delta, privacy.classical_order)
         if limit.notion == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
             raise OwnBudgetExceeded(
@@ -121,9 +142,22 @@ def sure_noise(privacy: Privacy) -> float:
 
 def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
     """One round as the study's own budget counts it at `level`; this hospital's own count is `Charge.of_round`."""
-    privacy, charge = settings.privacy, Charge.of_round(settings)
+    privacy = settings.privacy
+    charge = replace(Charge.of_round(settings), histogram_noise=_histogram_noise(privacy, own_alone=False))
     if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
         return Charge("client", math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0), 1.0, 1)
     if privacy.scheme not in ("sequential", "joint"):
         return charge
     return replace(charge, noise_multiplier=math.nextafter(sure_noise(privacy) / privacy.clip_norm, 0.0))
+
+
+def _histogram_noise(privacy: Privacy, *, own_alone: bool) -> float:
+    """Noise on a published count over what one neighbour moves, rounded down; own_alone: this hospital's own share."""
+    noise, masking = privacy.histogram_noise, privacy.masking
+    if noise is None:
+        return 0.0
+    if privacy.scheme != "client":
+        # A record takes one count from a bin of its hospital's panel and adds it to another.
+        return math.nextafter(noise.std / math.sqrt(2.0), 0.0)
+    shares = masking.honest_shares if masking is not None and own_alone else 1
+    return math.nextafter(noise.std / math.sqrt(shares), 0.0)

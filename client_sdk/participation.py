@@ -32,7 +32,7 @@ from client_sdk.ledger import HospitalLedger
 from client_sdk.masked_round import MaskedRound, SessionEnded
 from client_sdk.masked_study import MaskedStudy
 from client_sdk.outbox import Outbox
-from client_sdk.own_budget import Charge, require_within_study
+from client_sdk.own_budget import Charge, histograms_in, require_within_study
 from client_sdk.policy import SitePolicy
 from client_sdk.protocol.failpoints import failpoint, register
 from client_sdk.protocol.messages import AssignmentBody, BudgetStatement, Refusal
@@ -182,7 +182,9 @@ class Participation:
 
     def _make(self, assignment: AssignmentBody, vectors: Sequence[VectorSpec], *, paid: bool) -> None:
         # Everything that can still say no comes before the charge.
-        require_within_study(self._settings, self._ledger.rounds_sent(self.study))
+        rounds = self._ledger.rounds_known(self.study) | {assignment.round}
+        histograms = histograms_in(self._settings, rounds)
+        require_within_study(self._settings, self._ledger.rounds_sent(self.study), histograms)
         weights = self._model(assignment)
         work = RoundWork.begin(self._ledger, self._training, self._policy.individual, self._outbox.folder, assignment)
         if not paid:
@@ -191,7 +193,7 @@ class Participation:
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
-        charge = Charge.of_round(self._settings)
+        charge = Charge.of_round(self._settings, assignment.round)
         limits = self._policy.own_limits()
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")

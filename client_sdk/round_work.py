@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from client_sdk.errors import PolicyRefused
 from client_sdk.individual import IndividualBudget
 from client_sdk.ledger import HospitalLedger
 from client_sdk.policy import IndividualLimit
@@ -40,7 +41,8 @@ class RoundWork:
         """As after the last finished round, or where this round was interrupted.
 
         Raises:
-            Refused: records were added since a study with a Bayesian limit began.
+            Refused: records were added since a study with a Bayesian limit began, or patients' own limits cannot be
+                kept in it.
             ConfigurationError: the patients' own limit cannot be kept any more, or is not the one they began under.
             LedgerDamaged: the accounts on this disk are not what was written.
         """
@@ -65,7 +67,7 @@ def _terms(ledger: HospitalLedger, training: LocalTraining, study: str, saved: b
         return None
     if saved is not None:
         return PrivacyTerms.restore(settings, patients, saved)
-    terms = PrivacyTerms(settings, patients)
+    terms = PrivacyTerms(settings, patients, training.source)
     terms.charge_lost_rounds(ledger.rounds_lost(study))
     return terms
 
@@ -75,6 +77,9 @@ def _individual(
 ) -> IndividualBudget | None:
     if limit is None:
         return None
+    privacy = training.settings.privacy
+    if privacy.histogram_noise is not None and privacy.scheme != "client":
+        raise PolicyRefused("individual-limit", "patients' own limits cannot leave anybody out of a noised histogram")
     entries = ledger.next_sequence - 1
     patients = training.dataset.patients
     return IndividualBudget.open(limit, saved, patients, entries=entries, sent_since=ledger.sent_since)

@@ -95,7 +95,8 @@ class LocalTraining:
     ) -> Contribution:
         """What one round makes of the received weights.
 
-        terms          where records have a Bayesian limit: takes in the norms of every record at every step
+        terms          where records have a Bayesian limit: takes in the norms of its panel at every step, and reads it
+                       through noise where the round is a checkpoint of disclosure `noised`
         round          its number, which the learning rate may depend on
         total_records  N of all clients, where the study sums the papers' costs and N is known
         individual     the patients' own sums: charged at every step, and asked who may take part
@@ -117,6 +118,8 @@ class LocalTraining:
                 private = self._private(model, terms, individual, total_records)
                 update = self._descended(model, weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
+                if terms is not None:
+                    terms.publish(round, self.source)
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
         except OverflowError as error:

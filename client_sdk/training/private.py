@@ -31,7 +31,8 @@ class PrivateGradients:
     """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
 
     model, loss  of records as they lie in the dataset; no layer may draw at random
-    terms        takes in every record's norm at every step, where records have a Bayesian limit
+    terms        where records have a Bayesian limit: takes in the norms of its panel at every step, and says which
+                 records are trained on
     individual   says who may take part in a step, and is charged for it
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
                  up; None where the study does not protect clients
@@ -55,6 +56,7 @@ class PrivateGradients:
         self._privacy, self._source = settings.privacy, source
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._terms, self._individual, self._total_records = terms, individual, total_records
+        self._trained = np.arange(len(self._inputs)) if terms is None else terms.trained
         self.distance: float | None = None
 
     def next(self) -> dict[str, Tensor]:
@@ -65,7 +67,7 @@ class PrivateGradients:
             OverflowError: the sum does not fit the noise's grid.
         """
         privacy = self._privacy
-        batch = poisson_batch(len(self._inputs), privacy.sampling_rate, source=self._source)
+        batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=self._source)]
         if self._individual is not None:
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.from_numpy(batch).to(self._inputs.device)
@@ -86,12 +88,14 @@ class PrivateGradients:
 
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
         """norms: of the batch. Computed further where an account needs them, at the weights of this step."""
-        if self._terms is not None or (self._individual is not None and self._individual.limit.every_norm):
-            batch, norms = np.arange(len(self._inputs)), self._every_norm(batch, norms)
+        wanted = batch if self._terms is None else np.union1d(batch, self._terms.rows)
+        if self._individual is not None and self._individual.limit.every_norm:
+            wanted = np.arange(len(self._inputs))
+        found = self._norms_of(wanted, batch, norms)
         if self._terms is not None:
-            self._terms.measure(norms, rounding=rounding, total_records=self._total_records)
+            self._terms.measure(found[self._terms.rows], rounding=rounding, total_records=self._total_records)
         if self._individual is not None:
-            self._individual.charge(batch, norms, self._privacy, rounding=rounding)
+            self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
 
     def _noised(self, part: ClippedSum, norm: float) -> NoisySum:
         privacy = self._privacy
@@ -103,11 +107,11 @@ class PrivateGradients:
             self.distance = min(scaled, privacy.client_clip_norm)
         return noised
 
-    def _every_norm(self, batch: Rows, norms: Floats) -> Floats:
-        """Norms of all records; those of the batch are known already, at the same weights."""
-        found = np.empty(len(self._inputs))
+    def _norms_of(self, wanted: Rows, batch: Rows, norms: Floats) -> Floats:
+        """(records,) norms of those wanted, NaN elsewhere; the batch's are known already, at the same weights."""
+        found = np.full(len(self._inputs), np.nan)
         found[batch] = norms
-        rest = np.setdiff1d(np.arange(len(self._inputs)), batch, assume_unique=True)
+        rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
             others = torch.from_numpy(rest).to(self._inputs.device)
             found[rest] = self._gradients.norms(self._inputs[others], self._targets[others]).cpu().numpy()

@@ -38,6 +38,7 @@ def plan_of(settings: StudySettings) -> Plan:
             composition=bayesian.composition,
             adversary=bayesian.adversary,
             conversion=bayesian.conversion,
+            sample="members" if privacy.panel is None else privacy.panel.source,
         ),
         disclosure=privacy.disclosure,
         release=None
