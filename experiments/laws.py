@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from accounting.budget import Budget, replay
@@ -18,6 +18,7 @@ from client_sdk.errors import NotFoundError
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.outbound import Departure
 from client_sdk.protocol.messages import RoundView
+from client_sdk.secure_sum_store import RoundRecord
 
 ENDS = ("settled", "stood", "voided")
 # Nats and ε are floats that both sides compute by the same code from the same events.
@@ -41,11 +42,15 @@ def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: 
     _every_round_is_reserved_once_and_ends_once(entries, finished=finished)
     _only_charged_rounds_are_released(operator, study, entries, views)
     departures = {name: _departures(home, study) for name, home in homes.items()}
+    masked = operator.study(study).settings.privacy.masking is not None
     for name, home in homes.items():
         _hospital_paid_for_what_left(name, home, study, departures[name])
-    _nothing_acknowledged_is_lost(views, departures)
-    _nothing_came_from_nowhere(views, departures)
-    _what_was_seen_is_charged(entries, views)
+    _nothing_acknowledged_is_lost(views, departures, masked=masked)
+    _nothing_came_from_nowhere(views, departures, masked=masked)
+    if masked:
+        _what_was_opened_is_charged(entries, {name: _opened(home, study) for name, home in homes.items()})
+    else:
+        _what_was_seen_is_charged(entries, views)
     return budget
 
 
@@ -143,7 +148,9 @@ def _hospital_paid_for_what_left(name: str, home: Path, study: str, departures: 
         raise LawBroken(f"{name} made two different updates for one round")
 
 
-def _nothing_acknowledged_is_lost(views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]]) -> None:
+def _nothing_acknowledged_is_lost(
+    views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]], *, masked: bool
+) -> None:
     received = {(view.round, c.client): c for view in views for c in view.clients or []}
     for name, sent in departures.items():
         for departure in sent:
@@ -151,15 +158,20 @@ def _nothing_acknowledged_is_lost(views: Sequence[RoundView], departures: Mappin
                 continue
             row = received.get((departure.round, name))
             wanted = "received" if departure.what == "update" else "refused"
-            if row is None or row.state != wanted or (wanted == "received" and row.sha256 != departure.sha256):
+            # What arrives of a masked update is not what is written down before it is masked.
+            same = masked or wanted != "received" or (row is not None and row.sha256 == departure.sha256)
+            if row is None or row.state != wanted or not same:
                 raise LawBroken(f"{name} was told that round {departure.round} has its {departure.what}; it has not")
 
 
-def _nothing_came_from_nowhere(views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]]) -> None:
-    made = {(d.round, name, d.sha256) for name, sent in departures.items() for d in sent}
+def _nothing_came_from_nowhere(
+    views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]], *, masked: bool
+) -> None:
+    made = {(d.round, name, None if masked else d.sha256) for name, sent in departures.items() for d in sent}
     for view in views:
         for client in view.clients or []:
-            if client.state == "received" and (view.round, client.client, client.sha256) not in made:
+            digest = None if masked else client.sha256
+            if client.state == "received" and (view.round, client.client, digest) not in made:
                 raise LawBroken(f"round {view.round} holds an update that {client.client} did not make")
 
 
@@ -168,3 +180,17 @@ def _what_was_seen_is_charged(entries: Sequence[Entry], views: Sequence[RoundVie
     for view in views:
         if view.round in voided and any(client.state == "received" for client in view.clients or []):
             raise LawBroken(f"round {view.round} was given back although an update had arrived")
+
+
+def _opened(home: Path, study: str) -> set[int]:
+    """Rounds for which this hospital opened shares, as its own disk says."""
+    records = (home / "outbox" / study / "secure-sum").glob(f"{study}.*.json")
+    found = (RoundRecord.from_bytes(path.read_bytes()) for path in records)
+    return {record.round for record in found if record.released}
+
+
+def _what_was_opened_is_charged(entries: Sequence[Entry], opened: Mapping[str, Collection[int]]) -> None:
+    voided = {entry.round for entry in entries if entry.kind == "voided"}
+    for name, rounds in opened.items():
+        for number in voided.intersection(rounds):
+            raise LawBroken(f"round {number} was given back although {name} had opened shares")

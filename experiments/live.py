@@ -22,7 +22,7 @@ from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import encode
 from client_sdk.tasks import load
 from client_sdk.weights import weights_of
-from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, run, until
+from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0
 
@@ -71,10 +71,10 @@ class LiveCoordinator:
             ProcessFailed: with what the command said.
         """
         self.home.mkdir(parents=True, exist_ok=True)
-        run("wardround migrate", ["migrate"], env=self.environment(), log=self.log)
+        self.processes.run("wardround migrate", ["migrate"], env=self.environment(), log=self.log)
         for role, path in (("operator", self.operator_key_file), ("viewer", self.viewer_key_file)):
             arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
-            run("wardround operator init", arguments, env=self.environment(), log=self.log)
+            self.processes.run("wardround operator init", arguments, env=self.environment(), log=self.log)
 
     def serve(self, **extra: str | Path | None) -> Process:
         """Start it and wait until it answers.
@@ -131,7 +131,7 @@ class LiveHospital:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / POLICY_FILE).write_text(policy)
         env = environment(server=origin, client_home=self.home, **extra)
-        run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
+        self.processes.run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
 
     def join(self, study: str, origin: str, **extra: str | Path | None) -> Process:
         """Start training in the study, until the study ends."""

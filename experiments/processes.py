@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 STOP_SECONDS = 10.0
 TAIL_LINES = 25
@@ -42,40 +42,36 @@ def environment(**settings: str | Path | None) -> dict[str, str]:
     return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **given}
 
 
-def run(name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> str:
-    """Run a command to its end and return what it printed.
+class Running(Protocol):
+    """What is asked of a process; `subprocess.Popen` is one."""
 
-    Raises:
-        ProcessFailed: it ended with an error.
-    """
-    with log.open("a") as errors:
-        done = subprocess.run([*WARDROUND, *arguments], env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
-        errors.write(done.stdout if done.returncode else "")
-    if done.returncode:
-        raise ProcessFailed(name, done.returncode, log)
-    return done.stdout
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 class Process:
-    """One long-running process in a session of its own: Ctrl-C reaches the parent alone, which stops them in order."""
+    """One process, which writes to `file`, the open log."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
-        self.name, self.log = name, log
+    def __init__(self, name: str, running: Running, file: IO[str], log: Path) -> None:
+        self.name, self.log, self.popen = name, log, running
         self._told = False
-        self._file: IO[str] = log.open("a")
-        self.popen = subprocess.Popen(
-            arguments,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=self._file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._file = file
 
     def check(self) -> None:
         """Raise ProcessFailed if it has ended with an error, and nobody here asked it to end."""
-        if not self._told and self.popen.poll() not in (None, 0):
-            raise ProcessFailed(self.name, self.popen.returncode, self.log)
+        code = self.popen.poll()
+        if not self._told and code not in (None, 0):
+            raise ProcessFailed(self.name, code, self.log)
 
     def ended(self) -> int | None:
         """Its exit code; None while it runs."""
@@ -126,9 +122,34 @@ class Processes:
 
     def start(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
         with _deferred():
-            process = Process(name, arguments, env=env, log=log)
+            file = log.open("a")
+            process = Process(name, self.launch(arguments, env=env, file=file), file, log)
             self._running.append(process)
         return process
+
+    def launch(self, arguments: Sequence[str], *, env: Mapping[str, str], file: IO[str]) -> Running:
+        """In a session of its own: Ctrl-C reaches the parent alone, which stops them in order."""
+        return subprocess.Popen(
+            arguments,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
+        """Run `wardround` to its end.
+
+        Raises:
+            ProcessFailed: it ended with an error.
+        """
+        process = self.start(name, [*WARDROUND, *arguments], env=env, log=log)
+        process.popen.wait()
+        code = process.stop()
+        self.leave(process)
+        if code:
+            raise ProcessFailed(name, code, log)
 
     def check(self) -> None:
         """Raise ProcessFailed for the first that ended with an error."""
@@ -136,7 +157,7 @@ class Processes:
             process.check()
 
     def leave(self, process: Process) -> None:
-        """Let this one live on after the block."""
+        """Let this one live on after the block, or have ended."""
         self._running.remove(process)
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ import pandas as pd
 from client_sdk.protocol.settings import (
     BayesianSettings,
     Limit,
+    Masking,
     Privacy,
     Schedule,
     Scheme,
@@ -24,9 +25,18 @@ FEATURES = 4
 
 
 def settings(
-    scheme: Scheme, *, clients: int, rounds: int, epsilon: float = 50.0, deadline_seconds: float = 60.0
+    scheme: Scheme,
+    *,
+    clients: int,
+    rounds: int,
+    epsilon: float = 50.0,
+    deadline_seconds: float = 60.0,
+    step_seconds: float | None = None,
 ) -> StudySettings:
-    """Logistic regression on four features; ends after `rounds` unless `epsilon` (Bayesian) ends it before."""
+    """Logistic regression on four features; ends after `rounds` unless `epsilon` (Bayesian) ends it before.
+
+    step_seconds  deadline of a step of the secure sum; None: nothing is masked
+    """
     level = "client" if scheme == "client" else "instance"
     return StudySettings(
         training=Training(
@@ -62,9 +72,20 @@ def settings(
             disclosure="plain",
             histogram_noise=None,
             panel=None,
-            masking=None,
+            masking=None if step_seconds is None else _masking(clients, step_seconds),
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=deadline_seconds),
+    )
+
+
+def _masking(clients: int, step_seconds: float) -> Masking:
+    return Masking(
+        colluders=1,
+        min_survivors=clients,
+        mask_updates=True,
+        allow_three=False,
+        step_deadline_seconds=step_seconds,
+        expiry_seconds=3600.0,
     )
 
 

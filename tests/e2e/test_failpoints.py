@@ -27,6 +27,7 @@ from client_sdk.weights import weights_of
 from experiments import laws, tiny
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, site_policy
 from experiments.processes import Process, Processes, ProcessFailed, until
+from tests.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -117,7 +118,7 @@ class Scene:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     database = embedded_postgres() if request.param == "postgresql" else nullcontext(None)
-    with database as url, Processes() as processes:
+    with database as url, ForkedProcesses() as processes:
         yield Scene(tmp_path, url, processes)
 
 

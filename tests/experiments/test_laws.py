@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from accounting.ledger import Entry, append
+from client_sdk.secure_sum_store import RoundRecord
 from experiments import laws
 from experiments.laws import LawBroken
 
@@ -23,6 +25,20 @@ def ledger(events: Sequence[tuple[str, int | None]]) -> list[Entry]:
 def test_a_sound_ledger_passes():
     laws._every_round_is_reserved_once_and_ends_once(ledger(GOOD), finished=True)
     laws._every_round_is_reserved_once_and_ends_once(ledger([*GOOD[:3], ("reserved", 2)]), finished=False)
+
+
+def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path):
+    folder = tmp_path / "outbox" / "sepsis" / "secure-sum"
+    folder.mkdir(parents=True)
+    for number, released in ((1, True), (2, False), (3, True)):
+        record = RoundRecord(study="sepsis", round=number, released=released)
+        (folder / f"sepsis.{number}.json").write_bytes(record.to_bytes())
+    opened = {"mercy": laws._opened(tmp_path, "sepsis")}
+    assert opened == {"mercy": {1, 3}}
+    rounds = [(kind, r) for r, end in ((1, "settled"), (2, "voided"), (3, "stood")) for kind in ("reserved", end)]
+    laws._what_was_opened_is_charged(ledger(rounds), opened)
+    with pytest.raises(LawBroken, match="round 3 was given back although mercy"):
+        laws._what_was_opened_is_charged(ledger([*rounds[:-1], ("voided", 3)]), opened)
 
 
 @pytest.mark.parametrize(
