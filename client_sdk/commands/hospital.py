@@ -23,7 +23,10 @@ from client_sdk.commands.shared import (
 )
 
 Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
-Data = Annotated[Path, typer.Option(help="records: .csv, .parquet, .npz or images-idx")]
+Data = Annotated[
+    Path,
+    typer.Option(help="records: .csv, .parquet, .npz, images-idx, or a folder of images with one sub-folder a class"),
+]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
 Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
