@@ -15,6 +15,7 @@ from .clipping import stop_if_not_finite
 from .inspection import known_layers, trainable
 from .layers import Layer, LinearLayer, squared_norms
 from .losses import SIGNALS
+from .pooling import max_pools, pooled_by_comparison
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -95,12 +96,17 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self.leaves = True
+        self._pools = max_pools(model)
         self._signal = SIGNALS.get(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
         """One micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
-        if self._signal is not None:
-            return self._closed(inputs, targets, self._signal)
+        with pooled_by_comparison(self._pools if inputs.device.type == "cpu" else ()):
+            if self._signal is not None:
+                return self._closed(inputs, targets, self._signal)
+            return self._captured(inputs, targets)
+
+    def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
         anchor = None if self.leaves else torch.zeros((), device=inputs.device, requires_grad=True)
         with torch.enable_grad(), Capture(self.layers, anchor) as capture:
             losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
