@@ -141,12 +141,11 @@ class MaskedRound:
         failpoint("hospital.after-octets")
 
     def _open(self) -> None:
-        if self._sum.phase == "confirmed":
-            self._wait_past("consistency")
-            self._sum.unmask(self._send(self._calls.consistency()), self._now())
-        if self._view(None).phase == "unmask":
-            # Erased secrets do not matter here: what was said once is said again.
-            self._reply(self._calls.put_unmask(self._sum.unmask(self._send(self._calls.consistency()), self._now())))
+        view = self._wait_past("consistency")
+        # After an answer that was lost too: what was opened once is said again.
+        message = self._sum.unmask(self._send(self._calls.consistency()), self._now())
+        if view.phase == "unmask":
+            self._reply(self._calls.put_unmask(message))
             failpoint("hospital.after-unmask")
         self._wait_past("unmask")
         self._sum.check_result(self._send(self._calls.result()))
@@ -159,10 +158,11 @@ class MaskedRound:
             if ended.code != "round-closed" or self._view(None).phase != "summed":
                 raise
 
-    def _wait_past(self, phase: str) -> None:
-        """Until the session has left `phase`."""
-        while self._view(phase).phase == phase:
+    def _wait_past(self, phase: str) -> SessionView:
+        """The session, once it has left `phase`."""
+        while (view := self._view(phase)).phase == phase:
             pass
+        return view
 
     def _view(self, left: str | None) -> SessionView:
         view = self._send(self._calls.view(left, _WAIT_SECONDS))

@@ -69,7 +69,6 @@ def _said(
     if message.client != client:
         raise ApiProblem("forbidden", "a client speaks for itself only")
     response.status_code = 201 if put(here.coordinator, study, round, message) else 200
-    here.wake()
 
 
 @router.put("/keys/{client}", status_code=201)
@@ -141,7 +140,6 @@ async def put_masked(
         return
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
         created = await run_in_threadpool(secure_sum.keep_octets, here.coordinator, slot, incoming, sender.body_sha256)
-    here.wake()
     reply.status_code = 201 if created else 200
 
 
@@ -183,6 +181,7 @@ def put_unmask(
 ) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
     _said(secure_sum.put_unmask, here, study, round, client, message, reply)
+    here.wake()
 
 
 @router.get("/result")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar, cast
 
 from sqlalchemy import case, or_, select
@@ -26,17 +27,34 @@ M = TypeVar("M", bound=Message)
 _SMALL = ("keys", "manifest", "consistency", "left")
 
 
+# Every request of a session reads these again, from rows that do not change.
+_identity = lru_cache(maxsize=4096)(decode_public_key)
+_parameters = lru_cache(maxsize=64)(Parameters.from_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _public(model: type[M], body: str) -> M:
+    """For messages that every client is shown."""
+    return model.model_validate_json(body)
+
+
+def _sealed(model: type[M], body: str) -> M:
+    return model.model_validate_json(body)
+
+
 class Messages(Mapping[str, M]):
     """One step's messages by client, parsed when read; of large ones only the asked-for client's body is here."""
 
-    def __init__(self, model: type[M], bodies: Mapping[str, str | None]) -> None:
-        self._model, self._bodies = model, bodies
+    def __init__(
+        self, model: type[M], bodies: Mapping[str, str | None], parse: Callable[[type[M], str], M] = _public
+    ) -> None:
+        self._model, self._bodies, self._parse = model, bodies, parse
 
     def __getitem__(self, client: str) -> M:
         body = self._bodies[client]
         if body is None:
             raise LookupError(f"the body of {client}'s message was not loaded")
-        return self._model.model_validate_json(body)
+        return self._parse(self._model, body)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._bodies)
@@ -54,7 +72,7 @@ def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
 
 def masks_updates(row: SessionRow) -> bool:
     """Whether updates are among the session's vectors; else they came in the clear."""
-    return Parameters.from_bytes(row.parameters).vector(UPDATE) is not None
+    return _parameters(row.parameters).vector(UPDATE) is not None
 
 
 def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
@@ -70,15 +88,15 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     octets = select(OctetsRow.client, OctetsRow.vector)
     octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
     return Session(
-        parameters=Parameters.from_bytes(row.parameters),
-        roster={name: decode_public_key(key) for name, key in row.roster.items()},
+        parameters=_parameters(row.parameters),
+        roster={name: _identity(key) for name, key in row.roster.items()},
         phase=cast(Phase, row.phase),
         keys=keys,
-        shares=Messages(SharesMessage, said["shares"]),
+        shares=Messages(SharesMessage, said["shares"], _sealed),
         manifests=Messages(Manifest, said["manifest"]),
         octets=frozenset((name, vector) for name, vector in tx.session.execute(octets)),
         consistency=Messages(ConsistencyMessage, said["consistency"]),
-        unmasks=Messages(UnmaskMessage, said["unmask"]),
+        unmasks=Messages(UnmaskMessage, said["unmask"], _sealed),
         left=frozenset(said["left"]),
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
@@ -95,6 +113,9 @@ def store_phase(row: SessionRow, session: Session) -> None:
     row.phase, row.failure = session.phase, session.failure
     # From here on a client may have answered, whether or not its answer is here.
     row.opened = row.opened or session.phase in ("unmask", "summed")
+    if session.phase == "unmask":
+        # Fewer than t replies open nothing: the worker need not look.
+        row.tried = max(row.tried, session.parameters.threshold - 1)
     row.due_at = None if ended else float(due.get(session.phase, session.parameters.expires))
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 

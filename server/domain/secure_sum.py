@@ -7,10 +7,11 @@ accepted is a value with a stable code; nothing here stores, waits or raises for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -44,6 +45,7 @@ Code = Literal[
 Failure = Literal[
     "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch"
 ]
+M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage
 
 _ORDER: tuple[Phase, ...] = ("keys", "shares", "masked", "consistency", "unmask", "summed")
@@ -72,7 +74,7 @@ class Session:
     cohort, sharers, survivors   U1, U2, U3 once frozen, in the order of the names
 
     To admit keys all keys are needed, to admit any later message only the rows of its client (and, once U3 is
-    frozen, the survivors' manifests); `advance` and recovery need everything.
+    frozen, the survivors' manifests); `advance` needs to know besides who said what, recovery everything.
     """
 
     parameters: Parameters
@@ -147,7 +149,7 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
         return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
-    return replace(session, keys={**session.keys, message.client: message})
+    return replace(session, keys=_with(session.keys, message))
 
 
 def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
@@ -160,7 +162,7 @@ def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated
     statement = transcript.shares_statement(session.h1, message.client, message.commitment, message.slots)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the shares are not signed over this list of keys")
-    return replace(session, shares={**session.shares, message.client: message})
+    return replace(session, shares=_with(session.shares, message))
 
 
 def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
@@ -175,7 +177,7 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
     statement = transcript.masked_statement(h1, said, message.client, message.digests)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the vectors are not signed over this session's lists")
-    return replace(session, manifests={**session.manifests, message.client: message})
+    return replace(session, manifests=_with(session.manifests, message))
 
 
 def admit_octets(session: Session, client: str, vector: str, sha256: bytes, size: int) -> Session | Repeated | Declined:
@@ -209,7 +211,7 @@ def admit_consistency(session: Session, message: ConsistencyMessage) -> Session 
     statement = transcript.consistency_statement(session.h1, session.survivors_hash)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the signature is not over this session's survivor list")
-    return replace(session, consistency={**session.consistency, message.client: message})
+    return replace(session, consistency=_with(session.consistency, message))
 
 
 def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
@@ -230,7 +232,7 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
             shamir.parse_share(opened.share)
     except shamir.SharingError as error:
         return Declined("malformed", f"shares: {error}")
-    return replace(session, unmasks={**session.unmasks, message.client: message})
+    return replace(session, unmasks=_with(session.unmasks, message))
 
 
 def leave(session: Session, client: str) -> Session:
@@ -308,6 +310,13 @@ def _complete(session: Session) -> dict[str, Manifest]:
         for name, manifest in session.manifests.items()
         if all((name, vector) in session.octets for vector in vectors)
     }
+
+
+def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
+    if isinstance(rows, dict):
+        return {**rows, message.client: message}
+    # Stored rows are read when they are looked at: one more does not read the others.
+    return ChainMap({message.client: message}, cast(MutableMapping[str, M], rows))
 
 
 def _held(

@@ -26,9 +26,12 @@ def inbox(session: Session, client: str) -> Inbox | Declined:
         return Declined("too-early", "shares are still being collected")
     if client not in session.sharers:
         return Declined("unknown-client", f"{client} sent no shares in this session")
+    members = session.members
+    # A sender's slots are those of the other members, in their order.
+    place = members.index(client)
     return Inbox(
         entries=tuple(
-            DeliveredShare(sender=sender, sealed=_slot(session, sender, client))
+            DeliveredShare(sender=sender, sealed=_slot(session.shares[sender].slots, place - (sender < client)))
             for sender in session.sharers
             if sender != client
         )
@@ -49,7 +52,5 @@ def consistency_list(session: Session) -> ConsistencyList | Declined:
     return ConsistencyList(entries=tuple(session.consistency[name] for name in sorted(session.consistency)))
 
 
-def _slot(session: Session, sender: str, recipient: str) -> bytes:
-    others = [name for name in session.members if name != sender]
-    start = SLOT_BYTES * others.index(recipient)
-    return session.shares[sender].slots[start : start + SLOT_BYTES]
+def _slot(slots: bytes, place: int) -> bytes:
+    return slots[SLOT_BYTES * place : SLOT_BYTES * (place + 1)]

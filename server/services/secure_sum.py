@@ -226,7 +226,7 @@ def _say(
 ) -> bool:
     def work(tx: Transaction) -> bool:
         study_row, row = _locked(tx, study, round)
-        found = admit(load_session(tx, row, step=step), message)
+        found = admit(load_session(tx, row, client=message.client), message)
         if isinstance(found, Repeated):
             return False
         moved = _require_admitted(found)
