@@ -68,7 +68,7 @@ def test_what_is_left_to_pytorch() -> None:
 def test_the_layer_is_put_back_when_the_step_fails() -> None:
     layer = nn.MaxPool2d(2)
     with pytest.raises(RuntimeError), pooled_by_comparison([layer]):
-        layer(torch.zeros(3))
+        raise RuntimeError
     assert "forward" not in vars(layer)
 
 
