@@ -74,6 +74,8 @@ class IndividualBudget:
             known, inner = list[str](state["patients"]), dict[str, Any](state["filter"])
             begun = (inner["limit_epsilon"], inner["delta"], inner["order"])
             sums, before = list[float](inner["spent"]), float(state["before"])
+            if len(sums) != len(known) or len(inner["excluded"]) != len(known):
+                raise ValueError("one sum for every patient is expected")
             uncounted = sent_since(state["entries"])
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged("the patients' own sums on this disk are damaged") from error

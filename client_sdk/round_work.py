@@ -51,6 +51,8 @@ class RoundWork:
         checkpoints = Checkpoints.open(
             folder / _FILE,
             *(study, str(assignment.round), assignment.model.sha256, settings.digest(), sums, own, repr(limit)),
+            # Whoever withdrew since is not gone on with.
+            *training.dataset.patients,
             every_seconds=training.checkpoint_seconds,
         )
         start = checkpoints.start

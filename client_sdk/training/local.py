@@ -75,7 +75,7 @@ class LocalTraining:
         if self.settings.privacy.scheme == "client":
             return
         try:
-            PerRecordGradients(self.task.model().eval(), self.task.loss)
+            PerRecordGradients(*self._of_records(self.task.model().eval()))
         except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 

@@ -136,11 +136,14 @@ def test_no_checkpoint_is_written_before_it_is_due(tmp_path: Path) -> None:
     assert not death.hit
 
 
-def test_a_checkpoint_under_other_rules_is_not_gone_on_from(tmp_path: Path, steps: list[int]) -> None:
+@pytest.mark.parametrize("rules", [{}, {"individual": OWN, "excluded_patients": ["p3"]}])
+def test_a_checkpoint_under_other_rules_is_not_gone_on_from(
+    tmp_path: Path, rules: dict[str, Any], steps: list[int]
+) -> None:
     other = coordinator(STUDY)
     with dying_at("hospital.after-checkpoint", 2), pytest.raises(Killed):
         join(hospital(other, tmp_path))
-    join(hospital(other, tmp_path), rules=plain_policy())
+    join(hospital(other, tmp_path), rules=plain_policy(**rules))
     assert len(steps) == 2 + 3 * STEPS
 
 

