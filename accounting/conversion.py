@@ -23,6 +23,9 @@ from accounting.units import (
 
 Conversion = Literal["improved", "chernoff"]
 
+# Total variation between what a noised sum of up to 10⁸ numbers draws and the exact discrete Gaussian: its cut tails.
+SAMPLING_ERROR = 1e-40
+
 
 def epsilon_from_moments(
     orders: Values, log_moments: Values, delta: float, *, conversion: Conversion = "improved"
@@ -61,6 +64,27 @@ def delta_from_moments(
     logs = logs + 4e-16 * (moments + np.abs(offset) + lams * target)
     best = int(np.argmin(logs))
     return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
+
+
+def spendable_delta(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> float:
+    """δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
+
+    P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. What is too small to change a float is
+    covered by the rounding of ε. Where ε is so large that most of δ − failure would go, δ is returned as it is: see
+    `takes_noise_as_exact`.
+    """
+    if takes_noise_as_exact(delta, epsilon, releases, failure=failure):
+        return delta
+    return delta - _sampling_slack(epsilon, releases)
+
+
+def takes_noise_as_exact(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> bool:
+    """Whether ε is so large (65 and more) that a certificate must say that the noise is taken to be exact."""
+    return _sampling_slack(epsilon, releases) > (delta - failure) / 2
+
+
+def _sampling_slack(epsilon: float, releases: int) -> float:
+    return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
 
 
 def epsilon_delta_curve(

@@ -10,6 +10,7 @@ from typing import Any
 
 from accounting.classical import ClassicalAccountant
 from accounting.composition import total_noise
+from accounting.conversion import spendable_delta
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.protocol.settings import LevelName, Privacy, StudySettings
 
@@ -75,13 +76,14 @@ class Charge:
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021)."""
-    account = ClassicalAccountant(delta=limit.delta, method="rdp", order=limit.order)
     kinds: Counter[tuple[float, float]] = Counter()
     for charge in charges:
         if charge.level == limit.level:
             kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
             if charge.histograms:
                 kinds[charge.histogram_noise, 1.0] += charge.histograms
+    delta = spendable_delta(limit.delta, limit.epsilon, kinds.total())
+    account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
     for (noise, rate), steps in kinds.items():
         account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
     return account.epsilon()

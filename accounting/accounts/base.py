@@ -11,10 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
+from accounting.conversion import spendable_delta, takes_noise_as_exact
 from accounting.errors import InvalidArgument
 from accounting.evidence import Evidence
 from accounting.plan import BayesianPlan, LimitPlan, Plan
 from accounting.units import Guarantee
+
+NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
 
 
 class LimitAccount(ABC):
@@ -78,9 +81,27 @@ class LimitAccount(ABC):
         return self.plan.bayesian
 
     @property
+    def delta(self) -> float:
+        """The limit's δ, less what the noise sampler may add to it over the whole study."""
+        limit = self.limit
+        return spendable_delta(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0)
+
+    @property
     def beta(self) -> float:
         """What delta leaves for the privacy loss itself."""
-        return math.nextafter(self.limit.delta - (self.limit.failure or 0.0), 0.0)
+        return math.nextafter(self.delta - (self.limit.failure or 0.0), 0.0)
+
+    def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
+        """The guarantee at the limit's own δ, with what it assumes."""
+        said, limit = guarantee.assumption if assumption is None else assumption, self.limit
+        if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0):
+            said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
+        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
+
+    @property
+    def _releases(self) -> int:
+        # At most one histogram a step.
+        return self.plan.horizon * (1 if self.plan.release is None else 2)
 
     def fits_worst_round(self, *, publishes: bool) -> bool:
         # Written so that NaN reads as overspent.

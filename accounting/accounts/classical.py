@@ -44,7 +44,7 @@ class ClassicalLimit(LimitAccount):
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         headline = ClassicalAccountant(
-            delta=self.limit.delta, method="pld", level=self.limit.level, observer=self.plan.observer
+            delta=self.delta, method="pld", level=self.limit.level, observer=self.plan.observer
         )
         self._charge(headline, self.rounds, self.published)
         return [("privacy-loss distribution", self._worded(headline.certificate()))]
@@ -61,7 +61,7 @@ class ClassicalLimit(LimitAccount):
     def _filter_at(self, rounds: int, published: int) -> ClassicalAccountant:
         plan, limit = self.plan, self.limit
         account = ClassicalAccountant(
-            delta=limit.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
+            delta=self.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
         )
         self._charge(account, rounds, published)
         return account
@@ -86,4 +86,4 @@ class ClassicalLimit(LimitAccount):
             assumption = f"{assumption}; {plan.honest_shares} honest clients added their noise to every sum"
         if plan.bayesian is not None and plan.disclosure == "plain":
             assumption = f"{assumption}; {VOID_WHILE_PLAIN}"
-        return dataclasses.replace(guarantee, assumption=assumption, relation=self.mechanism.relation)
+        return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)

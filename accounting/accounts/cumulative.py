@@ -178,7 +178,7 @@ class CumulativeLimit(LimitAccount):
         if not revealed:
             sentence = "worst case over all records; the realised terms are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
-        return Guarantee(
+        guarantee = Guarantee(
             epsilon=epsilon,
             delta=self.limit.delta,
             level=self.limit.level,
@@ -201,6 +201,7 @@ class CumulativeLimit(LimitAccount):
             resolution=self._resolution(),
             capped=True,
         )
+        return self.worded(guarantee)
 
     def _resolution(self) -> str:
         release = self.plan.release

@@ -75,12 +75,12 @@ class HistogramLimit(LimitAccount):
 
     def certificate(self, *, finished: bool) -> Guarantee:
         # The budget lets no round begin that might pass the limit: an adaptive certificate states it.
-        return (self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon)
+        return self.worded((self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon))
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):
             return []
-        return [read_at_the_best_order(self._seen.report())]
+        return [read_at_the_best_order(self.worded(self._seen.report()))]
 
     def state(self) -> dict[str, Any]:
         accounts = {"seen": self._seen.state(), "kept": self._kept.state()}
@@ -103,7 +103,7 @@ class HistogramLimit(LimitAccount):
             raise InvalidArgument("failure", "is missing from a Bayesian limit")
         return BayesianAccountant(
             orders=bayesian.orders,
-            delta=limit.delta,
+            delta=self.delta,
             failure=limit.failure,
             # A published histogram is one more step; at most one a round.
             horizon=plan.horizon + (0 if plan.release is None else self._most_rounds),

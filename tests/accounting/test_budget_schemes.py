@@ -203,6 +203,15 @@ def test_certified_needs_a_held_out_sample_no_model_and_an_adaptive_adversary(sc
     assert ("never trained on" in certificate.assumption) == (sample == "held-out" and estimator == "betting")
 
 
+def test_a_limit_too_large_for_the_samplers_error_says_so():
+    for epsilon, said in ((40.0, False), (90.0, True)):
+        kept = [replace(limit, epsilon=epsilon) for limit in limits(Level.INSTANCE)]
+        budget = run(plan("parallel", limits=tuple(kept)), [None])
+        for shown in budget.statements()[:2]:
+            assert ("taken to be exact" in shown["certificate"]["assumption"]) == said
+            assert shown["certificate"]["delta"] == DELTA
+
+
 def test_a_plan_written_before_samples_had_names_measured_members():
     written = plan("parallel").to_dict()
     del written["bayesian"]["sample"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
@@ -21,6 +22,7 @@ from accounting import (
     population_fraction,
     posterior_bounds,
 )
+from accounting.conversion import spendable_delta, takes_noise_as_exact
 
 INTEGERS = np.arange(1.0, 257.0)
 WORKLOADS = [
@@ -186,3 +188,30 @@ def test_groups() -> None:
 def test_bad_arguments_are_refused_by_name(name: str, call: object) -> None:
     with pytest.raises(InvalidArgument, match=f"^{name}:"):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("delta", "limit", "releases"),
+    [(1e-5, 8.0, 100), (1e-3, 30.0, 300), (1e-9, 30.0, 10**6), (1e-12, 20.0, 10**7), (1e-5, 60.0, 1000)],
+)
+def test_the_samplers_cut_tails_are_part_of_delta(delta: float, limit: float, releases: int) -> None:
+    """At the ε reported, exact δ and n(1 + e^ε)·10⁻⁴⁰ together stay within δ, in 60 digits."""
+    kept = spendable_delta(delta, limit, releases)
+    assert not takes_noise_as_exact(delta, limit, releases)
+    for order in (1.5, 4.0, 32.0):
+        # The largest moment that the limit admits, and a small one.
+        for moment in (largest_moment(order, limit, kept), 0.01 * limit):
+            epsilon = epsilon_from_moments([order], [moment], kept)[0]
+            with mp.workdps(60):
+                lam, spent = mp.mpf(order), mp.mpf(epsilon)
+                constant = (lam / (lam + 1)) ** lam / (lam + 1)
+                true = constant * mp.exp(mp.mpf(moment) - lam * spent)
+                assert true + releases * (1 + mp.exp(spent)) * mp.mpf("1e-40") <= mp.mpf(delta)
+
+
+def test_so_large_an_epsilon_takes_the_noise_as_exact() -> None:
+    assert takes_noise_as_exact(1e-5, 80.0, 100)
+    assert spendable_delta(1e-5, 80.0, 100) == 1e-5
+    assert spendable_delta(1e-5, 1e6, 100) == 1e-5
+    assert takes_noise_as_exact(1e-5, 72.0, 100, failure=9.99e-6)
+    assert not takes_noise_as_exact(1e-5, 72.0, 100)
