@@ -20,15 +20,11 @@ from .layers import Layer
 
 @dataclass
 class Use:
-    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
-
-    leaf: the output itself, where nothing before it needs a gradient; autograd is then asked for its gradient.
-    """
+    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...)."""
 
     layer: Layer
     input: Tensor
     version: int
-    leaf: Tensor | None = None
     output_grad: Tensor | None = None
 
     @property
@@ -51,7 +47,7 @@ class _Call(torch.autograd.Function):
     """The layer's own forward; its backward keeps the output gradient and returns the input's."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor | None, use: Use) -> Tensor:
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
         ctx.use = use
         return use.layer.forward(x)
 
@@ -66,14 +62,12 @@ class _Call(torch.autograd.Function):
 
 
 class Capture:
-    """Within `with`, calls of the layers are recorded, in order, in `uses`.
+    """Within `with`, calls of the layers are recorded, in order, in `uses`."""
 
-    anchor: a scalar that requires grad, so that the first layer's output does too; without one that output becomes a
-        leaf of the graph, which is cheaper and which the next layer may not change in place.
-    """
-
-    def __init__(self, layers: Sequence[Layer], anchor: Tensor | None) -> None:
-        self._layers, self._anchor = layers, anchor
+    def __init__(self, layers: Sequence[Layer], device: torch.device) -> None:
+        self._layers = layers
+        # It requires grad, so that the first layer's output does too.
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
         self.uses: list[Use] = []
 
     def __enter__(self) -> Capture:
@@ -88,22 +82,11 @@ class Capture:
     def _called(self, layer: Layer, x: Tensor) -> Tensor:
         use = Use(layer, x.detach(), x._version)
         self.uses.append(use)
-        if x.requires_grad or self._anchor is not None:
-            return _Call.apply(x, self._anchor, use)  # type: ignore[no-any-return]
-        y = layer.forward(x)
-        if torch.is_grad_enabled():
-            use.leaf = y.requires_grad_()
-        return y
+        return _Call.apply(x, self._anchor, use)  # type: ignore[no-any-return]
 
     def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
         """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
-        leaves = [use for use in self.uses if use.leaf is not None]
-        wanted = [use.leaf for use in leaves if use.leaf is not None]
-        if self._anchor is not None:
-            wanted.append(self._anchor)
-        found = torch.autograd.grad(loss, [*wanted, *parameters.values()], allow_unused=True)
-        for use, grad in zip(leaves, found, strict=False):
-            use.output_grad = grad
-        for name, grad in zip(parameters, found[len(wanted) :], strict=True):
+        _, *found = torch.autograd.grad(loss, [self._anchor, *parameters.values()], allow_unused=True)
+        for name, grad in zip(parameters, found, strict=True):
             if grad is not None:
                 raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .layers import KEEP, Layer, gram, squared_norms
+from .layers import KEEP, Kept, Layer, gram, squared_norms
 
 # The direct form works on a few records at a time, so that their gradients stay in the processor's cache.
 CACHED = 1 << 20
@@ -52,13 +53,11 @@ class ConvLayer(Layer):
             return super().signal(x, g)
         return self._backward(x, g, self.own("weight").to(g.dtype), pad, self.module.groups, of_input=True)
 
-    def _direct(self, a: Tensor, g: Tensor) -> Tensor:
-        """(batch, *weight shape) gradients."""
+    def _direct(self, a: Tensor, g: Tensor) -> Iterator[Tensor]:
+        """(records, *weight shape) gradients, a few records at a time."""
         a, pad = self._padded(a)
-        weight = self.module.weight
-        step = max(1, min(len(a), CACHED // weight.numel()))
-        parts = [self._grouped(x, s, pad) for x, s in zip(a.split(step), g.split(step), strict=True)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        step = max(1, CACHED // self.module.weight.numel())
+        return (self._grouped(x, s, pad) for x, s in zip(a.split(step), g.split(step), strict=True))
 
     def _correlated(self, a: Tensor, g: Tensor, pad: list[int]) -> Tensor:
         """The gradients as a forward convolution whose filters are the signals; stride and dilation change places."""
@@ -90,7 +89,7 @@ class ConvLayer(Layer):
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
-            out["weight"] = self._direct(a, g)
+            out["weight"] = torch.cat(list(self._direct(a, g)))
         if "bias" in self.names:
             out["bias"] = g.flatten(2).sum(2)
         return out
@@ -109,12 +108,12 @@ class ConvLayer(Layer):
         signal = g.reshape(len(a) * module.groups, -1, patches.shape[1]).transpose(1, 2)
         return gram(patches, signal).view(len(a), module.groups).sum(1)
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         values: dict[str, Tensor] = {}
-        kept: dict[str, Tensor] = {}
+        kept: Kept = {}
         if "bias" in self.names:
-            kept["bias"] = g.flatten(2).sum(2)
-            values["bias"] = squared_norms(kept["bias"])
+            kept["bias"] = [g.flatten(2).sum(2)]
+            values["bias"] = squared_norms(kept["bias"][0])
         if "weight" in self.names:
             weight = self.module.weight
             positions, width, out = g[0, 0].numel(), weight[0].numel(), weight.shape[0] // self.module.groups
@@ -122,28 +121,21 @@ class ConvLayer(Layer):
             if 2 * positions * (width + out) < width * out:
                 values["weight"] = self._gram(a, g)
             elif len(a) * weight.numel() <= KEEP:
-                kept["weight"] = self._direct(a, g)
-                values["weight"] = squared_norms(kept["weight"])
+                kept["weight"] = list(self._direct(a, g))
+                values["weight"] = torch.cat([squared_norms(part) for part in kept["weight"]])
             else:
-                values["weight"] = self._direct_squares(a, g)
+                # Each part of the batch is forgotten once it is measured.
+                values["weight"] = torch.cat([squared_norms(part) for part in self._direct(a, g)])
         return values, kept
 
-    def _direct_squares(self, a: Tensor, g: Tensor) -> Tensor:
-        """The same, each part of the batch forgotten once it is measured."""
-        step = max(1, CACHED // self.module.weight.numel())
-        parts = zip(a.split(step), g.split(step), strict=True)
-        return torch.cat([squared_norms(self._direct(x, s)) for x, s in parts])
-
-    def weighted_sum(
-        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().weighted_sum(a, g, weights, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
             scale = weights["weight"].view(-1, *(1,) * (g.dim() - 1))
             out["weight"] = self._summed(a, g * scale)
         return out
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().inner(a, g, centre, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
             moved = self.module._conv_forward(a, centre["weight"], None)

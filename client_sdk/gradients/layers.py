@@ -9,6 +9,7 @@ section 4; Bu et al. 2023, "Differentially Private Optimization on Large Model a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ from .products import product
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
 _BLOCK = 512
+
+# Own parameter name -> per-record gradients worth keeping from the norms to the sum, a few records in each tensor.
+Kept = dict[str, list[Tensor]]
 
 
 class Layer(ABC):
@@ -51,22 +55,22 @@ class Layer(ABC):
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         """Own parameter name -> (batch, *shape) gradients."""
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """(own name -> (batch,) squared norms, per-record gradients worth keeping for the sum)."""
-        kept = self.per_record(a, g)
-        return {key: squared_norms(value) for key, value in kept.items()}, kept
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
+        """(own name -> (batch,) squared norms, what is kept for the sum)."""
+        each = self.per_record(a, g)
+        return {key: squared_norms(value) for key, value in each.items()}, {key: [each[key]] for key in each}
 
-    def weighted_sum(
-        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         """Own name -> Σ_i weight_i gradient_i, shaped like the parameter."""
-        kept = kept or self.per_record(a, g)
-        return {key: (weights[key] @ value.flatten(1)).view(value.shape[1:]) for key, value in kept.items()}
+        kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
+        return {key: combined(weights[key], parts) for key, parts in kept.items()}
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         """Own name -> (batch,) inner products ⟨gradient_i, centre⟩."""
-        kept = kept or self.per_record(a, g)
-        return {key: value.flatten(1) @ centre[key].flatten() for key, value in kept.items()}
+        kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
+        return {
+            key: torch.cat([part.flatten(1) @ centre[key].flatten() for part in parts]) for key, parts in kept.items()
+        }
 
 
 class LinearLayer(Layer):
@@ -93,7 +97,7 @@ class LinearLayer(Layer):
             out["bias"] = g.sum(1)
         return out
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         values: dict[str, Tensor] = {}
         if a.dim() == 2:
             # One position: the gradient is an outer product, its norm the product of two norms.
@@ -112,9 +116,7 @@ class LinearLayer(Layer):
             values["weight"] = gram(a, g)
         return values, {}
 
-    def weighted_sum(
-        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         if kept:
             return super().weighted_sum(a, g, weights, kept)
         out: dict[str, Tensor] = {}
@@ -126,7 +128,7 @@ class LinearLayer(Layer):
             out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
         return out
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         if kept:
             return super().inner(a, g, centre, kept)
         a, g = self._positions(a, g)
@@ -156,21 +158,19 @@ class EmbeddingLayer(Layer):
         out = rows.new_zeros(a.shape[0], *self.module.weight.shape)
         return {"weight": out.index_put_((record, token), rows, accumulate=True)}
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         record, token, rows = self._rows(a, g)
         pairs, where = torch.unique(record * self.module.num_embeddings + token, return_inverse=True)
         merged = rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
         owner = pairs // self.module.num_embeddings
         return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, owner, merged.square().sum(1))}, {}
 
-    def weighted_sum(
-        self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         record, token, rows = self._rows(a, g)
         out = torch.zeros_like(self.own("weight"), dtype=rows.dtype)
         return {"weight": out.index_add_(0, token, rows * weights["weight"][record, None])}
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         record, token, rows = self._rows(a, g)
         products = (rows * centre["weight"][token]).sum(1)
         return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, record, products)}
@@ -204,6 +204,15 @@ class NormalisedLayer(Layer):
         if "bias" in self.names:
             out["bias"] = self._summed(g)
         return out
+
+
+def combined(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each."""
+    shares = weights.split([len(part) for part in parts])
+    first, *others = (w @ part.flatten(1) for w, part in zip(shares, parts, strict=True))
+    for other in others:
+        first += other
+    return first.view(parts[0].shape[1:])
 
 
 def squared_norms(values: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .capture import Capture, Use
 from .clipping import stop_if_not_finite
 from .inspection import known_layers, trainable
-from .layers import Layer, LinearLayer, squared_norms
+from .layers import Kept, Layer, LinearLayer, squared_norms
 from .losses import SIGNALS
 from .pooling import max_pools, pooled_by_comparison
 
@@ -36,7 +36,7 @@ class Signals:
         calls = Counter(name for use in uses for name in use.layer.names.values())
         self.squares: dict[str, Tensor] = {}
         self.footprint = sum(use.input.numel() + use.outputs for use in uses) // batch
-        self._single: list[tuple[Layer, Tensor, Tensor, dict[str, Tensor]]] = []
+        self._single: list[tuple[Layer, Tensor, Tensor, Kept]] = []
         self._shared: dict[str, Tensor] = {}
         self._centre: Mapping[str, Tensor] | None = None
         for use in uses:
@@ -73,9 +73,14 @@ class Signals:
             inner = products[name].double() if name in products else 0.0
             self.squares[name] = (sizes - 2 * inner + slack).clamp_min(0)
 
-    def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor]) -> None:
-        """into[name] += Σ_i factors[name][i] · gradient_i."""
-        for layer, a, g, kept in self._single:
+    def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor], *, release: bool = False) -> None:
+        """into[name] += Σ_i factors[name][i] · gradient_i.
+
+        release: let go of each layer's signals once they are added; nothing can be asked afterwards.
+        """
+        single = self._single if release else list(self._single)
+        while single:
+            layer, a, g, kept = single.pop(0)
             weights = {key: factors[name] for key, name in layer.names.items()}
             for key, value in layer.weighted_sum(a, g, weights, kept).items():
                 add(into, layer.names[key], value)
@@ -86,16 +91,12 @@ class Signals:
 
 
 class Layerwise:
-    """Layer-wise book-keeping. Construction raises NotLayerwise when the model has an unknown trainable layer.
-
-    leaves: first layers' outputs may be leaves of the graph (see Capture).
-    """
+    """Layer-wise book-keeping. Construction raises NotLayerwise when the model has an unknown trainable layer."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self.model, self.loss = model, loss
         self.parameters = trainable(model)
         self.layers = known_layers(model)
-        self.leaves = True
         self._pools = max_pools(model)
         self._signal = SIGNALS.get(loss) if ends_in(model, self.layers) else None
 
@@ -107,8 +108,7 @@ class Layerwise:
             return self._captured(inputs, targets)
 
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
-        anchor = None if self.leaves else torch.zeros((), device=inputs.device, requires_grad=True)
-        with torch.enable_grad(), Capture(self.layers, anchor) as capture:
+        with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
             losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)

@@ -119,7 +119,7 @@ class PerRecordGradients:
             if shift is not None:
                 done.shift(shift)
             norms = total_norms(done.squares)
-            done.add_weighted(clip_factors(done.squares, norms, apart, bound, self._dtype), total)
+            done.add_weighted(clip_factors(done.squares, norms, apart, bound, self._dtype), total, release=True)
             return norms
 
         norms = self._run(inputs, targets, step)

@@ -29,9 +29,14 @@ class Gradients:
         self.each = {name: value - centre[name] for name, value in self.each.items()}
         self.squares = {name: squared_norms(value) for name, value in self.each.items()}
 
-    def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor]) -> None:
-        """into[name] += Σ_i factors[name][i] · gradient_i."""
-        for name, value in self.each.items():
+    def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor], *, release: bool = False) -> None:
+        """into[name] += Σ_i factors[name][i] · gradient_i.
+
+        release: let go of each gradient once it is added; nothing can be asked afterwards.
+        """
+        each = self.each if release else dict(self.each)
+        for name in list(each):
+            value = each.pop(name)
             add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
 
 

@@ -170,3 +170,19 @@ def test_groups_and_centre_are_checked() -> None:
         gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=whole | {"bias": torch.zeros(7)})
     with pytest.raises(NonFiniteError, match="bias"):
         gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=whole | {"bias": torch.full((1,), math.nan)})
+
+
+def test_a_centre_of_a_convolution_whose_gradients_are_too_many_to_keep() -> None:
+    torch.manual_seed(5)
+    model = nn.Conv2d(40, 70, 5, padding=2)
+    inputs, targets = torch.randn(65, 40, 7, 7), torch.randn(65)
+    rows = []
+    for i in (0, 64):
+        loss = squared_error(model(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        rows.append(dict(zip(["weight", "bias"], torch.autograd.grad(loss, list(model.parameters())), strict=True)))
+    # Against the first record's direction: a distance that forgets the inner product comes out too small.
+    centre = {name: -g for name, g in rows[0].items()}
+    gradients = PerRecordGradients(model, squared_error, micro_batch=65)
+    found = gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=centre)
+    for row, distance in zip(rows, found.norms[[0, 64]], strict=True):
+        assert float(distance) == pytest.approx(length(difference(row, centre)), rel=1e-4)
