@@ -20,6 +20,7 @@ from client_sdk.errors import (
     ConflictError,
     LedgerNotExtended,
     LostLedger,
+    NotFoundError,
     NotTrusted,
     Refused,
     RosterNotPinned,
@@ -94,6 +95,7 @@ class Participation:
         self._policy, self._training, self._dataset = policy, training, dataset
         self._outbox = Outbox(outbox / membership.study)
         self._settings: StudySettings = training.settings
+        self._spec = spec_of_model(training.task.model())
         self.study, self.name = membership.study, membership.client
         self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
         self._sent = self._refused = self._told = 0
@@ -185,11 +187,11 @@ class Participation:
         rounds = self._ledger.rounds_known(self.study) | {assignment.round}
         histograms = histograms_in(self._settings, rounds)
         require_within_study(self._settings, self._ledger.rounds_sent(self.study), histograms)
-        weights = self._model(assignment)
+        weights, previous = self._model(assignment), self._previous(assignment)
         work = RoundWork.begin(self._ledger, self._training, self._policy.individual, self._outbox.folder, assignment)
         if not paid:
             self._pay(assignment)
-        self._compute(assignment.round, weights, work, vectors)
+        self._compute(assignment.round, weights, previous, work, vectors)
 
     def _pay(self, assignment: AssignmentBody) -> None:
         failpoint("hospital.before-charge")
@@ -198,7 +200,14 @@ class Participation:
         self._ledger.charge(self.study, assignment.round, charge, limits, assignment.model.sha256)
         failpoint("hospital.after-charge")
 
-    def _compute(self, round: int, weights: dict[str, Array], work: RoundWork, vectors: Sequence[VectorSpec]) -> None:
+    def _compute(
+        self,
+        round: int,
+        weights: dict[str, Array],
+        previous: dict[str, Array] | None,
+        work: RoundWork,
+        vectors: Sequence[VectorSpec],
+    ) -> None:
         """Train and put the finished bytes on the disk; a crash before the last commit leaves nothing to send."""
         total_records = None if self._masked is None else self._masked.total_records()
         try:
@@ -209,6 +218,7 @@ class Participation:
                 total_records=total_records,
                 individual=work.individual,
                 checkpoints=work.checkpoints,
+                previous=previous,
             )
             body = self._body(round, made, work.terms, vectors)
         except TrainingStopped as stopped:
@@ -289,12 +299,26 @@ class Participation:
         raise error
 
     def _model(self, assignment: AssignmentBody) -> dict[str, Array]:
-        spec = spec_of_model(self._training.task.model())
-        body = self._client.model(self.study, assignment.model.version, largest=encoded_size_limit(spec))
+        body = self._client.model(self.study, assignment.model.version, largest=encoded_size_limit(self._spec))
         if hashlib.sha256(body).hexdigest() != assignment.model.sha256:
             raise BadAssignment("the model is not the one that the assignment names")
+        return self._weights(body)
+
+    def _previous(self, assignment: AssignmentBody) -> dict[str, Array] | None:
+        """The weights released before the assigned ones, where the study clips around what has changed since."""
+        version = assignment.model.version - 1
+        if self._settings.training.clipping_centre == "zero" or version < 0:
+            return None
         try:
-            return decode(body, spec)
+            body = self._client.model(self.study, version, largest=encoded_size_limit(self._spec))
+        except NotFoundError:
+            # That round came to nothing.
+            return None
+        return self._weights(body)
+
+    def _weights(self, body: bytes) -> dict[str, Array]:
+        try:
+            return decode(body, self._spec)
         except TensorError as error:
             raise BadAssignment(f"the model is not one of this task: {error.detail}") from error
 

@@ -134,6 +134,8 @@ class Training(Message):
     """What a client computes. `task` names code that the hospital has installed; it never travels.
 
     clipping          flat: a record's whole gradient to clip_norm; per-layer: each layer's part to clip_norm / √layers
+    clipping_centre   zero; or previous-update: what the last round made of the model, known to all, is taken off every
+                      record's gradient before it is clipped, and added to the noised mean again
     rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
     """
 
@@ -145,6 +147,7 @@ class Training(Message):
     learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
     local_optimiser: LocalOptimiser = LocalOptimiser()
     clipping: Literal["flat", "per-layer"] = "flat"
+    clipping_centre: Literal["zero", "previous-update"] = "zero"
     rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
     optimiser: ServerOptimiser = ServerOptimiser()
 
@@ -193,8 +196,8 @@ class Masking(Message):
 class HistogramNoise(Message):
     """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
 
-    Scheme client: one, of the clients' distances, its noise shared among them. Instance level: every hospital reads its
-    own panel through its own, with the whole noise.
+    Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential: every
+    hospital reads its own panel through its own, with the whole noise.
     """
 
     std: Positive
@@ -286,21 +289,26 @@ class Privacy(Message):
             return self
         if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        if self.scheme == "joint":
-            raise ValueError(
-                "scheme joint with disclosure `noised`: a hospital that is zeroed out may move all counts of its panel; "
-                "100 records at std 10 would cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes "
-                "std 528, which hides the panel: choose plain or public"
-            )
-        if self.scheme != "client":
+        if self.scheme in ("parallel", "sequential"):
             self._require_noised_panel(self.bayesian)
-        elif self.masking is None:
+        else:
+            self._require_noised_sum(self.histogram_noise)
+        return self
+
+    def _require_noised_sum(self, noise: HistogramNoise) -> None:
+        """One histogram of clients, summed under masks."""
+        if self.scheme == "joint" and any((x.level, x.notion) == ("instance", "bayesian") for x in self.limits):
+            raise ValueError(
+                "scheme joint with disclosure `noised` has no Bayesian limit at instance level: a hospital that is "
+                "zeroed out may move all counts of its panel; 100 records at std 10 would cost the client level ε = 159 "
+                "a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the panel. Choose plain or public"
+            )
+        if self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
-        elif self.histogram_noise.std < 3 * math.sqrt(self.masking.honest_shares):
+        if noise.std < 3 * math.sqrt(self.masking.honest_shares):
             raise ValueError(
                 "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
             )
-        return self
 
     def _require_noised_panel(self, bayesian: BayesianSettings) -> None:
         if self.panel is None:
@@ -344,6 +352,16 @@ class StudySettings(Message):
             raise ValueError("with masking, min_clients must be at least min_survivors")
         if self.privacy.scheme in ("sequential", "joint") and self.training.algorithm != "fedsgd":
             raise ValueError(f"scheme {self.privacy.scheme} has one noisy step a round: fedsgd")
+        return self
+
+    @model_validator(mode="after")
+    def _the_previous_update_is_a_gradient_in_the_clear(self) -> Self:
+        if self.training.clipping_centre == "zero":
+            return self
+        if self.privacy.scheme != "parallel" or self.privacy.masking is not None:
+            raise ValueError("clipping_centre previous-update belongs to scheme parallel without masking")
+        if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
+            raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
         return self
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from client_sdk.protocol.tensors import Array
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training.bounds import clipped, norm_of
+from client_sdk.training.centre import released_centre
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
@@ -92,6 +93,7 @@ class LocalTraining:
         total_records: float | None = None,
         individual: IndividualBudget | None = None,
         checkpoints: Checkpoints | None = None,
+        previous: Mapping[str, Array] | None = None,
     ) -> Contribution:
         """What one round makes of the received weights.
 
@@ -102,6 +104,7 @@ class LocalTraining:
         individual     the patients' own sums: charged at every step, and asked who may take part
         checkpoints    where to begin, and where to write down how far the steps have come; terms and individual are
                        as they were there
+        previous       the weights released before these, where the study clips around the difference
 
         Raises:
             TrainingStopped: NaN or an infinity in weights, gradients or the update.
@@ -115,7 +118,8 @@ class LocalTraining:
                 update = self._descended(model, weights, self._plain(model), round, checkpoints)
                 made = self._clipped(update)
             else:
-                private = self._private(model, terms, individual, total_records)
+                centre = released_centre(self.settings, weights, previous)
+                private = self._private(model, terms, individual, total_records, centre)
                 update = self._descended(model, weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
                 if terms is not None:
@@ -135,8 +139,11 @@ class LocalTraining:
         terms: PrivacyTerms | None,
         individual: IndividualBudget | None,
         total_records: float | None,
+        centre: Mapping[str, Tensor] | None,
     ) -> PrivateGradients:
         seen, loss = self._of_records(model)
+        if centre is not None and self.dataset.grouped:
+            centre = {f"model.{name}": value for name, value in centre.items()}
         return PrivateGradients(
             seen,
             loss,
@@ -147,6 +154,7 @@ class LocalTraining:
             terms=terms,
             individual=individual,
             total_records=total_records,
+            centre=centre,
         )
 
     def _plain(self, model: nn.Module) -> PlainGradients:

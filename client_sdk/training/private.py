@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ class PrivateGradients:
     terms        where records have a Bayesian limit: takes in the norms of its panel at every step, and says which
                  records are trained on
     individual   says who may take part in a step, and is charged for it
+    centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
                  up; None where the study does not protect clients
     """
@@ -50,6 +51,7 @@ class PrivateGradients:
         terms: PrivacyTerms | None = None,
         individual: IndividualBudget | None = None,
         total_records: float | None = None,
+        centre: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._gradients = PerRecordGradients(model, loss)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
@@ -57,6 +59,7 @@ class PrivateGradients:
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._terms, self._individual, self._total_records = terms, individual, total_records
         self._trained = np.arange(len(self._inputs)) if terms is None else terms.trained
+        self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self.distance: float | None = None
 
     def next(self) -> dict[str, Tensor]:
@@ -71,15 +74,14 @@ class PrivateGradients:
         if self._individual is not None:
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.from_numpy(batch).to(self._inputs.device)
-        part = self._gradients.clipped_sum(
-            self._inputs[drawn], self._targets[drawn], clip_norm=privacy.clip_norm, groups=self._groups
-        )
+        part = self._clipped(drawn)
         norms, norm = part.norms.cpu().numpy(), 0.0
         if privacy.client_clip_norm is not None:
             part, norm = projected(part, privacy.client_clip_norm)
         noised = self._noised(part, norm)
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
-        return {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
+        mean = {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
+        return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
 
     def accounts(self) -> tuple[bytes | None, bytes | None]:
         """Terms and individual sums, as their `to_bytes` give them."""
@@ -97,6 +99,15 @@ class PrivateGradients:
         if self._individual is not None:
             self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
 
+    def _clipped(self, rows: Tensor) -> ClippedSum:
+        return self._gradients.clipped_sum(
+            self._inputs[rows],
+            self._targets[rows],
+            clip_norm=self._privacy.clip_norm,
+            centre=self._centre,
+            groups=self._groups,
+        )
+
     def _noised(self, part: ClippedSum, norm: float) -> NoisySum:
         privacy = self._privacy
         noised = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=self._source)
@@ -108,13 +119,20 @@ class PrivateGradients:
         return noised
 
     def _norms_of(self, wanted: Rows, batch: Rows, norms: Floats) -> Floats:
-        """(records,) norms of those wanted, NaN elsewhere; the batch's are known already, at the same weights."""
+        """(records,) norms of those wanted, NaN elsewhere; the batch's are known already, at the same weights.
+
+        Around a centre: distances to it, which are what is clipped.
+        """
         found = np.full(len(self._inputs), np.nan)
         found[batch] = norms
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
             others = torch.from_numpy(rest).to(self._inputs.device)
-            found[rest] = self._gradients.norms(self._inputs[others], self._targets[others]).cpu().numpy()
+            if self._centre is None:
+                further = self._gradients.norms(self._inputs[others], self._targets[others])
+            else:
+                further = self._clipped(others).norms
+            found[rest] = further.cpu().numpy()
         return found
 
 
