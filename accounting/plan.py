@@ -201,9 +201,10 @@ class Plan:
             raise PlanError("sample", "scheme client measures clients; records are held out at instance level")
         if self.release is None or self.bayesian is None:
             return
-        if self.scheme == "joint":
+        records = any((x.level, x.notion) == (Level.INSTANCE, Notion.BAYESIAN) for x in self.limits)
+        if self.scheme == "joint" and records:
             raise PlanError("release", "a histogram of records would cost the client level its whole panel")
-        if self.scheme != "client" and self.bayesian.composition != "running":
+        if records and self.bayesian.composition != "running":
             raise PlanError("composition", "a histogram of running sums is what is published: composition running")
 
     def _check_limits(self) -> None:
@@ -242,14 +243,13 @@ class Plan:
         return Mechanism(self.clip_norm, std, self.sampling_rate, self.steps_per_round, Relation.ADD_REMOVE)
 
     @property
-    def release_multiplier(self) -> float:
-        """Noise on a published count over what one neighbour moves, rounded down; infinite where none is published.
+    def release_sensitivity(self) -> float:
+        """L2 norm of what one neighbour changes in the counts of a published histogram, rounded up.
 
-        A client adds one to one count. A record of a panel takes one count from a bin and adds it to another.
+        Scheme client: a client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's
+        panel; in scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
         """
-        if self.release is None:
-            return math.inf
-        return self.release.std if self.scheme == "client" else math.nextafter(self.release.std / math.sqrt(2.0), 0.0)
+        return 1.0 if self.scheme == "client" else math.nextafter(math.sqrt(2.0), 2.0)
 
     def publishes(self, round: int) -> bool:
         """Whether this round publishes a noised histogram."""

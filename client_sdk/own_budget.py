@@ -147,7 +147,8 @@ def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
     privacy = settings.privacy
     charge = replace(Charge.of_round(settings), histogram_noise=_histogram_noise(privacy, own_alone=False))
     if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
-        return Charge("client", math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0), 1.0, 1)
+        multiplier = math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0)
+        return replace(charge, level="client", noise_multiplier=multiplier, sampling_rate=1.0, steps=1)
     if privacy.scheme not in ("sequential", "joint"):
         return charge
     return replace(charge, noise_multiplier=math.nextafter(sure_noise(privacy) / privacy.clip_norm, 0.0))
@@ -158,8 +159,8 @@ def _histogram_noise(privacy: Privacy, *, own_alone: bool) -> float:
     noise, masking = privacy.histogram_noise, privacy.masking
     if noise is None:
         return 0.0
-    if privacy.scheme != "client":
-        # A record takes one count from a bin of its hospital's panel and adds it to another.
-        return math.nextafter(noise.std / math.sqrt(2.0), 0.0)
-    shares = masking.honest_shares if masking is not None and own_alone else 1
-    return math.nextafter(noise.std / math.sqrt(shares), 0.0)
+    # A client adds one to one count. Elsewhere a count leaves one bin for another.
+    moved = 1.0 if privacy.scheme == "client" else math.nextafter(math.sqrt(2.0), 2.0)
+    shared = own_alone and privacy.scheme in ("client", "joint")
+    shares = masking.honest_shares if shared and masking is not None else 1
+    return math.nextafter(noise.std / math.sqrt(shares) / moved, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from accounting.accounts.base import LimitAccount
@@ -75,7 +76,8 @@ class ClassicalLimit(LimitAccount):
                 count=rounds * step.steps_per_round,
             )
         if self.plan.release is not None and published:
-            account.step(noise_multiplier=self.plan.release_multiplier, sampling_rate=1.0, count=published)
+            multiplier = math.nextafter(self.plan.release.std / self.plan.release_sensitivity, 0.0)
+            account.step(noise_multiplier=multiplier, sampling_rate=1.0, count=published)
 
     def _epsilon_after(self, rounds: int, publishes: bool) -> float:
         return self._filter_at(self.rounds + rounds, self.published + publishes).epsilon()

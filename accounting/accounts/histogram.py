@@ -139,7 +139,7 @@ class HistogramLimit(LimitAccount):
                     **rates,
                 )
         if release is not None and publishes:
-            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=1.0)
+            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.release_sensitivity)
 
     def _readable(self, evidence: Evidence | None) -> DistanceHistogram | None:
         """The histogram, if it is one of this plan; anything else is charged at the worst case."""

@@ -196,8 +196,8 @@ class Masking(Message):
 class HistogramNoise(Message):
     """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
 
-    Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential: every
-    hospital reads its own panel through its own, with the whole noise.
+    Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential:
+    every hospital reads its own panel through its own, with the whole noise.
     """
 
     std: Positive
@@ -300,8 +300,8 @@ class Privacy(Message):
         if self.scheme == "joint" and any((x.level, x.notion) == ("instance", "bayesian") for x in self.limits):
             raise ValueError(
                 "scheme joint with disclosure `noised` has no Bayesian limit at instance level: a hospital that is "
-                "zeroed out may move all counts of its panel; 100 records at std 10 would cost the client level ε = 159 "
-                "a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the panel. Choose plain or public"
+                "zeroed out may move all counts of its panel; 100 records at std 10 would cost the client level "
+                "ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the panel"
             )
         if self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")

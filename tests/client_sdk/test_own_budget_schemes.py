@@ -40,6 +40,16 @@ NOISED = {
         "client", bayesian=True, horizon=400, limits=both("client", 9.0), disclosure="noised", **EVERY_OTHER
     ),
 }
+NOISED["noised joint"] = masked(
+    "joint",
+    bayesian=True,
+    horizon=400,
+    limits=[*JOINT, {**BAYESIAN, "level": "client"}],
+    client_clip_norm=2.0,
+    classical_order=4.0,
+    disclosure="noised",
+    **EVERY_OTHER,
+)
 STUDIES |= NOISED
 
 
@@ -75,7 +85,7 @@ def test_a_round_that_publishes_pays_for_its_histogram(scheme):
     study = NOISED[scheme]
     quiet, told = (Charge.of_round(study, round) for round in (3, 4))
     assert (quiet.histograms, told.histograms) == (0, 1)
-    squared = 12.0**2 / 3 if scheme == "noised client" else 12.0**2 / 2
+    squared = 12.0**2 / {"noised client": 3, "noised joint": 3 * 2}.get(scheme, 2)
     limit = OwnLimit(told.level, 100.0, 1e-5, 8.0)
     more = epsilon_spent([quiet, told], limit) - epsilon_spent([quiet, quiet], limit)
     assert more == pytest.approx(8 * 9 / (2 * squared) / 8, rel=1e-6)

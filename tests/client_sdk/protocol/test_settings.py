@@ -144,6 +144,11 @@ def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
 PANEL = {"panel": {"records": 50, "source": "members"}}
 HELD_OUT = {"panel": {"records": 50, "source": "held-out"}}
+CLASSICAL_ONLY = {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5}
+CLIENTS_ONLY = {
+    "client_clip_norm": 1.0,
+    "limits": [CLASSICAL_ONLY, *(limit | {"level": "client"} for limit in PARALLEL["privacy"]["limits"])],
+}
 STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator": "student-t"}
 
 
@@ -157,6 +162,7 @@ STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator
         ("client", NOISED),
         ("parallel", NOISED | PANEL),
         ("sequential", NOISED | HELD_OUT),
+        ("joint", NOISED | CLIENTS_ONLY),
         ("joint", HELD_OUT | {"client_clip_norm": 1.0}),
         ("parallel", PANEL | {"disclosure": "public"}),
         ("parallel", {"masking": MASKING | {"min_survivors": 3, "allow_three": True}}),
@@ -195,6 +201,8 @@ def test_noised_panels_need_no_masks():
         ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"estimator": "betting"}}, "a histogram a step"),
         ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"composition": "running"}}, "betting or band"),
         ("joint", NOISED | PANEL | {"client_clip_norm": 1.0}, "std 528"),
+        ("joint", NOISED | CLIENTS_ONLY | {"histogram_noise": {"std": 5.0, "every": 2}}, "at least 3"),
+        ("joint", PANEL | CLIENTS_ONLY, "at instance level, and there is none"),
         ("parallel", PANEL | {"bayesian": STUDENT}, "betting or band"),
         ("client", PANEL, "at instance level, and there is none"),
         ("parallel", {"panel": {"records": 2, "source": "members"}}, "greater than or equal to 3"),

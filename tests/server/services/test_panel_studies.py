@@ -131,3 +131,36 @@ def test_a_held_out_panel_certifies_and_members_do_not(
     assert said["notion"] == ("certified" if source == "held-out" else "bayesian")
     assert ("never trained on" in said["assumption"]) == (source == "held-out")
     assert said["adversary"] == "adaptive"
+
+
+def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator: Coordinator) -> None:
+    limits = [
+        {"level": "instance", "notion": "classical", "epsilon": 60.0, "delta": 1e-5},
+        {"level": "client", "notion": "classical", "epsilon": 60.0, "delta": 1e-5},
+        {"level": "client", "notion": "bayesian", "epsilon": 60.0, "delta": 1e-5, "failure": 1e-6},
+    ]
+    only_clients = {"limits": limits, "client_clip_norm": 2.0, "horizon": 2, "sampling_rate": 1.0}
+    chosen = masked("joint", bayesian=True, **only_clients, **NOISED)
+    hospitals = open_study(coordinator, clients=CLIENTS, settings=chosen)
+    moved = {name: np.full_like(array, 0.1) for name, array in MODEL.items()}
+    for number in (1, 2):
+        work(coordinator)
+        turns = [MaskedHospital(one, moved, distance=0.1).session(coordinator, chosen, number) for one in hospitals]
+        for step in STEPS:
+            for turn in turns:
+                turn.take(step)
+            work(coordinator)
+    work(coordinator)
+    shown = {(x.level, x.notion): x for x in budget.read_budget(coordinator, "sepsis").limits}
+    # Three honest shares of noise 4; a hospital moves the sum by 2, a record by 1, and either of them one count.
+    for level, reach in (("client", 2.0), ("instance", 1.0)):
+        moment = 2 * 8 * 9 * reach**2 / (2 * 3 * 4.0**2) + 8 * 9 / STD**2
+        assert shown[level, "classical"].spent == pytest.approx(epsilon(moment, 8, 1e-5), rel=1e-6)
+    told = [
+        entry.body["evidence"] for entry in budget.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
+    ]
+    assert told[0] is None
+    assert told[1]["records"] is None
+    assert told[1]["clients"]["sample_size"] == CLIENTS
+    assert told[1]["clients"]["count_noise"] == pytest.approx(STD * math.sqrt(CLIENTS / 3))
+    assert shown["client", "bayesian"].certificate["relation"] == "zero-out"
