@@ -9,6 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import torch
 
 from accounting.units import Notion
 from client_sdk.errors import ConfigurationError, LedgerDamaged, PolicyRefused
@@ -21,6 +22,7 @@ from client_sdk.protocol.randomness import SeededSource
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
+from client_sdk.training.private import PrivateGradients
 from client_sdk.weights import weights_of
 from tests.hospital_side import coordinator, hospital, plain_policy, records, settings, task_parameters
 
@@ -118,6 +120,33 @@ def test_who_might_pass_the_limit_at_the_next_step_contributes_nothing_more() ->
     np.testing.assert_array_equal(spent(own)[gone], first[gone])
     assert (spent(own)[~gone] > first[~gone]).all()
     assert (spent(own) <= 1.75 * phi(1.0)).all()
+
+
+def test_nobody_loses_more_than_the_bound_over_a_run_that_adapts() -> None:
+    """Each record's true cost, by one backward per record at every step, over the steps it could be drawn in."""
+    chosen, rounds = settings(sampling_rate=0.5, noise_multiplier=1.5, clip_norm=0.7), 40
+    worst = phi(1.0, std=1.5, rate=0.5)
+    own, model = budget(6.5 * worst), TASK.model()
+    steps = PrivateGradients(model, TASK.loss, DATA, chosen, SeededSource(3, allow_insecure=True), individual=own)
+    true, taken = np.zeros(len(DATA)), np.zeros(len(DATA))
+    for _ in range(rounds):
+        room = own.filter.has_room(noise_std=1.05, sampling_rate=0.5, max_distance=0.7)
+        for i in np.flatnonzero(room):
+            model.zero_grad()
+            TASK.loss(model(DATA.inputs[i : i + 1]), DATA.targets[i : i + 1]).sum().backward()
+            norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
+            true[i] += phi(min(norm / 0.7, 1.0), std=1.5, rate=0.5)
+        taken += room
+        found = steps.next()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter -= 0.5 * found[name]
+    assert (true <= 6.5 * worst).all()
+    # They left, not all at once, and whoever was counted at the worst alone would have left after six steps.
+    assert taken.max() < rounds
+    assert taken.min() >= 6
+    assert len(set(taken.tolist())) > 1
+    assert (true <= spent(own) * (1 + 1e-9)).all()
 
 
 def test_the_update_is_that_of_the_others() -> None:
