@@ -126,6 +126,15 @@ def record_message(tx: Transaction, row: SessionRow, client: str, step: str, bod
     tx.session.flush()
 
 
+def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
+    """Whether the client's vectors are in the sum, and the session waits for what it says next."""
+    row = find_session(tx, study_id, round)
+    if row is None or row.phase not in ("consistency", "unmask") or client not in row.survivors:
+        return False
+    last = (tx.session.get(SessionMessageRow, (study_id, round, client, step)) for step in ("unmask", "left"))
+    return not any(last)
+
+
 def octets_of(tx: Transaction, row: SessionRow, vector: str, clients: Sequence[str]) -> list[tuple[str, str]]:
     """(client, SHA-256) of one vector's octets."""
     wanted = select(OctetsRow.client, OctetsRow.sha256).where(

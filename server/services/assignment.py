@@ -6,6 +6,7 @@ from client_sdk.protocol.messages import Assignment, AssignmentBody
 from client_sdk.protocol.signing import ASSIGNMENT
 from server.db.repositories import find_client, find_study, open_round
 from server.db.session import Transaction
+from server.db.session_store import is_awaited
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
@@ -14,6 +15,9 @@ from server.services.views import at, ledger_head, model_info
 
 def find(coordinator: Coordinator, study: str, client: str) -> Assignment | None:
     """The signed assignment if the client is sampled and has not answered yet, else None.
+
+    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
+    after its vectors had arrived is asked again, or the session could wait for it in vain.
 
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
@@ -37,7 +41,9 @@ def _body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
     if round is None or round.state != "collecting" or tx.now() >= round.deadline:
         return None
     taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
-    if taking_part is None or taking_part.state != "sampled":
+    if taking_part is None:
+        return None
+    if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
     return AssignmentBody(
         study=study,

@@ -25,34 +25,27 @@ from client_sdk.protocol.tensors import encode
 from client_sdk.tasks import load
 from client_sdk.weights import weights_of
 from experiments import laws, tiny
-from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, site_policy
+from experiments.live import LiveHospital, embedded_postgres, site_policy
 from experiments.processes import Process, Processes, ProcessFailed, until
+from tests.dying_processes import HIT_SECONDS, MASKED, Stage
 from tests.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
 
-HIT_SECONDS = 150.0
 END_SECONDS = 240.0
-LEASE_SECONDS = "0.5"
 # No round ends for want of an answer while its hospital waits for a coordinator that is dead most of the time.
 DEADLINE = 3600.0
 # Enough that every point is met before the study ends; whoever is killed least needs least.
 ROUNDS_OF_A_DYING_COORDINATOR = 50
 ROUNDS_OF_A_DYING_HOSPITAL = 15
 
-# Passed in rounds with a secure sum only; the studies here are not masked, so these are not walked with processes.
-MASKED = {
-    *(f"worker.{side}-{point}" for side in ("before", "after") for point in ("advance", "sum", "sum-files")),
-    *(f"api.{side}" for side in ("before-octets-file", "after-octets-file", "after-octets-commit")),
-    *(f"api.{side}-session-message" for side in ("before", "after")),
-    *(f"hospital.after-{point}" for point in ("keys", "shares", "manifest", "octets", "consistency", "unmask")),
-}
 SETTING_UP = [name for name in names("api.") if "-model-" in name]
 ABANDONING = [name for name in names("worker.") if name.endswith("-abandon")]
 RUNNING = [name for name in (*names("worker."), *names("api.")) if name not in {*SETTING_UP, *ABANDONING, *MASKED}]
 ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
 REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
+# MASKED: the studies here are not masked; tests/e2e/test_masked_failpoints.py.
 # Passed by a command of its own, outside any round: tests/client_sdk/test_participation_killed.py.
 ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
 # Passed in rounds of many local steps only: tests/client_sdk/test_checkpoints.py.
@@ -61,7 +54,7 @@ APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *MASKED}
 TRAINING = [name for name in names("hospital.") if name not in APART]
 
 
-class Scene:
+class Scene(Stage):
     """One coordinator with up to three studies, none of whose hospitals is in another, and a log of the failpoints hit.
 
     central    scheme client: the coordinator adds the noise
@@ -70,14 +63,9 @@ class Scene:
     """
 
     def __init__(self, folder: Path, database_url: str | None, processes: Processes) -> None:
-        self.folder, self.processes = folder, processes
-        self.coordinator = LiveCoordinator(folder / "coordinator", processes, database_url=database_url)
-        self.hits = folder / "hits.log"
+        super().__init__(folder, database_url, processes, dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12))
         self.settings: dict[str, StudySettings] = {}
-        sizes = {"alpha": 12, "beta": 12, "gamma": 12, "delta": 12}
-        self.hospitals = tiny.hospitals(folder / "hospitals", sizes, processes)
         self.members: dict[str, list[str]] = {}
-        self.joined: dict[str, Process] = {}
 
     def plan(self, *, central: bool, rounds: int) -> None:
         """Which studies there are."""
@@ -88,28 +76,9 @@ class Scene:
         members = {"central": ["alpha"], "local": ["beta"], "refused": ["gamma", "delta"]}
         self.members = {study: members[study] for study in self.settings}
 
-    def hit(self) -> list[str]:
-        return self.hits.read_text().split() if self.hits.exists() else []
-
-    def serve(self, failpoint: str | None = None) -> Process:
-        """Start the coordinator, to die at `failpoint`."""
-        extra = {} if failpoint is None else {"failpoint": failpoint, "failpoint_log": self.hits}
-        return self.coordinator.start(lease_seconds=LEASE_SECONDS, **extra)
-
-    def stop_coordinator(self) -> None:
-        assert self.coordinator.process is not None
-        self.coordinator.process.kill()
-
-    def wait_dead(self, process: Process, failpoint: str) -> None:
-        code = process.wait(HIT_SECONDS)
-        if code != EXIT_CODE or self.hit()[-1:] != [failpoint]:
-            raise ProcessFailed(f"{process.name} was to die at {failpoint}; it", code, process.log)
-
-    def join(self, name: str, failpoint: str | None = None) -> Process:
-        extra = {} if failpoint is None else {"failpoint": failpoint, "failpoint_log": self.hits}
-        study = next(study for study, members in self.members.items() if name in members)
-        self.joined[name] = self.hospitals[name].join(study, self.coordinator.origin, **extra)
-        return self.joined[name]
+    def enter(self, name: str, failpoint: str | None = None) -> Process:
+        """Let the hospital join the study that it is a member of."""
+        return self.join(name, next(study for study, members in self.members.items() if name in members), failpoint)
 
     def homes(self, study: str) -> dict[str, Path]:
         return {name: self.hospitals[name].home for name in self.members[study]}
@@ -129,7 +98,7 @@ def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Sce
     _enrol_everybody(scene, {})
     for members in scene.members.values():
         for name in members:
-            scene.join(name)
+            scene.enter(name)
     _with_an_operator(scene, lambda operator: [operator.move_study(study, "start") for study in scene.settings])
     scene.stop_coordinator()
     for failpoint in RUNNING:
@@ -162,12 +131,12 @@ def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene)
     with scene.coordinator.operator() as operator:
         for study in scene.settings:
             operator.move_study(study, "start")
-    scene.join("gamma")
+    scene.enter("gamma")
     lanes: list[tuple[str, list[str]]] = [("beta", TRAINING), ("delta", REFUSING)]
     _at_once([lambda name=name, points=points: _walk(scene, name, points) for name, points in lanes])
     assert set(scene.hit()) == {*ENROLLING, *TRAINING, *REFUSING}
-    scene.join("beta")
-    scene.join("delta")
+    scene.enter("beta")
+    scene.enter("delta")
     _finish_and_check(scene)
 
 
@@ -228,10 +197,7 @@ def _die_enrolling(scene: Scene, hospital: LiveHospital, token: str, failpoint: 
 
 def _walk(scene: Scene, name: str, failpoints: list[str]) -> None:
     for failpoint in failpoints:
-        process = scene.join(name, failpoint)
-        code = process.wait(HIT_SECONDS)
-        if code != EXIT_CODE or failpoint not in scene.hit():
-            raise ProcessFailed(f"{name} was to die at {failpoint}; it", code, process.log)
+        scene.wait_dead(scene.enter(name, failpoint), failpoint)
 
 
 def _at_once(works: list[Callable[[], None]]) -> None:
@@ -269,7 +235,7 @@ def _let_two_rounds_begin(scene: Scene) -> None:
         def begun() -> bool:
             return all(operator.budget(study).round >= number for study, number in wanted.items())
 
-        assert until(begun, seconds=HIT_SECONDS, check=_nothing), "rounds stand still"
+        assert until(begun, seconds=HIT_SECONDS, check=_nothing, every=0.2), "rounds stand still"
     scene.stop_coordinator()
 
 
@@ -292,7 +258,7 @@ def _finish_and_check(scene: Scene) -> None:
         def ended() -> bool:
             return all(operator.study(study).state == "finished" for study in scene.settings)
 
-        assert until(ended, seconds=END_SECONDS, check=_nothing), "the studies do not end"
+        assert until(ended, seconds=END_SECONDS, check=_nothing, every=0.5), "the studies do not end"
         for name, process in scene.joined.items():
             assert process.wait(END_SECONDS) == 0, f"{name}: {process.log.read_text()[-2000:]}"
         budgets = {study: laws.check(operator, study, scene.homes(study)) for study in scene.settings}

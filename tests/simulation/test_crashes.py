@@ -12,18 +12,13 @@ from server.db.session import Database
 from server.services.ports import Coordinator
 from server.worker import Worker
 from tests.dying import Killed, dying_at
+from tests.dying_processes import MASKED
 from tests.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
 from tests.studies import FakeClock, Hospital, coordinator_on, open_study, put_model, update
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}
 WHILE_OPENING = {"api.before-model-file", "api.after-model-file", "api.after-model-commit"}
-# Passed in masked rounds only: tests/server/services/test_masked_rounds.py kills there.
-MASKED = {
-    *(f"worker.{side}-{point}" for side in ("before", "after") for point in ("advance", "sum", "sum-files")),
-    *(f"api.{point}" for point in ("before-octets-file", "after-octets-file", "after-octets-commit")),
-    *(f"api.{side}-session-message" for side in ("before", "after")),
-}
 PASSED = sorted(
     {*failpoints.names("worker."), *failpoints.names("api.")} - ONLY_WHEN_ABANDONED - WHILE_OPENING - MASKED
 )

@@ -217,6 +217,37 @@ def test_a_refusal_lets_the_others_go_on_at_once(coordinator: Coordinator, clock
     assert released_mean(coordinator) == pytest.approx(sum(range(2, 7)) / 64, abs=1e-4)
 
 
+def test_whoever_comes_back_after_its_vectors_froze_is_asked_until_it_has_replied(
+    coordinator: Coordinator, clock: FakeClock
+) -> None:
+    turns = begin(coordinator, masked())
+    hospital = turns[0].owner.hospital
+    for step in STEPS[:4]:
+        assert hospital.assignment() is not None
+        for turn in turns:
+            turn.take(step)
+    for step in ("consistency", "unmask"):
+        given = hospital.assignment()
+        assert given is not None, f"killed before {step} and started again"
+        assert given.assignment.round == 1
+        # Three of the six are gone for good: without this hospital the session would wait in vain.
+        for turn in (*turns[4:], turns[3], turns[0]):
+            turn.take(step)
+    assert hospital.assignment() is None
+    work(coordinator)
+    assert round_of(coordinator).state == "released"
+
+
+def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
+    turns = begin(coordinator, masked())
+    for step in STEPS[:4]:
+        for turn in turns:
+            turn.take(step)
+    secure_sum.leave(coordinator, "sepsis", 1, turns[0].name)
+    assert turns[0].owner.hospital.assignment() is None
+    assert turns[1].owner.hospital.assignment() is not None
+
+
 def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, masked())
     for step in STEPS[:3]:
