@@ -19,7 +19,9 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
     """(batch,) logistic losses of (batch, 1) scores and targets in [0, 1], given as (batch,) or (batch, 1)."""
-    return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs).view(-1), reduction="none")
+    return functional.binary_cross_entropy_with_logits(
+        outputs.squeeze(1), targets.to(outputs).view(-1), reduction="none"
+    )
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, Records
+from client_sdk.gradients.losses import cross_entropy, logistic
 from client_sdk.tasks.dataset import TaskDataset
 
 
@@ -53,12 +55,10 @@ class Classification(Task):
         """Columns that the model must give."""
         return 1 if self.classes == 2 else self.classes
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self.classes == 2:
-            return nn.functional.binary_cross_entropy_with_logits(
-                outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none"
-            )
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """loss(outputs, targets) -> (batch,), one of the functions whose gradient is known in closed form."""
+        return logistic if self.classes == 2 else cross_entropy
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         if len(targets) == 0 or not torch.isfinite(outputs).all():

@@ -12,6 +12,7 @@ from client_sdk.gradients import NonFiniteError, PerRecordGradients
 from client_sdk.gradients.inspection import known_layers
 from client_sdk.gradients.layerwise import ends_in
 from client_sdk.gradients.losses import SIGNALS, cross_entropy, logistic, squared_error
+from client_sdk.tasks import load
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -87,3 +88,28 @@ def test_non_finite_input_is_named_without_looking_at_it(bad: float) -> None:
     inputs[3, 2] = bad
     with pytest.raises(NonFiniteError, match="inputs"):
         gradients.norms(inputs, targets)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_built_in_linear_tasks_train_without_autograd(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load("logistic-regression", {"label": "sick", "classes": classes, "column.age": "18..90"})
+    model = task.model()
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(6, 1), torch.randint(0, classes, (6,))
+    true = torch.autograd.grad(task.loss(model(inputs), targets).sum(), list(model.parameters()))
+    gradients = PerRecordGradients(model, task.loss)
+    gradients.norms(inputs, targets)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("autograd was asked")
+
+    # The comparison with autograd is over; from here on the closed form is alone.
+    monkeypatch.setattr(torch.autograd, "grad", refused)
+    found = gradients.clipped_sum(inputs, targets, clip_norm=1e9)
+    for value, expected in zip(found.gradients.values(), true, strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+def test_scores_of_two_columns_are_no_logistic_regression() -> None:
+    with pytest.raises(ValueError, match="Target size"):
+        PerRecordGradients(nn.Linear(3, 2), logistic).norms(torch.randn(4, 3), torch.zeros(4))
