@@ -247,6 +247,16 @@ def test_a_hospital_keeps_the_sums_over_rounds_and_studies_and_sends_none_of_it(
         assert ledger.sent_since(json.loads(saved)["entries"]) == []
         assert [charge.steps for charge in ledger.sent_since(0)] == [1, 1, 1]
         assert b"p1" not in saved
+    second = coordinator(settings(sampling_rate=1.0, clip_norm=1e-3, noise_multiplier=2.0), study="stroke")
+    hospital(second, tmp_path, "mercy").join("stroke", None, records(), policy=rules, dataset="icu")
+    # Other records have other sums.
+    third = coordinator(chosen, study="burns")
+    hospital(third, tmp_path, "mercy").join("burns", None, records(), policy=rules, dataset="ward")
+    for dataset, cost in (("icu", 3 * phi(1.0) + 3 * phi(1.0, std=2.0)), ("ward", 3 * phi(1.0))):
+        with HospitalLedger.open(ledger_path(tmp_path, dataset)) as ledger:
+            saved = ledger.individual()
+        assert saved is not None
+        np.testing.assert_allclose(json.loads(saved)["filter"]["spent"], cost, rtol=1e-3)
 
 
 def test_rounds_sent_without_the_limit_are_charged_when_it_begins(tmp_path: Path) -> None:
