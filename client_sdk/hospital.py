@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk import tasks
 from client_sdk._exchange import Clock
 from client_sdk._transport import Transport
 from client_sdk.client import Client
@@ -24,13 +23,14 @@ from client_sdk.events import OnRound
 from client_sdk.identity import Identity, Membership
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.own_budget import Charge
-from client_sdk.participation import Outcome, Participation, rounds_received
 from client_sdk.policy import POLICY_FILE, SitePolicy
 from client_sdk.protocol.messages import Study
 from client_sdk.protocol.randomness import RandomSource, SecureSource
 from client_sdk.rotation import rotate
-from client_sdk.tasks import Task
-from client_sdk.training import LocalTraining
+
+if TYPE_CHECKING:
+    from client_sdk.participation import Outcome
+    from client_sdk.tasks import Task, TaskDataset
 
 PATIENCE_SECONDS = 24 * 3600.0
 
@@ -127,6 +127,10 @@ class Hospital:
             LedgerInUse: another process works on this data set.
             and as `Participation.run`.
         """
+        # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.participation import Participation
+        from client_sdk.training import LocalTraining
+
         membership = self.identity.membership(study)
         rules = self.policy() if policy is None else policy
         with (
@@ -136,8 +140,7 @@ class Hospital:
             shown = client.study(study)
             _require_same_settings(ledger, shown, membership, dataset)
             chosen = _task(task, shown)
-            records = chosen.dataset(records_of(data)).without(rules.excluded_patients)
-            records = records.by_patient(shown.settings.training.rows_per_patient)
+            records = _records(chosen, data, rules, shown)
             training = LocalTraining(
                 chosen, records, shown.settings, source or SecureSource(), device, checkpoint_seconds
             )
@@ -201,15 +204,25 @@ def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Mem
 
 
 def _task(wanted: str | Task | None, shown: Study) -> Task:
+    from client_sdk import tasks
+
     training = shown.settings.training
-    if isinstance(wanted, Task):
+    if isinstance(wanted, tasks.Task):
         return wanted
     if wanted is not None and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
     return tasks.load(training.task, training.task_parameters)
 
 
+def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskDataset:
+    """One record per patient, of those that the policy does not leave out."""
+    rows = task.dataset(records_of(data)).without(rules.excluded_patients)
+    return rows.by_patient(shown.settings.training.rows_per_patient)
+
+
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
+    from client_sdk.participation import rounds_received
+
     told = rounds_received(client, membership.study, membership.client)
     if told - ledger.rounds_known(membership.study):
         ledger.accept_loss(membership.study, max(told), Charge.of_rounds(shown.settings, max(told)))

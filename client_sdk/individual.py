@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -67,27 +68,14 @@ class IndividualBudget:
             ConfigurationError: the sums were begun under another limit, or what has left already may pass this one.
             LedgerDamaged: not saved by `to_bytes`.
         """
-        empty = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
-        try:
-            begin = {"patients": [], "before": 0.0, "entries": 0, "filter": empty}
-            state: dict[str, Any] = begin if saved is None else json.loads(saved)
-            known, inner = list[str](state["patients"]), dict[str, Any](state["filter"])
-            begun = (inner["limit_epsilon"], inner["delta"], inner["order"])
-            sums, before = list[float](inner["spent"]), float(state["before"])
-            if len(sums) != len(known) or len(inner["excluded"]) != len(known):
-                raise ValueError("one sum for every patient is expected")
-            uncounted = sent_since(state["entries"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
-        if begun != (limit.epsilon, limit.delta, limit.fixed_order()):
-            raise ConfigurationError(
-                "individual: the patients' own sums of this data set were begun under another epsilon, delta or order"
-            )
+        state = _read(limit, saved)
+        known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
+        uncounted = sent_since(state["entries"])
         missed = sum(_worst(charge, limit.fixed_order()) for charge in uncounted)
         here = [_digest(patient) for patient in patients]
         everybody = list(dict.fromkeys([*known, *here]))
         new = len(everybody) - len(known)
-        inner["spent"] = [spent + missed for spent in sums] + [before + missed] * new
+        inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
         inner["excluded"] = [*inner["excluded"], *([False] * new)]
         inner["steps"] += sum(charge.steps for charge in uncounted)
         try:
@@ -150,6 +138,27 @@ def certificate(saved: bytes) -> Guarantee:
         return IndividualFilter.restore(json.loads(saved)["filter"]).certificate()
     except (ValueError, KeyError, TypeError) as error:
         raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+
+
+def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
+    """What `to_bytes` saved under this limit, or a beginning without anybody."""
+    if saved is None:
+        nobody = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
+        return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}
+    try:
+        state = json.loads(saved)
+        inner, counts = state["filter"], {len(state["patients"])}
+        counts |= {len(inner["spent"]), len(inner["excluded"])}
+        begun = (inner["limit_epsilon"], inner["delta"], inner["order"])
+        if len(counts) > 1 or not math.isfinite(state["before"]) or state["entries"] < 0:
+            raise ValueError("one sum for every patient is expected")
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+    if begun != (limit.epsilon, limit.delta, limit.fixed_order()):
+        raise ConfigurationError(
+            "individual: the patients' own sums of this data set were begun under another epsilon, delta or order"
+        )
+    return state
 
 
 def _new_filter(limit: IndividualLimit, members: int) -> IndividualFilter:
