@@ -43,11 +43,12 @@ Code = Literal[
     "canary-mismatch",
 ]
 Failure = Literal[
-    "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch"
+    "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch", "stopped"
 ]
 M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage
 
+_HASHES = ("ph", "h1", "survivors_hash")
 _ORDER: tuple[Phase, ...] = ("keys", "shares", "masked", "consistency", "unmask", "summed")
 
 
@@ -149,7 +150,7 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
         return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
-    return replace(session, keys=_with(session.keys, message))
+    return _admitted(session, keys=_with(session.keys, message))
 
 
 def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
@@ -162,7 +163,7 @@ def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated
     statement = transcript.shares_statement(session.h1, message.client, message.commitment, message.slots)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the shares are not signed over this list of keys")
-    return replace(session, shares=_with(session.shares, message))
+    return _admitted(session, shares=_with(session.shares, message))
 
 
 def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
@@ -177,7 +178,7 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
     statement = transcript.masked_statement(h1, said, message.client, message.digests)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the vectors are not signed over this session's lists")
-    return replace(session, manifests=_with(session.manifests, message))
+    return _admitted(session, manifests=_with(session.manifests, message))
 
 
 def admit_octets(session: Session, client: str, vector: str, sha256: bytes, size: int) -> Session | Repeated | Declined:
@@ -199,7 +200,7 @@ def admit_octets(session: Session, client: str, vector: str, sha256: bytes, size
         return Repeated()
     if session.phase != "masked":
         return Declined("phase-closed", f"the session is in its phase {session.phase}")
-    return replace(session, octets=session.octets | {(client, vector)})
+    return _admitted(session, octets=session.octets | {(client, vector)})
 
 
 def admit_consistency(session: Session, message: ConsistencyMessage) -> Session | Repeated | Declined:
@@ -211,7 +212,7 @@ def admit_consistency(session: Session, message: ConsistencyMessage) -> Session 
     statement = transcript.consistency_statement(session.h1, session.survivors_hash)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the signature is not over this session's survivor list")
-    return replace(session, consistency=_with(session.consistency, message))
+    return _admitted(session, consistency=_with(session.consistency, message))
 
 
 def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
@@ -232,7 +233,7 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
             shamir.parse_share(opened.share)
     except shamir.SharingError as error:
         return Declined("malformed", f"shares: {error}")
-    return replace(session, unmasks=_with(session.unmasks, message))
+    return _admitted(session, unmasks=_with(session.unmasks, message))
 
 
 def leave(session: Session, client: str) -> Session:
@@ -310,6 +311,13 @@ def _complete(session: Session) -> dict[str, Manifest]:
         for name, manifest in session.manifests.items()
         if all((name, vector) in session.octets for vector in vectors)
     }
+
+
+def _admitted(session: Session, **rows: Any) -> Session:
+    """The session with one row more; no set has changed, so their hashes are not computed again."""
+    moved = replace(session, **rows)
+    vars(moved).update({name: value for name, value in vars(session).items() if name in _HASHES})
+    return moved
 
 
 def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
