@@ -17,7 +17,9 @@ from typing import IO
 from experiments.processes import WARDROUND, Processes, Running
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["client_sdk.main", "client_sdk.hospital", "server.cli", "server.serving", "pandas"])
+_CONTEXT.set_forkserver_preload(
+    ["client_sdk.main", "client_sdk.hospital", "client_sdk.participation", "pandas", "server.cli", "server.serving"]
+)
 
 
 class ForkedProcesses(Processes):

@@ -30,6 +30,10 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx
     assert run(program) == "[]"
 
 
+def test_a_hospital_that_does_not_train_loads_no_torch() -> None:
+    assert run("import sys, client_sdk.hospital; print('torch' in sys.modules)") == "False"
+
+
 def test_one_file_alone_knows_the_http_library() -> None:
     root = client_sdk.__path__[0]
     found = run(f"""

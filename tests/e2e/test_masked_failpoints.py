@@ -28,7 +28,7 @@ from tests.forked_processes import ForkedProcesses
 pytestmark = pytest.mark.timeout(600)
 
 # Four hospitals, all of whom are needed: whoever dies is waited for.
-MEMBERS = dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12)
+MEMBERS: dict[str, int] = dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12)
 # Most deaths take no round of their own, some do: those after which the others need nobody.
 ROUNDS = 12
 LONG, SHORT = 3600.0, 1.0

@@ -16,6 +16,7 @@ from client_sdk.ledger import HospitalLedger, ledger_path
 from experiments import laws, tiny
 from experiments.live import LiveCoordinator, embedded_postgres, open_study
 from experiments.processes import Processes, until
+from tests.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -80,7 +81,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 def test_hospitals_refuse_a_coordinator_that_forgot_rounds(database: Database, tmp_path: Path):
-    with Processes() as processes:
+    with ForkedProcesses() as processes:
         coordinator = LiveCoordinator(tmp_path / "coordinator", processes, database_url=database.url)
         coordinator.prepare()
         coordinator.serve()
