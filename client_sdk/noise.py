@@ -103,8 +103,7 @@ def _noised(
     kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
     joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
     flat = joined.numpy()
-    low, high = torch.aminmax(joined) if len(flat) else (joined.new_zeros(()),) * 2
-    largest = max(-float(low), float(high)) / spacing
+    largest = max(-float(flat.min(initial=0.0)), float(flat.max(initial=0.0))) / spacing
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32

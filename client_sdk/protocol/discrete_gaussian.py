@@ -40,6 +40,7 @@ class DiscreteGaussian:
         if not 0.0 < std <= MAX_STD:
             raise ValueError(f"std must lie in (0, 2^40] grid units, got {std!r}")
         self.std = float(std)
+        self._normaliser = float(normaliser(self.std))
         self.bits = max(0, math.floor(math.log2(std)) - 6)
         width = 1 << self.bits
         half = math.ceil(TAIL * std / width) + 1
@@ -64,7 +65,7 @@ class DiscreteGaussian:
 
     def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
         """P(x) in float64, relative error below 2⁻⁴⁴."""
-        return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / float(normaliser(self.std))
+        return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / self._normaliser
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
         """(size,) independent integers."""
