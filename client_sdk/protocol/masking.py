@@ -129,7 +129,7 @@ def apply_masks(
 ) -> None:
     """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
 
-    `head`, if given, stands for the front of `words`: the first mask is added to it on its way there.
+    `head`, if given, is first copied to the front of `words`, chunk by chunk while the chunk is in the cache.
     Memory: one chunk, whatever the number of keys. The chunk loop is outside, so `words` is walked once.
 
     Raises:
@@ -146,24 +146,19 @@ def apply_masks(
         raise MaskingError("words is longer than one keystream")
     if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
         raise MaskingError("head is a vector of the same words, no longer than words")
-    steps = [*((np.add, keystream(key)) for key in add), *((np.subtract, keystream(key)) for key in subtract)]
+    adding, subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
     mask = aligned(CHUNK_BYTES // words.itemsize, words.dtype)
     buffer = mask.view(np.uint8)
     for start in range(0, words.size, mask.size):
         chunk = words[start : start + mask.size]
         size = chunk.nbytes
+        if head is not None:
+            part = head[start : start + chunk.size]
+            chunk[: part.size] = part
         zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
-        source = _taken(head, start, chunk, steps == [])
-        for combine, cipher in steps:
+        for cipher in adding:
             cipher.update_into(zeros, room)
-            combine(source, stream, chunk)
-            source = chunk
-
-
-def _taken(head: Words | None, start: int, chunk: Words, copied: bool) -> Words:
-    """What the first mask of `chunk` is added to: the head's words where they lie, unless they end in this chunk."""
-    part = chunk[:0] if head is None else head[start : start + chunk.size]
-    if part.size == chunk.size and not copied:
-        return part
-    chunk[: part.size] = part
-    return chunk
+            np.add(chunk, stream, out=chunk)
+        for cipher in subtracting:
+            cipher.update_into(zeros, room)
+            np.subtract(chunk, stream, out=chunk)
