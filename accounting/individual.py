@@ -110,7 +110,8 @@ class IndividualFilter:
     def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
         """(members,) bool: who may take part in the next step whatever their norms turn out to be.
 
-        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them.
+        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them. The
+        others must be left out for good: tell `admit` that they measure max_distance.
         """
         rate = check_rate("sampling_rate", sampling_rate)
         most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)

@@ -101,13 +101,17 @@ class IndividualBudget:
         rounding  as in `client_sdk.distances`
 
         Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability
-        sampling_rate; at rate 1 they took no part. Whoever is not among today's records is not charged.
+        sampling_rate; at rate 1 they took no part. Whoever had no room is out for good. Whoever is not among today's
+        records is not charged.
         """
         distances = np.zeros(self.filter.members)
         measured = np.ones(self.filter.members, dtype=np.bool_)
         measured[self.rows] = False
         measured[self.rows[known]] = True
         distances[self.rows[known]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
+        # Whom the coins of earlier steps left out must stay out, also of cheaper steps: the filter then refuses them.
+        closed = self.rows[~self.filter.has_room(**_mechanism(privacy))[self.rows]]
+        measured[closed], distances[closed] = True, privacy.clip_norm
         self.filter.admit(distances[measured], measured=measured, **_mechanism(privacy))
 
     def left_out(self, privacy: Privacy) -> int:

@@ -59,7 +59,7 @@ class SitePolicy(_Section):
     excluded_patients       identifiers that are never trained on
     least_noise_multiplier  every noised step needs at least this much
     limits                  own budget per level, over all studies on the same records
-    individual              each patient's own limit; who has reached it is left out of later steps
+    individual              each patient's own limit; whoever could pass it is left out from then on
     needs_masking           take part only where updates are masked
     least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
     least_survivors         no sum of fewer hospitals is opened
@@ -156,6 +156,16 @@ class SitePolicy(_Section):
                 self.least_noise_multiplier is None or privacy.noise_multiplier >= self.least_noise_multiplier,
                 "noise",
                 "least_noise_multiplier: the study adds less noise",
+            ),
+            *(
+                (level in privacy.levels, "limits", f"limits.{level}: the study does not protect this level")
+                for level in ("instance", "client")
+                if getattr(self.limits, level) is not None
+            ),
+            (
+                self.limits.client is None or privacy.scheme != "joint",
+                "limits",
+                "limits.client: of a study of scheme joint this hospital's ledger counts the patients' level alone",
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (

@@ -122,6 +122,25 @@ def test_who_might_pass_the_limit_at_the_next_step_contributes_nothing_more() ->
     assert (spent(own) <= 1.75 * phi(1.0)).all()
 
 
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+@pytest.mark.parametrize("every_norm", [False, True])
+def test_who_was_left_out_once_stays_out_of_cheaper_studies(rate: float, every_norm: bool) -> None:
+    """Else a record that hidden coins kept out of a dear step could pay for a cheap one as if the dear had not been."""
+    dear, cheap = settings(sampling_rate=rate), settings(sampling_rate=rate, noise_multiplier=10.0)
+    own = budget(1.2 * phi(1.0, rate=rate), every_norm=every_norm)
+    keep = np.arange(len(NORMS)) % 2 == 0
+    state = own.filter.state()
+    state["spent"] = np.where(keep, 0.0, 0.5 * phi(1.0, rate=rate)).tolist()
+    own.filter = type(own.filter).restore(state)
+    assert own.left_out(cheap.privacy) == 0
+    one_step(dear, own)
+    np.testing.assert_array_equal(np.array(own.filter.state()["excluded"])[~keep], True)
+    assert own.left_out(cheap.privacy) >= int((~keep).sum())
+    before = spent(own)
+    one_step(cheap, own)
+    np.testing.assert_array_equal(spent(own)[~keep], before[~keep])
+
+
 def test_nobody_loses_more_than_the_bound_over_a_run_that_adapts() -> None:
     """Each record's true cost, by one backward per record at every step, over the steps it could be drawn in."""
     chosen, rounds = settings(sampling_rate=0.5, noise_multiplier=1.5, clip_norm=0.7), 40
