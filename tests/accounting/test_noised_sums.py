@@ -1,5 +1,6 @@
 """Running sums told through noised histograms: against extended precision, and by simulation."""
 
+import itertools
 import json
 import math
 
@@ -69,10 +70,10 @@ def test_a_histogram_costs_a_moved_count_and_what_follows_it_the_clip_norm(adver
     cap = phi(3, 1.0) + ORDER * (ORDER + 1) / NOISE**2
     assert found.filter_moment() == pytest.approx(min(before + cost, cap), rel=1e-6)
     found.publish(found.histogram() + noise(BINS, SeededSource(1, allow_insecure=True)))
-    told = found.filter_moment()
+    after = found.filter_moment()
     found.step(np.full(400, 0.0), **STEP)
     grown = (phi(7, 1.0) / 2) if adversary == "adaptive" else phi(3, 1.0)
-    assert found.filter_moment() <= told + grown * (1 + 1e-6)
+    assert found.filter_moment() <= after + grown * (1 + 1e-6)
 
 
 def test_what_is_told_comes_from_noised_counts_and_public_numbers_alone():
@@ -101,6 +102,41 @@ def test_one_record_moves_one_count():
         counts.append(found.histogram())
     assert np.linalg.norm(counts[0] - counts[1]) <= math.sqrt(2)
     assert counts[0].sum() == counts[1].sum() == 400
+
+
+def discrete_gaussian(std, reach):
+    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * std**2))
+    return weights / weights.sum()
+
+
+def told(bins_of_records, places, std, reach=30):
+    """The law of a drawn panel's noised histogram over three bins, by enumeration of all draws; pads lie on top."""
+    draws = list(itertools.combinations(bins_of_records, min(places, len(bins_of_records))))
+    law = np.zeros((2 * reach + 1,) * 3)
+    noise = discrete_gaussian(std, reach)
+    for draw in draws:
+        counts = np.bincount([*draw, *[2] * (places - len(draw))], minlength=3)
+        one, two, three = (np.roll(noise, count) for count in counts)
+        law += np.multiply.outer(np.multiply.outer(one, two), three) / len(draws)
+    return law
+
+
+@pytest.mark.parametrize(
+    ("without", "new", "places"), [((0, 1), 2, 2), ((0, 0, 1), 2, 2), ((1,), 0, 2), ((1, 0), 0, 3)]
+)
+def test_a_record_that_joins_costs_at_most_what_is_charged_whatever_the_draw(without, new, places):
+    """Rényi divergences of the whole mechanism, panels drawn in secret, by summation over the grid, both directions."""
+    std, more = 3.0, []
+    laws = told(without, places, std), told((*without, new), places, std)
+    for p, q in (laws, laws[::-1]):
+        for order in (0.5, 1.0, 3.0, 7.0):
+            seen = (p > 1e-290) & (q > 1e-290)
+            divergence = math.log(float(np.sum(np.exp((order + 1) * np.log(p[seen]) - order * np.log(q[seen])))))
+            charged = order * (order + 1) * 2 / (2 * std**2)
+            assert divergence <= charged * (1 + 1e-9)
+            more.append(divergence > charged / 2)
+    # Where the new record takes a pad's place, one count's charge, half of this, would be too little.
+    assert any(more) == (places > len(without))
 
 
 def test_coverage_of_the_noised_bound():

@@ -9,7 +9,10 @@ from scipy.stats import chi2
 
 from client_sdk.distances import accounted
 from client_sdk.errors import ConfigurationError, Refused
+from client_sdk.individual import IndividualBudget
+from client_sdk.own_budget import Charge
 from client_sdk.panel import RecordPanel
+from client_sdk.policy import IndividualLimit
 from client_sdk.protocol.randomness import SecureSource, SeededSource
 from client_sdk.protocol.settings import Panel, StudySettings
 from client_sdk.tasks import load
@@ -184,3 +187,11 @@ def test_what_is_held_out_never_reaches_the_update() -> None:
         sent.append(made.contribution(weights_of(task.model()), terms).update)
     for name, array in sent[0].items():
         np.testing.assert_array_equal(array, sent[1][name])
+
+
+def test_patients_own_sums_pay_for_histograms_that_left_before() -> None:
+    """λ(λ+1)/2z² for each, beside the steps; closed forms at q = 1, rounded up."""
+    limit = IndividualLimit(epsilon=50.0, delta=1e-5, order=3.0)
+    sent = [Charge("instance", 4.0, 1.0, 2, histograms=3, histogram_noise=5.0)]
+    own = IndividualBudget.open(limit, None, PATIENTS, entries=1, sent_since=lambda _: sent)
+    assert own.before == pytest.approx(2 * 12 / (2 * 4.0**2) + 3 * 12 / (2 * 5.0**2), rel=1e-8)
