@@ -23,6 +23,7 @@ TAIL = 15.0  # in standard deviations
 MAX_STD = 2.0**40
 CHUNK = 1 << 15
 _SLOTS = 1 << 16
+_WEIGHT_BITS, _GUIDE_BITS = 61, 14
 _SLACK = 2.0**-44  # bounds the density's relative error in float64: an exponent up to 113, rounded
 _PI = Decimal(
     "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679821480865132"
@@ -57,10 +58,12 @@ class DiscreteGaussian:
         self._table[: self.fast] = np.repeat(self.starts, counts)
         above = (high - self.floor) * (1 + _SLACK) + high * _SLACK
         # A power of two, so that the weights and the bounds they stand for are proportional without rounding.
-        scale = 2.0 ** (61 - math.ceil(math.log2(float((above * width).sum()))))
+        scale = 2.0 ** (_WEIGHT_BITS - math.ceil(math.log2(float((above * width).sum()))))
         weights = np.ceil(above * width * scale) + 1.0
         self.weights = np.cumsum(weights.astype(np.uint64))
         self.bound = weights / (scale * width)
+        steps = np.arange((1 << _GUIDE_BITS) + 1, dtype=np.uint64) << np.uint64(_WEIGHT_BITS - _GUIDE_BITS)
+        self._guide = np.searchsorted(self.weights, steps, side="right")
         self._margin = 2 * _SLACK * high / self.bound + 2.0**-50
 
     def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -105,9 +108,9 @@ class DiscreteGaussian:
 
     def rest(self, draws: int, source: RandomSource) -> NDArray[np.int64]:
         """At most `draws` samples of the law minus the rectangles, by rejection."""
-        pick = source.words(draws, np.uint64) >> np.uint64(3)
+        pick = source.words(draws, np.uint64) >> np.uint64(64 - _WEIGHT_BITS)
         pick = pick[pick < self.weights[-1]]
-        cell = np.searchsorted(self.weights, pick, side="right")
+        cell = self.cells(pick)
         x = self.starts[cell]
         if self.bits:
             x += self._offsets(len(cell), source).astype(np.int64)
@@ -117,6 +120,14 @@ class DiscreteGaussian:
         for i in np.flatnonzero(abs(coin - ratio) <= self._margin[cell]):
             accepted[i] = self._decide(int(x[i]), int(cell[i]), float(coin[i]), source)
         return x[accepted]
+
+    def cells(self, pick: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """searchsorted(weights, pick, "right"): from the guide where its whole step lies in one cell."""
+        step = (pick >> np.uint64(_WEIGHT_BITS - _GUIDE_BITS)).astype(np.int64)
+        cell = self._guide[step]
+        several = np.flatnonzero(cell != self._guide[step + 1])
+        cell[several] = np.searchsorted(self.weights, pick[several], side="right")
+        return cell
 
     def _decide(self, x: int, cell: int, coin: float, source: RandomSource) -> bool:
         """The comparison coin < (P(x) − floor) / bound with 320 more random bits and 120 digits."""

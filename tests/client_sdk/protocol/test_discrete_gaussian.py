@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+
 import mpmath
 import numpy as np
 import pytest
@@ -25,6 +27,17 @@ def true_mass(values: NDArray[np.int64], std: float) -> NDArray[np.float64]:
         return np.array(
             [float(mpmath.exp(-(mpmath.mpf(int(x)) ** 2) / (2 * mpmath.mpf(std) ** 2)) / total) for x in values]
         )
+
+
+@pytest.mark.parametrize("std", [0.3, 3.7, 1000.5, 2.0**22 * 1.1, 2.0**39.3])
+def test_a_weight_is_found_in_its_cell_at_every_edge_and_between(std: float) -> None:
+    law = DiscreteGaussian(std)
+    ends = [int(w) for w in law.weights]
+    drawn = np.random.default_rng(0).integers(0, ends[-1], 2000, dtype=np.uint64)
+    picks = sorted({0, *(e + k for e in ends for k in (-1, 0, 1)), *(int(p) for p in drawn)})
+    picks = [p for p in picks if p < ends[-1]]
+    found = law.cells(np.array(picks, dtype=np.uint64))
+    assert found.tolist() == [bisect.bisect_right(ends, p) for p in picks]
 
 
 @pytest.mark.parametrize("std", [0.2, 1.0, 3.9, 17.3, 300.5])
