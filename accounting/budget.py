@@ -112,8 +112,14 @@ class Budget:
         self.settle(round, None)
 
     def void(self, round: int, reason: str) -> None:
-        """Give an abandoned round's reservation back: nothing left any building."""
+        """Give an abandoned round's reservation back: nothing left any building.
+
+        A histogram of a panel stays charged: its hospital has drawn it, and may tell what it read in a later round.
+        """
         self._require_pending(round)
+        if self.plan.publishes(round) and self.plan.scheme in ("parallel", "sequential"):
+            for account in self.accounts:
+                account.charge_histogram()
         self.pending = None
 
     def finish(self, reason: str, evidence: Sequence[Evidence | None] | None = None) -> None:

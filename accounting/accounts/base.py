@@ -47,6 +47,10 @@ class LimitAccount(ABC):
     def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
         """Charge one round at its evidence; None, or evidence that allows no estimate: at its worst case."""
 
+    def charge_histogram(self) -> None:
+        """Charge a published histogram without its round."""
+        raise InvalidArgument("plan", "its histograms are never charged without their rounds")
+
     @property
     @abstractmethod
     def growth(self) -> float:

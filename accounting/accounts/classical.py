@@ -35,6 +35,9 @@ class ClassicalLimit(LimitAccount):
     def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
         self.restore({"rounds": self.rounds + 1, "published": self.published + publishes})
 
+    def charge_histogram(self) -> None:
+        self.restore({"rounds": self.rounds, "published": self.published + 1})
+
     @property
     def growth(self) -> float:
         # At one order ε is linear in the moment, apart from the constant that the first round brings.

@@ -69,6 +69,11 @@ class CumulativeLimit(LimitAccount):
         self.published += publishes
         self._last_growth = max(0.0, float(settled[0] - before[0]))
 
+    def charge_histogram(self) -> None:
+        self.published += 1
+        grown = np.nextafter(self._reported + self._release_growth, np.inf)
+        self._reported = np.minimum(grown, self._at_worst(self.rounds, self.published))
+
     @property
     def growth(self) -> float:
         steps = self.mechanism.steps_per_round
@@ -167,7 +172,7 @@ class CumulativeLimit(LimitAccount):
         return float(self._reported[0])
 
     def _read(self, moment: float, rounds: int) -> float:
-        if rounds == 0:
+        if rounds == 0 and self.published == 0:
             return 0.0
         order = self.bayesian.filter_order
         return epsilon_from_moments([order], [moment], self.beta, conversion=self.bayesian.conversion)[0]

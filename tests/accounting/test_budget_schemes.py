@@ -151,6 +151,28 @@ def test_every_published_histogram_is_charged_in_both_notions():
     )
 
 
+def test_a_panels_histogram_stays_charged_when_its_round_is_void():
+    z = 5.0
+    budget = Budget(plan("parallel", disclosure="noised", release=HistogramRelease(z, 2)))
+    entries = [append(None, "opened", None, {"study": "s", "plan": budget.plan.to_dict()})]
+    for number in (1, 2, 3):
+        budget.reserve(number)
+        worst = [one.epsilon_after_worst_round(publishes=number == 2) for one in budget.accounts]
+        budget.void(number, "nobody came")
+        assert all(one.epsilon() <= most for one, most in zip(budget.accounts, worst, strict=True))
+        entries += [append(entries[-1], "reserved", number, {})]
+        entries += [append(entries[-1], "voided", number, {"reason": "nobody came"})]
+    moment = mp.mpf(ORDER) * (ORDER + 1) * 2 / (2 * mp.mpf(z) ** 2)
+    assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), epsilon(moment))
+    assert close(account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon(), epsilon(moment, DELTA - mp.mpf(FAILURE)))
+    assert replay(entries).statements() == budget.statements()
+    # A histogram of clients is drawn anew in every round, and nobody saw this one.
+    central = Budget(plan("client", disclosure="noised", release=HistogramRelease(z, 1)))
+    central.reserve(1)
+    central.void(1, "nobody came")
+    assert central.accounts[0].epsilon() == 0
+
+
 def test_a_report_of_all_clients_may_bring_the_bound_down_a_partial_one_not():
     study = plan("parallel", disclosure="noised", release=HistogramRelease(20.0, 2))
     for complete in (False, True):
