@@ -146,6 +146,8 @@ def measure(folder: Path, clients: int, parameters: int, rounds: int) -> dict[st
         coordinator = LiveCoordinator(folder / "coordinator", processes)
         coordinator.prepare()
         coordinator.serve(log_level="WARNING")
+        # The first settlement of a process loads the accounting libraries.
+        coordinated(coordinator, "warm-up", open_study(coordinator, folder, "warm-up", 2, 13, 1), 1)
         name = f"overhead-{clients}-{parameters}"
         members = open_study(coordinator, folder, name, clients, parameters, rounds)
         seconds = coordinated(coordinator, name, members, rounds)
