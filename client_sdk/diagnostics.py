@@ -153,8 +153,8 @@ def _coordinator(
 def _reason(error: WardroundError) -> str:
     """The innermost cause: a certificate that is not trusted hides behind two layers."""
     cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
     detail = f": {type(cause).__name__}" if cause is not error else ""
     advice = "; is the private CA in WARDROUND_CA_FILE?" if "SSL" in type(cause).__name__ else ""
     return f"{error}{detail}{advice}"

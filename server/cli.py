@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -45,8 +45,14 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
     """Run the coordinator's API, and a worker inside it unless told otherwise."""
     from server.serving import serve as run
 
+    settings = _settings(host=host, port=port, worker=worker)
     with _plain_errors():
-        run(_settings(host=host, port=port, worker=worker))
+        try:
+            run(settings)
+        except SystemExit as end:
+            # uvicorn's own code for it is one that hospitals' commands use for something else.
+            if end.code:
+                _fail(f"nothing listens on {settings.host}:{settings.port}; the line above says why")
 
 
 def worker(check: Check = False) -> None:
@@ -82,7 +88,7 @@ def operator_init(label: Label = "", role: RoleOption = "operator", key_file: Ke
     from server.services.operators import create_key
 
     with _coordinator(_settings()) as coordinator:
-        _hand_over(create_key(coordinator, OperatorKeyCreate(role=role, label=label)), key_file)
+        _hand_over(lambda: create_key(coordinator, OperatorKeyCreate(role=role, label=label)), key_file)
 
 
 def operator_list() -> None:
@@ -104,8 +110,8 @@ def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
         old = next((key for key in list_keys(coordinator).keys if key.id == id and key.revoked_at is None), None)
         if old is None:
             _fail(f"no valid key has the id {id}; `wardround operator list` shows them")
-        successor = create_key(coordinator, OperatorKeyCreate(role=old.role, label=old.label))
-        _hand_over(successor, key_file)
+        successor = OperatorKeyCreate(role=old.role, label=old.label)
+        _hand_over(lambda: create_key(coordinator, successor), key_file)
 
 
 def operator_revoke(id: KeyId) -> None:
@@ -152,19 +158,22 @@ def _plain_errors() -> Iterator[None]:
     except DBAPIError as error:
         kind = type(error.orig).__name__
         _fail(f"no database answers ({kind}); check WARDROUND_DATABASE_URL, run `wardround migrate` if it is new")
+    except OSError as error:
+        _fail(str(error))
 
 
-def _hand_over(made: OperatorKey, key_file: Path | None) -> None:
-    secret = made.key or ""
+def _hand_over(make: Callable[[], OperatorKey], key_file: Path | None) -> None:
+    """The file comes first: no key is made that nobody can be given."""
     if key_file is None:
-        typer.echo(secret)
+        typer.echo(make().key or "")
         return
     try:
         handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:
-        _fail(f"{key_file} cannot be made as a new file; revoke {made.id} and try again")
+        _fail(f"{key_file} cannot be made as a new file; no key was made")
     with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")
+        made = make()
+        file.write(f"{made.key or ''}\n")
     typer.echo(f"{made.id} is in {key_file}")
 
 

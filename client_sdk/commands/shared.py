@@ -7,6 +7,7 @@ is not trusted; 5 the coordinator cannot be reached; 6 training met NaN or an in
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
     from client_sdk.client import Client
     from client_sdk.hospital import Hospital
 
-StudyName = Annotated[str, typer.Argument(help="name of the study")]
+
+def a_name(value: str) -> str:
+    """A study's or hospital's name, refused before anybody is asked."""
+    from client_sdk.protocol.settings import NAME_PATTERN
+
+    if re.fullmatch(NAME_PATTERN, value) is None:
+        raise typer.BadParameter("lower-case letters, digits and hyphens, at most 63")
+    return value
+
+
+StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
 Server = Annotated[str | None, typer.Option(help="address of the coordinator; else WARDROUND_SERVER")]
 KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key; else WARDROUND_OPERATOR_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory; else WARDROUND_CLIENT_HOME")]

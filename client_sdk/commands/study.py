@@ -15,6 +15,7 @@ from client_sdk.commands.shared import (
     KeyFile,
     Server,
     StudyName,
+    a_name,
     operator,
     plain_errors,
     print_json,
@@ -35,7 +36,7 @@ ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
 ]
 Title = Annotated[str, typer.Option(help="shown to people")]
-ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study")]
+ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study", callback=a_name)]
 ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
 
 
@@ -157,7 +158,10 @@ def _show(study: Study, as_json: bool) -> None:
     privacy, training = study.settings.privacy, study.settings.training
     reason = f" ({study.stop_reason})" if study.stop_reason else ""
     rows = [
-        ["state", f"{study.state}{reason}, {study.rounds} of at most {study.settings.rounds} rounds"],
+        [
+            "state",
+            f"{study.state}{reason}, {study.rounds} rounds begun; the horizon is {study.settings.rounds} that count",
+        ],
         ["hospitals", str(study.clients)],
         ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
         ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],

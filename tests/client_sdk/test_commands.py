@@ -172,6 +172,8 @@ def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Pa
         (("outbound",), 1, "no ledger"),
         (("study", "create", "flu", "--settings", str(tmp_path / "none.json")), 1, "none.json"),
         (("budget",), 2, "Missing argument"),
+        (("study", "show", "Sepsis"), 2, "lower-case letters"),
+        (("invite", "sepsis", "City Hospital"), 2, "lower-case letters"),
         (
             ("budget", "sepsis", "--server", "https://127.0.0.1:9", "--key-file", str(tmp_path / "none")),
             1,

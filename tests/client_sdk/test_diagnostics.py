@@ -1,4 +1,5 @@
 import os
+import ssl
 from pathlib import Path
 
 import httpx
@@ -88,6 +89,21 @@ def test_the_innermost_reason_is_told_and_a_proxy_password_is_not(
     assert "ConnectionRefusedError" in findings["coordinator"].text
     assert findings["proxy"].text == "requests go through proxy.example:3128"
     assert "hunter2" not in repr(findings)
+
+
+def test_a_certificate_that_is_not_trusted_is_named_as_such(tmp_path: Path) -> None:
+    def dial(request: httpx.Request) -> httpx.Response:
+        # As httpcore does it: the cause is in the context alone.
+        try:
+            raise ssl.SSLCertVerificationError("certificate verify failed")
+        except ssl.SSLCertVerificationError as error:
+            raise httpx.ConnectError(str(error), request=request) from None
+
+    settings = ClientSettings.model_validate({"client_home": tmp_path, "server": "https://study.example.org"})
+    findings = examine(settings, transport=lambda connection: Transport(connection, handler=httpx.MockTransport(dial)))
+    told = next(finding.text for finding in findings if finding.check == "coordinator")
+    assert "SSLCertVerificationError" in told
+    assert "WARDROUND_CA_FILE" in told
 
 
 def test_connections_of_the_doctor_do_not_wait(tmp_path: Path) -> None:

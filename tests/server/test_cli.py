@@ -81,6 +81,25 @@ def test_a_key_can_go_to_a_file_that_only_its_owner_reads(environment: dict[str,
     assert target.read_text().strip() not in shown
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert _run("operator", "init", "--key-file", str(target))[0] == 1
+    # A file that is there already is refused before a key is made.
+    assert len(_run("operator", "list")[1].splitlines()) == 1
+
+
+def test_a_home_that_cannot_be_made_is_one_line(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    code, _, complaint = _run("migrate")
+    assert code == 1
+    assert complaint.startswith("wardround: ")
+    assert str(tmp_path / "home") in complaint
+
+
+def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("migrate")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("WARDROUND_PORT", str(taken.getsockname()[1]))
+        code, _, complaint = _run("serve")
+    assert code == 1
+    assert "nothing listens on 127.0.0.1" in complaint
 
 
 @pytest.mark.parametrize("words", [("operator", "list"), ("worker", "--check"), ("serve",)])
