@@ -14,10 +14,10 @@ from client_sdk.data.tables import read_csv, read_heart_disease, read_parquet
 def load(path: str | Path, *, patient_column: str | None = None, split: Split = "train") -> Records:
     """Records from a file or a folder, by its name.
 
-    .csv, .data, .parquet   a table with a header; processed.<site>.data: UCI heart disease, which has none
-    .npz                    arrays inputs and labels, or those of MedMNIST, of which `split` is read
-    *images-idx3*           IDX images beside their IDX labels
-    a folder                one sub-folder of images for each class
+    .csv(.gz), .data, .parquet  a table with a header; processed.<site>.data: UCI heart disease, which has none
+    .npz                        arrays inputs and labels, or those of MedMNIST, of which `split` is read
+    *images-idx3*               IDX images beside their IDX labels
+    a folder                    one sub-folder of images for each class
 
     Raises:
         DataError: an unknown kind of file, or one that does not hold what its name promises.
@@ -26,7 +26,7 @@ def load(path: str | Path, *, patient_column: str | None = None, split: Split = 
     path = Path(path)
     if patient_column is None and re.fullmatch(r"processed\.\w+\.data", path.name):
         return read_heart_disease(path)
-    if path.suffix in (".csv", ".data", ".parquet"):
+    if path.suffix in (".csv", ".data", ".parquet") or path.name.endswith(".csv.gz"):
         read = read_parquet if path.suffix == ".parquet" else read_csv
         return read(path, patient_column=patient_column)
     if patient_column is not None:

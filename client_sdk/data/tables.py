@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +19,13 @@ def read_csv(
     names: Sequence[str] | None = None,
     missing: Sequence[str] = ("", "?", "NA", "NaN", "nan"),
 ) -> Table:
-    """A table from a comma-separated file; `names` where it has no header line.
+    """A table from a comma-separated file, gzipped if its name ends in .gz; `names` where it has no header line.
 
     Raises:
         DataError: no rows, a row of another length, a column named twice.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if row]
     header = list(names) if names is not None else rows.pop(0) if rows else []
     if len(set(header)) != len(header):

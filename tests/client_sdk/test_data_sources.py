@@ -1,5 +1,6 @@
 """Records from image folders, data sets, MedMNIST and the heart disease files; what is wrong in them is counted."""
 
+import gzip
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from client_sdk.data import DataError, Examples, Table, load, read_heart_disease
 from client_sdk.protocol.randomness import SeededSource
 from client_sdk.protocol.tensors import decode
 from client_sdk.tasks import load as load_task
+from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.weights import weights_of
 from experiments.demo.scenarios import data_folder
@@ -159,6 +161,41 @@ def test_the_four_hospitals_have_their_patients(site: str, rows: int) -> None:
     table = read_heart_disease(path)
     assert len(table) == rows
     assert not np.isnan(table.columns["disease"]).any()
+
+
+def test_a_gzipped_table_reads_like_the_table(tmp_path: Path) -> None:
+    text = b"who,x\n7,1.5\n8,?\n"
+    (tmp_path / "a.csv").write_bytes(text)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text))
+    plain, packed = (load(tmp_path / name, patient_column="who") for name in ("a.csv", "a.csv.gz"))
+    assert isinstance(plain, Table)
+    assert isinstance(packed, Table)
+    assert plain.patients == packed.patients == ("7", "8")
+    np.testing.assert_array_equal(plain.columns["x"], packed.columns["x"])
+
+
+def test_intensive_care_stays_become_patients() -> None:
+    """eICU's demo: 2520 stays of 1841 patients, who may come back up to 24 times."""
+    path = data_folder() / "eicu_demo" / "patient.csv.gz"
+    if not path.exists():
+        pytest.skip("WARDROUND_DATA holds no eicu_demo")
+    stays = load(path, patient_column="uniquepid")
+    assert isinstance(stays, Table)
+    columns = {
+        "weight": stays.columns["admissionweight"],
+        "female": stays.columns["gender"],
+        "died": (stays.columns["hospitaldischargestatus"] == "Expired").astype(float),
+    }
+    about = {"column.weight": "30..200; missing=80", "column.female": "Female|Male; missing", "label": "died"}
+    known = [i for i, gender in enumerate(columns["female"]) if gender in ("Female", "Male", None)]
+    rows = load_task("logistic-regression", about).dataset(Table(columns, stays.patients).take(known))
+    with pytest.raises(DataError, match="rows_per_patient"):
+        rows.by_patient(1)
+    for most, longest in ((5, 5), (30, 24)):
+        patients = rows.by_patient(most)
+        assert patients.inputs.shape[:2] == (len(set(rows.patients)), longest)
+        counts = np.unique(rows.patients, return_counts=True)[1]
+        assert int((patients.targets != ABSENT).sum()) == int(np.minimum(counts, most).sum())
 
 
 class Wards(Dataset[Any]):
