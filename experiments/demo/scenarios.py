@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.data import Examples, Records, Table, read_csv, read_idx
+from client_sdk.data import Examples, Records, Table, read_heart_disease, read_idx
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
 # ranges that its instruments and textbooks give.
@@ -26,10 +26,6 @@ BREAST_CANCER = {
     "worst symmetry": "0.2..0.45",
     "worst fractal dimension": "0.06..0.13",
 }
-HEART_COLUMNS = (
-    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal"),
-    "num",
-)
 # Adult reference ranges; where three of the four hospitals did not measure, a public constant stands in.
 HEART_DISEASE = {
     "age": "30..75",
@@ -116,7 +112,7 @@ def heart_disease(seed: int = 0) -> Scenario:
     hospitals: dict[str, Table] = {}
     held_out: list[Table] = []
     for site in ("cleveland", "hungarian", "va", "switzerland"):
-        table = _heart_table(_existing(folder / f"processed.{site}.data"), site)
+        table = read_heart_disease(_existing(folder / f"processed.{site}.data"))
         order = random.permutation(len(table))
         hospitals[site] = table.take(order[len(order) // 5 :])
         held_out.append(table.take(order[: len(order) // 5]))
@@ -182,17 +178,6 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise DataMissing(f"{path} is missing: set WARDROUND_DATA to the folder that holds {path.parent.name}/")
     return path
-
-
-def _heart_table(path: Path, site: str) -> Table:
-    columns = dict(read_csv(path, names=HEART_COLUMNS).columns)
-    # A pressure or a cholesterol of 0 is how some sites wrote "not measured".
-    for name in ("trestbps", "chol"):
-        columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
-    columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
-    return Table.of(
-        {**columns, "patient": [f"{site}-{i}" for i in range(len(columns["age"]))]}, patient_column="patient"
-    )
 
 
 def _concatenate(tables: list[Table]) -> Table:
