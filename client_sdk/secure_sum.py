@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 from client_sdk.protocol import masking, transcript
 from client_sdk.protocol.fixed_point import Words
 from client_sdk.protocol.secure_sum_messages import (
@@ -74,6 +76,10 @@ class _Current:
         if self.session.secrets is None:
             raise StateRefused("session-over", "this session was unmasked, left or has expired: its secrets are erased")
         return self.session.secrets
+
+    @property
+    def identities(self) -> dict[str, Ed25519PublicKey]:
+        return {name: Ed25519PublicKey.from_public_bytes(key) for name, key in self.session.identities.items()}
 
 
 class SecureSumClient:
@@ -163,7 +169,8 @@ class SecureSumClient:
         h1 = _cohort_hash(current.ph, cohort.entries)
         message, kept = self._seal(current, cohort.entries, h1)
         secrets = current.secrets.model_copy(update={"shares": {self._party.client: kept}})
-        self._update(current, secrets=secrets, cohort=cohort.entries, shares=message)
+        identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
+        self._update(current, secrets=secrets, cohort=cohort.entries, identities=identities, shares=message)
         return message
 
     def mask(self, inbox: Inbox, words: Mapping[str, Words], now: int) -> MaskedUpload:
@@ -209,7 +216,7 @@ class SecureSumClient:
                 raise SurvivorsRefused("second-survivor-list", "the coordinator showed another survivor list before")
             return session.consistency
         check_survivors(
-            survivors.entries, session.manifest, session.sharers, current.parameters, current.h1, self._party
+            survivors.entries, session.manifest, session.sharers, current.parameters, current.h1, current.identities
         )
         statement = transcript.consistency_statement(current.h1, _survivors_hash(current, survivors.entries))
         message = ConsistencyMessage(client=self._party.client, signature=self._sign(statement))
@@ -231,7 +238,7 @@ class SecureSumClient:
             raise StateRefused("step-out-of-order", "unmasking comes after confirming")
         survivors = _survivors_hash(current, session.survivors)
         statement = transcript.consistency_statement(current.h1, survivors)
-        check_consistency(signatures.entries, session.survivors, current.parameters, statement, self._party)
+        check_consistency(signatures.entries, session.survivors, current.parameters, statement, current.identities)
         survivor_names = {entry.client for entry in session.survivors}
         shares = opened_shares(current.secrets, session.sharers, survivor_names)
         signature = self._sign(

@@ -161,9 +161,11 @@ def check_survivors(
     sharers: Iterable[str],
     parameters: Parameters,
     h1: bytes,
-    party: Party,
+    identities: Mapping[str, Ed25519PublicKey],
 ) -> None:
     """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
+
+    identities: of the cohort, as its masking keys were checked with. Whoever left the study since is still in the sum.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -179,12 +181,11 @@ def check_survivors(
     names = {spec.name for spec in parameters.vectors}
     said = transcript.sharers_hash(h1, u2)
     for entry in entries:
-        if entry.client not in u2:
+        identity = identities.get(entry.client)
+        if entry.client not in u2 or identity is None:
             raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
         statement = transcript.masked_statement(h1, said, entry.client, entry.digests)
-        if set(entry.digests) != names or not transcript.is_signed(
-            party.roster[entry.client], entry.signature, statement
-        ):
+        if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
             raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
 
 
@@ -193,9 +194,11 @@ def check_consistency(
     survivors: Sequence[Manifest],
     parameters: Parameters,
     statement: bytes,
-    party: Party,
+    identities: Mapping[str, Ed25519PublicKey],
 ) -> None:
     """At least t distinct survivors signed the very survivor set that this hospital was shown.
+
+    identities: as for `check_survivors`.
 
     Raises:
         SurvivorsRefused: too few valid signatures.
@@ -205,7 +208,8 @@ def check_consistency(
     for entry in entries:
         if len(valid) == parameters.threshold:
             return
-        if entry.client in names and transcript.is_signed(party.roster[entry.client], entry.signature, statement):
+        identity = identities.get(entry.client) if entry.client in names else None
+        if identity is not None and transcript.is_signed(identity, entry.signature, statement):
             valid.add(entry.client)
     if len(valid) < parameters.threshold:
         raise SurvivorsRefused(

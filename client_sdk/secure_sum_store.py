@@ -37,12 +37,16 @@ class Secrets(Message):
 
 
 class SessionRecord(Message):
-    """One attempt at the round: each field is set by the step that it is named after and never changes again."""
+    """One attempt at the round: each field is set by the step that it is named after and never changes again.
+
+    identities   of the cohort, by name: the raw Ed25519 keys that its masking keys were checked with
+    """
 
     parameters: Octets
     secrets: Secrets | None
     keys: KeysMessage
     cohort: tuple[KeysMessage, ...] = ()
+    identities: dict[Name, Key] = Field(default_factory=dict)
     shares: SharesMessage | None = None
     sharers: tuple[Name, ...] = ()
     manifest: Manifest | None = None
