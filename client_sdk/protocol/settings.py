@@ -122,11 +122,14 @@ class LearningRateSchedule(Message):
     final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
 
     def share(self, round: int, rounds: int) -> float:
-        """What the learning rate is multiplied with in round `round` of 1 … `rounds`; in (0, 1]."""
+        """What the learning rate is multiplied with in round `round`; in [0, 1].
+
+        rounds  within the horizon; rounds that came to nothing push the last ones past it, which keep the last rate
+        """
         if self.name == "step":
             return self.factor ** ((round - 1) // self.every)
         if self.name == "cosine":
-            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (round - 1) / rounds)) / 2
+            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
         return 1.0
 
 

@@ -102,6 +102,12 @@ def test_learning_rates_are_those_of_torchs_schedulers(round: int, schedule: dic
     assert 2.0 * chosen.share(round, 100) == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-9)
 
 
+def test_rounds_after_abandoned_ones_keep_the_last_rate() -> None:
+    cosine = LearningRateSchedule(name="cosine")
+    assert cosine.share(101, 100) == cosine.share(150, 100) == cosine.share(100, 100) > 0
+    assert LearningRateSchedule(name="step", every=1).share(10_000, 100) == 0.0
+
+
 def test_a_rounds_number_sets_its_learning_rate() -> None:
     # 400 steps in rounds of 4: 100 rounds; round 51 stands in the middle of the cosine.
     chosen = study(learning_rate_schedule={"name": "cosine"})
