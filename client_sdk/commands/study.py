@@ -54,7 +54,7 @@ def create(
     from client_sdk.protocol.messages import StudyCreate
 
     with plain_errors():
-        frozen = _read_settings(settings)
+        frozen = read_settings(settings)
         with operator(server, key_file) as client:
             made = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
             # A task may draw its weights at random: a second attempt would not bring the same ones.
@@ -122,7 +122,13 @@ def _move(
         _show(client.move_study(study, action), as_json)
 
 
-def _read_settings(path: Path) -> StudySettings:
+def read_settings(path: Path) -> StudySettings:
+    """A study's settings from JSON or TOML.
+
+    Raises:
+        ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
+        OSError: no such file.
+    """
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
@@ -158,10 +164,8 @@ def _show(study: Study, as_json: bool) -> None:
     privacy, training = study.settings.privacy, study.settings.training
     reason = f" ({study.stop_reason})" if study.stop_reason else ""
     rows = [
-        [
-            "state",
-            f"{study.state}{reason}, {study.rounds} rounds begun; the horizon is {study.settings.rounds} that count",
-        ],
+        ["state", f"{study.state}{reason}"],
+        ["rounds", f"{study.rounds} begun; at most {study.settings.rounds} that are charged"],
         ["hospitals", str(study.clients)],
         ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
         ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],

@@ -7,8 +7,10 @@ import typer
 from typer.testing import CliRunner
 
 from client_sdk.cli import register
+from client_sdk.commands.study import read_settings
 from client_sdk.config import PREFIX, ClientSettings
 from client_sdk.policy import Limits, SitePolicy
+from client_sdk.tasks import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,6 +35,11 @@ def test_every_command_and_option_of_the_guide_exists() -> None:
         assert shown.exit_code == 0, command
         for option in re.findall(r"--[a-z-]+", rest):
             assert option in shown.output, (command, option)
+
+
+def test_the_example_study_is_one_whose_task_is_installed() -> None:
+    training = read_settings(DOCS / "study.toml").training
+    assert load(training.task, training.task_parameters).model() is not None
 
 
 def test_every_environment_variable_of_the_guide_is_read() -> None:
