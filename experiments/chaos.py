@@ -1,9 +1,9 @@
 """Kill coordinator and hospitals at random moments, start them again, and check the laws of every study.
 
-    python -m experiments.chaos --minutes 10 --seed 1 [--postgres]
+    python -m experiments.chaos --minutes 10 --seed 1 [--rounds 25] [--postgres]
 
-The kills are SIGKILL. What is killed, and when, follows the seed; what it meets there does not. A broken law ends the
-run with an error and leaves every file where it is.
+Every second study, on average, is masked. The kills are SIGKILL. What is killed, and when, follows the seed; what it
+meets there does not. A broken law ends the run with an error and leaves every file where it is.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from experiments import laws, tiny
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
 from experiments.processes import Process, Processes, ProcessFailed
 
-ROUNDS = 25
 LEASE_SECONDS = "0.5"
+# All hospitals of a masked study are needed: whoever was killed comes back long before.
+STEP_SECONDS = 120.0
+PLAIN = {"alpha": 12, "beta": 9}
+MASKED = {"alpha": 12, "beta": 9, "gamma": 11, "delta": 10}
 END_SECONDS = 300.0
 KILLED = -9
 
@@ -47,17 +50,19 @@ class Storm:
         self.coordinator.prepare()
         self._serve()
 
-    def study(self, number: int) -> int:
-        """One study from start to end; returns its charged rounds.
+    def study(self, number: int, rounds: int) -> int:
+        """One study of so many rounds from start to end; returns those that were charged.
 
         Raises:
             LawBroken, LedgerError, ProcessFailed.
         """
         name = f"storm-{number}"
         scheme: Scheme = self.random.choice(("parallel", "client"))
-        hospitals = tiny.hospitals(self.home / name, {"alpha": 12, "beta": 9}, self.processes)
+        masked = self.random.random() < 0.5
+        hospitals = tiny.hospitals(self.home / name, MASKED if masked else PLAIN, self.processes)
         with self.coordinator.operator(patience_seconds=END_SECONDS) as operator:
-            settings = tiny.settings(scheme, clients=2, rounds=ROUNDS)
+            step = STEP_SECONDS if masked else None
+            settings = tiny.settings(scheme, clients=len(hospitals), rounds=rounds, step_seconds=step)
             open_study(operator, name, "storm", settings, hospitals, self.coordinator.origin)
             joined = {key: self._join(name, hospital) for key, hospital in hospitals.items()}
             self._fire(operator, name, hospitals, joined)
@@ -118,6 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=25, help="of each study")
     parser.add_argument("--postgres", action="store_true")
     options = parser.parse_args()
     console = Console()
@@ -130,7 +136,7 @@ def main() -> int:
         number = 0
         while number == 0 or time.monotonic() < end:
             number += 1
-            rounds = storm.study(number)
+            rounds = storm.study(number, options.rounds)
             console.print(f"study {number}: every law holds after {rounds} rounds; killed so far: {dict(storm.killed)}")
     shutil.rmtree(home)
     return 0
