@@ -44,7 +44,7 @@ class RoundEvent:
     what, answer  update or refusal, and what the coordinator said to it
     bytes         of the body that left
     charge        what the own ledger was charged for it; None for a refusal
-    study_budget  the study's limits as the coordinator states them
+    study_budget  the study's limits as the coordinator stated them right then: this round is settled when all answered
     """
 
     study: str
@@ -86,7 +86,7 @@ def round_event(
         last.what,
         last.answer or "",
         last.bytes,
-        None if last.charge is None else Charge.of_round(settings),
+        None if last.charge is None else Charge.of_round(settings, round),
         tuple(Spent(s.level, s.notion, s.spent, s.epsilon, s.delta) for s in statement.limits),
         Local(seconds, own),
     )
