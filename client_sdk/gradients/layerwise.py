@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +14,7 @@ from .inspection import known_layers, trainable
 from .layers import Kept, Layer, LinearLayer, squared_norms
 from .losses import SIGNALS
 from .pooling import max_pools, pooled_by_comparison
+from .precision import full_precision
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -141,13 +140,6 @@ def ends_in(model: nn.Module, layers: Sequence[Layer]) -> bool:
     if type(model) is nn.Sequential:
         return model[-1] is last and sum(module is last for module in model) == 1 and not heard
     return model is last and not heard
-
-
-def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Norms and sums stay in the parameters' own precision whatever the forward pass ran in."""
-    if torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
 
 
 def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from .clipping import ClippedSum, checked_clip_norm, checked_groups, clip_factors, stop_if_not_finite, total_norms
 from .errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from .inspection import refuse_cross_record, risky_layers, trainable
-from .layerwise import Layerwise, Signals, full_precision
+from .layerwise import Layerwise, Signals
 from .per_record import Gradients, PerRecord
+from .precision import exact_products, full_precision
 from .probe import a_few, refuse_interaction, verify
 
 Method = Literal["auto", "layerwise", "vmap"]
@@ -135,13 +136,14 @@ class PerRecordGradients:
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
         if not len(inputs):
             return torch.zeros(0, dtype=torch.float64, device=inputs.device)
-        self._confirm(inputs, targets)
         parts: list[Tensor] = []
-        with torch.no_grad():
+        with exact_products(inputs.device):
+            self._confirm(inputs, targets)
             for x, y in self._micro_batches(inputs, targets):
-                done = self._signals(x, y)
-                with full_precision(inputs.device):
-                    parts.append(step(done))
+                with torch.no_grad():
+                    done = self._signals(x, y)
+                    with full_precision(inputs.device):
+                        parts.append(step(done))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _micro_batches(self, inputs: Tensor, targets: Tensor) -> Iterable[tuple[Tensor, Tensor]]:

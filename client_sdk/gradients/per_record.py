@@ -11,7 +11,8 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from .inspection import trainable
 from .layers import squared_norms
-from .layerwise import Loss, add, checked_losses, full_precision
+from .layerwise import Loss, add, checked_losses
+from .precision import full_precision
 
 
 class Gradients:
