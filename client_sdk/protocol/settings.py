@@ -282,6 +282,8 @@ class Privacy(Message):
             raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
         if self.scheme == "client" and self.masking is not None and not self.masking.mask_updates:
             raise ValueError("in scheme client the coordinator reads the terms off the updates: mask both or neither")
+        if self.masking is not None and not self.masking.mask_updates and self.bayesian is None:
+            raise ValueError("masking without mask_updates is for privacy terms: it needs a Bayesian limit")
         return self
 
     @model_validator(mode="after")

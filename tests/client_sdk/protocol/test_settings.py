@@ -191,6 +191,11 @@ def test_noised_panels_need_no_masks():
         ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
         ("joint", {"client_clip_norm": 0.5}, "at least clip_norm"),
         ("client", {"masking": MASKING | {"mask_updates": False}}, "mask both or neither"),
+        (
+            "parallel",
+            {"masking": MASKING | {"mask_updates": False}, "bayesian": None, "limits": [CLASSICAL_ONLY]},
+            "needs a Bayesian limit",
+        ),
         ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "composes by holder"),
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
