@@ -55,7 +55,8 @@ class SessionEnded(WardroundError):
 class MaskedRound:
     """This hospital's part in one round's session.
 
-    vectors_for  planned number of clients -> the vectors that this hospital expects to sum
+    vectors_for    planned number of clients -> the vectors that this hospital expects to sum
+    exact_updates  the hospitals put no noise on their updates
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class MaskedRound:
         model_sha256: str,
         vectors_for: Callable[[int], tuple[VectorSpec, ...]],
         store: Store,
+        *,
+        exact_updates: bool = False,
     ) -> None:
         self._client, self._party = client, party
         self._study, self._round, self._model = study, round, model_sha256
-        self._vectors_for = vectors_for
+        self._vectors_for, self._exact_updates = vectors_for, exact_updates
         self._sum = SecureSumClient(party, study, round, store)
         self._calls = SessionCalls(study, round, party.client)
 
@@ -106,6 +109,11 @@ class MaskedRound:
             _LOG.warning("round %d: the session was not left in order: %s", self._round, unheard)
 
     def _prepare(self) -> tuple[VectorSpec, ...]:
+        if self._party.roster.get(self._party.client) != self._party.identity.public_key():
+            raise ParametersRefused(
+                "rotated-key",
+                "this hospital's identity key changed after the round was opened: it takes part in the next",
+            )
         view = self._view(None)
         vectors = self._expected(view)
         if self._sum.phase in ("masked", "confirmed", "unmasked"):
@@ -127,7 +135,7 @@ class MaskedRound:
             self._send_vectors(words)
         if self._sum.phase in ("masked", "confirmed"):
             self._wait_past("masked")
-            message = self._sum.confirm(self._send(self._calls.survivors()), self._now())
+            message = self._sum.confirm(self._send(self._calls.survivors()), self._now(), exact=self._exact_updates)
             self._reply(self._calls.put_consistency(message))
             failpoint("hospital.after-consistency")
         self._open()

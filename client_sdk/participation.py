@@ -101,9 +101,10 @@ class Participation:
         self._sent = self._refused = self._told = 0
         self._on_round = on_round
         self._masked: MaskedStudy | None = None
-        if self._settings.privacy.masking is not None:
-            folder = self._outbox.folder / "secure-sum"
-            self._masked = MaskedStudy(client, membership, policy.floors(), training, folder)
+        masking = self._settings.privacy.masking
+        if masking is not None:
+            folder, floors = self._outbox.folder / "secure-sum", policy.floors().raised_to(masking)
+            self._masked = MaskedStudy(client, membership, floors, training, folder)
 
     def run(self) -> Outcome:
         """Take part until the study ends.

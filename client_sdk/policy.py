@@ -157,15 +157,10 @@ class SitePolicy(_Section):
                 "noise",
                 "least_noise_multiplier: the study adds less noise",
             ),
-            *(
-                (level in privacy.levels, "limits", f"limits.{level}: the study does not protect this level")
-                for level in ("instance", "client")
-                if getattr(self.limits, level) is not None
-            ),
             (
-                self.limits.client is None or privacy.scheme != "joint",
+                privacy.scheme == "client" or self.limits.client is None,
                 "limits",
-                "limits.client: of a study of scheme joint this hospital's ledger counts the patients' level alone",
+                "limits.client: this hospital's own ledger counts its level in scheme client alone",
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (

@@ -38,6 +38,7 @@ from client_sdk.secure_sum_checks import (
     check_consistency,
     check_parameters,
     check_survivors,
+    shows_totals,
 )
 from client_sdk.secure_sum_refusals import (
     CohortRefused,
@@ -48,7 +49,7 @@ from client_sdk.secure_sum_refusals import (
     VectorsRefused,
 )
 from client_sdk.secure_sum_steps import digests_of_words, mask_vector, open_inbox, opened_shares, seal_shares
-from client_sdk.secure_sum_store import RoundRecord, Secrets, SessionRecord, Store
+from client_sdk.secure_sum_store import Opened, RoundRecord, Secrets, SessionRecord, Store, opened_rounds
 
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]
 
@@ -200,11 +201,14 @@ class SecureSumClient:
             self._save(record.with_session(current.session.model_copy(update=changes)))
         return MaskedUpload(manifest, vectors)
 
-    def confirm(self, survivors: SurvivorList, now: int) -> ConsistencyMessage:
+    def confirm(self, survivors: SurvivorList, now: int, *, exact: bool = False) -> ConsistencyMessage:
         """Step 3: check U3 and sign it.
 
+        exact: the sums carry no noise of the hospitals. Then a U3 is refused that differs by one client from one that
+        was opened for the same model: with the same weights to start from, the two sums would show that client's value.
+
         Raises:
-            SurvivorsRefused: see `check_survivors`, or a second survivor list.
+            SurvivorsRefused: see `check_survivors`, a second survivor list, or `neighbouring-survivors`.
             StateRefused: nothing was masked yet, or the session is over.
         """
         current = self._live(now)
@@ -218,6 +222,8 @@ class SecureSumClient:
         check_survivors(
             survivors.entries, session.manifest, session.sharers, current.parameters, current.h1, current.identities
         )
+        if exact or shows_totals(current.parameters.vectors):
+            self._check_neighbours(current, survivors)
         statement = transcript.consistency_statement(current.h1, _survivors_hash(current, survivors.entries))
         message = ConsistencyMessage(client=self._party.client, signature=self._sign(statement))
         self._update(current, survivors=survivors.entries, consistency=message)
@@ -248,7 +254,11 @@ class SecureSumClient:
         )
         message = UnmaskMessage(client=self._party.client, shares=shares, signature=signature)
         session = session.model_copy(update={"unmask": message, "secrets": None})
-        opened = tuple(entry.client for entry in session.cohort)
+        opened = Opened(
+            cohort=tuple(entry.client for entry in session.cohort),
+            survivors=tuple(entry.client for entry in session.survivors),
+            model=current.parameters.model,
+        )
         self._save(current.record.model_copy(update={"released": True, "opened": opened, "session": session}))
         return message
 
@@ -283,12 +293,17 @@ class SecureSumClient:
 
     def opened_cohort(self) -> frozenset[str] | None:
         """The cohort of the last earlier round for which this hospital opened shares; None if it never did."""
-        for number in range(self._round - 1, 0, -1):
-            raw = self._store.load(self._study, number)
-            opened = () if raw is None else RoundRecord.from_bytes(raw).opened
-            if opened:
-                return frozenset(opened)
-        return None
+        newest = next(opened_rounds(self._store, self._study, self._round), None)
+        return None if newest is None else frozenset(newest.cohort)
+
+    def _check_neighbours(self, current: _Current, survivors: SurvivorList) -> None:
+        names = frozenset(entry.client for entry in survivors.entries)
+        for opened in opened_rounds(self._store, self._study, self._round):
+            if opened.model == current.parameters.model and len(names ^ frozenset(opened.survivors)) == 1:
+                raise SurvivorsRefused(
+                    "neighbouring-survivors",
+                    "an earlier sum from this very model was over one client more or less, whose value the two show",
+                )
 
     def _keys(self, secrets: Secrets, ph: bytes) -> KeysMessage:
         client = self._party.client

@@ -19,6 +19,7 @@ from client_sdk.protocol.secure_sum_messages import (
     require_sound,
 )
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
+from client_sdk.protocol.settings import Masking
 from client_sdk.secure_sum_refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 
 
@@ -32,6 +33,14 @@ class Floors:
     colluders: int
     min_survivors: int
     allow_three: bool
+
+    def raised_to(self, study: Masking) -> Floors:
+        """These, and what the study's own settings promise: its noise is accounted on them."""
+        return Floors(
+            max(self.colluders, study.colluders),
+            max(self.min_survivors, study.min_survivors),
+            self.allow_three and study.allow_three,
+        )
 
 
 @dataclass(frozen=True)

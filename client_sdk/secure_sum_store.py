@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -55,13 +56,21 @@ class SessionRecord(Message):
     unmask: UnmaskMessage | None = None
 
 
+class Opened(Message):
+    """Of a sum that this hospital helped to open: the cohort (U1), the survivors (U3), and the model at its start."""
+
+    cohort: tuple[Name, ...]
+    survivors: tuple[Name, ...]
+    model: str
+
+
 class RoundRecord(Message):
     """All attempts at one round. `released`, `opened` and `sessions` are kept for ever.
 
     sessions   identities of every session joined
     words      SHA-256 of the words before masking: a retry sends the same ones
     released   this hospital opened shares for the round and never does so again
-    opened     the cohort (U1) whose sum those shares were for
+    opened     whose sum those shares were for
     """
 
     study: Name
@@ -69,7 +78,7 @@ class RoundRecord(Message):
     sessions: tuple[Key, ...] = ()
     words: dict[VectorName, Digest] | None = None
     released: bool = False
-    opened: tuple[Name, ...] = ()
+    opened: Opened | None = None
     session: SessionRecord | None = None
 
     @classmethod
@@ -97,6 +106,19 @@ class Store(Protocol):
     def load(self, study: str, round_number: int) -> bytes | None: ...
 
     def save(self, study: str, round_number: int, record: bytes) -> None: ...
+
+
+def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
+    """What this hospital has opened in rounds below `before`, the newest first.
+
+    Raises:
+        StateRefused: a record is damaged.
+    """
+    for number in range(before - 1, 0, -1):
+        raw = store.load(study, number)
+        opened = None if raw is None else RoundRecord.from_bytes(raw).opened
+        if opened is not None:
+            yield opened
 
 
 class SealedStore:

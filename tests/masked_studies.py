@@ -60,7 +60,7 @@ class MaskedHospital:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def session(self, coordinator: Coordinator, chosen: StudySettings, round: int) -> Turn:
-        members = roster.roster(coordinator, self.hospital.study)
+        members = roster.roster(coordinator, self.hospital.study, round)
         key: Ed25519PrivateKey = self.hospital.key
         party = Party(
             client=self.hospital.name,
@@ -85,6 +85,11 @@ class _Told:
 
     def paper_costs(self) -> Array:
         return np.full(len(self._told) - 1, 0.001)
+
+
+def told_terms(bounds: tuple[float, ...]) -> Any:
+    """Running sums whose bounds are these: [at the filter order, at every order of the report]."""
+    return _Told(bounds)
 
 
 @dataclass

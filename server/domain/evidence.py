@@ -81,7 +81,9 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     bounds = [min(float(value), _NO_BOUND) for value in told]
     costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
     metrics = sums.get(METRICS)
-    records = None if metrics is None or not np.isfinite(metrics).all() else float(metrics[0])
+    # Told once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
+    known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
+    records = float(metrics[0]) if metrics is not None and known else None
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from client_sdk.protocol.messages import RoundState, StopReason
 from server.db.ledger_store import Account
 from server.db.repositories import append_event, attendance, participants
 from server.db.session import Transaction
-from server.db.session_store import find_session, masks_updates
+from server.db.session_store import find_session, load_session, lock_session, masks_updates, store_phase
 from server.db.tables import RoundRow, StudyRow
 from server.domain.rounds import move, pause_after
 from server.services.evidence import withheld
@@ -27,7 +29,15 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
     if round.state != "settled":
         account.conclude("stood" if was_seen(tx, round) else "voided", round, {"reason": "stopped"})
+    _close_session(tx, round)
     _end(tx, study, round, "stopped", "stopped")
+
+
+def _close_session(tx: Transaction, round: RoundRow) -> None:
+    """Take no more messages: what is not opened yet must never be, since the ledger may give the charge back."""
+    row = lock_session(tx, round.study_id, round.number)
+    if row is not None and row.phase not in ("summed", "failed"):
+        store_phase(row, replace(load_session(tx, row), phase="failed", failure="stopped"))
 
 
 def was_seen(tx: Transaction, round: RoundRow) -> bool:

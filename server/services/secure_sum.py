@@ -25,7 +25,14 @@ from client_sdk.protocol.settings import Message
 from server.db.repositories import append_event, find_study, lock_study, share_round
 from server.db.secure_sum_tables import OctetsRow, SessionRow
 from server.db.session import Transaction
-from server.db.session_store import find_session, load_session, lock_session, record_message, store_phase
+from server.db.session_store import (
+    find_session,
+    load_session,
+    lock_session,
+    masks_updates,
+    record_message,
+    store_phase,
+)
 from server.db.tables import ParticipantRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain import secure_sum_views as views
@@ -252,7 +259,9 @@ def move_on(tx: Transaction, study: StudyRow, row: SessionRow, session: Session)
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
-    """A client whose vectors are all in the sum has sent its update."""
+    """A client whose vectors are all in the sum has sent its update, unless updates travel in the clear."""
+    if not masks_updates(row):
+        return
     for name in session.survivors:
         participant = find_participant(tx, row, name)
         if participant is not None and participant.state == "sampled":

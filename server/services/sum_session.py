@@ -93,7 +93,7 @@ def _sum(
     beat: Callable[[], None],
 ) -> dict[str, bytes] | Declined:
     """Digests of the sums, which lie on disk then."""
-    coordinator.blobs.clear(sums_scope(study, number))
+    # Nothing is cleared here: a worker that has lost its lease would delete what its successor has committed.
     failpoint("worker.before-sum-files")
     digests: dict[str, bytes] = {}
     for spec in ready.session.parameters.vectors:

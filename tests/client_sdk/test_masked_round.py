@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk._exchange import Clock
 from client_sdk._transport import Transport
@@ -20,7 +21,7 @@ from client_sdk.protocol.secure_sum_messages import KeyList, SessionView, Surviv
 from client_sdk.protocol.secure_sum_plan import cost_vector, count_vector
 from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.secure_sum_refusals import CohortRefused, ParametersRefused, SurvivorsRefused
-from client_sdk.secure_sum_store import RoundRecord
+from client_sdk.secure_sum_store import Opened, RoundRecord
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views
@@ -113,6 +114,14 @@ def test_a_list_with_a_swapped_key_is_refused_in_words_and_the_session_left(scri
     assert scripted.seen[-1] == LEFT
 
 
+def test_a_hospital_that_changed_its_key_since_the_opening_leaves(scripted: Scripted) -> None:
+    hospital = scripted.world.hospitals[MINE]
+    hospital.party = replace(hospital.party, identity=Ed25519PrivateKey.generate())
+    with pytest.raises(ParametersRefused, match="takes part in the next") as refused:
+        scripted.round().prepare()
+    assert (refused.value.code, scripted.seen) == ("rotated-key", [LEFT])
+
+
 def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:
     hospital = scripted.round()
     hospital._vectors_for = lambda _: ()
@@ -192,7 +201,9 @@ def test_a_reply_that_came_after_the_others_had_opened_the_sum_is_not_missed(ste
 
 def opened_before(world: World, round_number: int, cohort: frozenset[str]) -> None:
     """As after an earlier round whose sum this hospital helped to open."""
-    record = RoundRecord(study=STUDY, round=round_number, released=True, opened=tuple(sorted(cohort)))
+    names = tuple(sorted(cohort))
+    opened = Opened(cohort=names, survivors=names, model=MODEL)
+    record = RoundRecord(study=STUDY, round=round_number, released=True, opened=opened)
     world.hospitals[MINE].store.save(STUDY, round_number, record.to_bytes())
 
 

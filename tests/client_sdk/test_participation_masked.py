@@ -10,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from client_sdk.errors import BadAssignment, TrainingStopped
+from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.masked_round import MaskedRound
 from client_sdk.protocol.secure_sum_messages import SessionView
+from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import encode
+from client_sdk.secure_sum_checks import Floors
 from tests.coordinator_in_process import Coordinator, problem, reply
 from tests.hospital_side import coordinator, hospital, plain_policy, records, settings
 from tests.masked_studies import MASKING
@@ -60,6 +62,30 @@ def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path:
     assert looked == 2, "it stays and asks again"
     assert (charges(tmp_path), other.updates, other.refusals) == (0, {1: {}}, {1: {}})
     assert LEFT not in other.requests, "a session that has ended waits for nobody"
+
+
+def test_a_session_must_bear_what_the_studys_noise_is_counted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Floors] = []
+
+    def prepare(round: MaskedRound) -> tuple[VectorSpec, ...]:
+        asked.append(round._party.floors)
+        raise ConfigurationError("seen enough")
+
+    monkeypatch.setattr(MaskedRound, "prepare", prepare)
+    values = masked().model_dump(mode="json")
+    values["privacy"] |= {"masking": MASKING | {"colluders": 2, "min_survivors": 8}, "expected_clients": 9.0}
+    values["schedule"]["min_clients"] = 8
+    strict = StudySettings.model_validate(values)
+    for name, policy, floors in (
+        ("a", {}, Floors(2, 8, False)),
+        ("b", {"least_colluders": 3, "least_survivors": 9}, Floors(3, 9, False)),
+        ("c", {"allow_three": True}, Floors(2, 8, False)),
+    ):
+        with pytest.raises(ConfigurationError, match="seen enough"):
+            join(coordinator(strict), tmp_path / name, **policy)
+        assert asked.pop() == floors
 
 
 def own_limit(other: Coordinator, directory: Path) -> None:

@@ -26,6 +26,7 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
         ({"pinned_roster": True}, {}, "policy-roster"),
         ({}, {"bayesian": True}, "policy-disclosure"),
         ({}, {"scheme": "client", "limits": [CLIENT_LIMIT]}, "policy-unnoised"),
+        ({"limits": {"client": {"epsilon": 9.0, "delta": 1e-5}}}, {}, "policy-limits"),
         (
             {"unnoised_updates": True, "limits": {"instance": {"epsilon": 1.0, "delta": 1e-5}}},
             {"scheme": "client", "limits": [CLIENT_LIMIT]},

@@ -28,7 +28,7 @@ from client_sdk.protocol.secure_sum_vectors import VectorSpec
 from client_sdk.secure_sum import SecureSumClient
 from client_sdk.secure_sum_checks import Expectation, Floors
 from client_sdk.secure_sum_refusals import SecureSumRefused
-from client_sdk.secure_sum_store import RoundRecord
+from client_sdk.secure_sum_store import Opened, RoundRecord
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_views as views
 from tests.secure_sum_hospitals import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
@@ -401,6 +401,38 @@ def test_different_survivor_lists_never_gather_t_signatures() -> None:
 
 def _admit_any(run: Run, message) -> domain.Session:
     return replace(run.session, consistency={**run.session.consistency, message.client: message})
+
+
+def test_the_same_model_again_over_one_client_less() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+
+    def opened(survivors: tuple[str, ...], model: str) -> None:
+        earlier = Opened(cohort=names, survivors=survivors, model=model)
+        record = RoundRecord(study=STUDY, round=ROUND - 2, released=True, opened=earlier)
+        run.world.hospitals[ME].store.save(STUDY, ROUND - 2, record.to_bytes())
+
+    for survivors in (names[:-1], (*names, "h006")):
+        opened(survivors, MODEL)
+        refuses(
+            run, lambda: me(run).confirm(full, NOW, exact=True), "neighbouring-survivors", "one client more or less"
+        )
+    # Another model gives other updates; two clients less, or none, leave no single one over.
+    for survivors, model in ((names[:-1], "00" * 32), (names[:-2], MODEL), (names, MODEL)):
+        opened(survivors, model)
+        me(run).confirm(full, NOW, exact=True)
+        run = started("consistency")
+
+
+def test_noised_updates_may_lack_one_client() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+    earlier = Opened(cohort=names, survivors=names[:-1], model=MODEL)
+    record = RoundRecord(study=STUDY, round=ROUND - 1, released=True, opened=earlier)
+    run.world.hospitals[ME].store.save(STUDY, ROUND - 1, record.to_bytes())
+    assert me(run).confirm(full, NOW)
 
 
 def test_all_but_two_dropped() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.evidence import CumulativeMoments, DistanceHistogram
 from server.domain.admission import Findings
-from server.domain.evidence import evidence_of
+from server.domain.evidence import Attended, evidence_of, summed_evidence
+from tests.masked_studies import masked
 from tests.studies import settings
 
 EDGES = [0.25, 0.5, 0.75, 1.0]
@@ -35,6 +37,15 @@ def test_no_distance_is_counted_below_itself(distances: list[float], missing: in
 def test_the_largest_of_the_reports_counts() -> None:
     evidence = evidence_of(PARALLEL, [reported(0.1, 0.5, 0.2), reported(0.3, 0.1, 0.4)], missing=0, edges=[])
     assert evidence == CumulativeMoments(0.3, (0.5, 0.4))
+
+
+def test_records_that_were_told_before_are_not_told_again() -> None:
+    study = masked("sequential", bayesian=True)
+    everybody = Attended(survivors=5, missing=0, complete=True, unreported=False)
+    sums = {"papers": np.full(4, 0.01), "metrics": np.array([600.0])}
+    for told, expected in ((600.0, 600.0), (0.0, None)):
+        evidence = summed_evidence(study, sums | {"metrics": np.array([told])}, everybody, publishes=False)
+        assert evidence is None or evidence.records == expected
 
 
 def test_a_silent_hospital_may_be_the_one_that_spent_most() -> None:

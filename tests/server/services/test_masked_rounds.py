@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 
 import numpy as np
 import pytest
 
 from accounting.ledger import Entry
-from client_sdk.protocol.tensors import Array
+from client_sdk.identity import active_fingerprint
+from client_sdk.protocol.tensors import UPDATE, Array, encode
 from server.db.ledger_store import entries
-from server.db.repositories import find_round, find_study
+from server.db.repositories import find_round, find_study, participants
+from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
-from server.services import budget, secure_sum, studies
+from server.services import budget, roster, secure_sum, studies
 from server.services.ports import Coordinator
+from server.worker import Worker
 from tests.dying import Killed, dying_at
-from tests.masked_studies import STEPS, MaskedHospital, Turn, masked
+from tests.masked_studies import MASKING, STEPS, MaskedHospital, Turn, masked
 from tests.studies import MODEL, FakeClock, Hospital, open_study, read_model, work
 
 CLIENTS = 6  # t = 4, at least 4 survivors: two may go
@@ -58,6 +62,12 @@ def run(coordinator: Coordinator, clock: FakeClock, turns: list[Turn], lost: Map
 
 def round_of(coordinator: Coordinator, number: int = 1):
     return coordinator.database.read("look", lambda tx: find_round(tx, find_study(tx, "sepsis").id, number))
+
+
+def participants_of(coordinator: Coordinator, number: int):
+    return coordinator.database.read(
+        "look", lambda tx: participants(tx, find_round(tx, find_study(tx, "sepsis").id, number))
+    )
 
 
 def ledger(coordinator: Coordinator) -> list[Entry]:
@@ -248,6 +258,80 @@ def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeCl
     assert turns[1].owner.hospital.assignment() is not None
 
 
+def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
+    turns = begin(coordinator, masked())
+    for step in STEPS[:4]:
+        for turn in turns:
+            turn.take(step)
+    hospital = turns[0].owner.hospital
+    with pytest.raises(Rejected) as refused:
+        hospital.refuse(1)
+    assert refused.value.code == "different-update"
+    assert hospital.assignment() is None
+    for step in STEPS[4:]:
+        for turn in turns[1:]:
+            turn.take(step)
+    work(coordinator)
+    assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
+
+
+def test_an_update_in_the_clear_does_not_end_the_asking_for_vectors(coordinator: Coordinator, clock: FakeClock) -> None:
+    settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
+    turns = begin(coordinator, settings, told=(0.5, 0.1, 0.2, 0.3, 0.4))
+    for step in STEPS[:2]:
+        for turn in turns:
+            turn.take(step)
+    hospital = turns[0].owner.hospital
+    hospital.send(1, encode({UPDATE + name: array for name, array in updates(1 / 64).items()}))
+    assert hospital.assignment() is not None, "killed between its update and its vectors"
+    for step in STEPS[2:]:
+        for turn in turns:
+            turn.take(step)
+    assert hospital.assignment() is None
+
+
+def comes(coordinator: Coordinator) -> None:
+    Hospital(coordinator, "sepsis", "h9").enrol()
+
+
+def goes(coordinator: Coordinator) -> None:
+    roster.revoke(coordinator, "sepsis", "h5")
+
+
+@pytest.mark.parametrize("change", [comes, goes])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_roster_that_changes_meanwhile_disturbs_nobody(
+    coordinator: Coordinator, clock: FakeClock, step: str, change: Callable[[Coordinator], None]
+) -> None:
+    settings = masked()
+    turns = begin(coordinator, settings)
+    start = clock.seconds
+    for each in STEPS:
+        if secure_sum.look(coordinator, "sepsis", 1).phase != NEEDS.get(each, each):
+            # Whoever is missing has held everybody up.
+            clock.seconds = max(clock.seconds, start + 721.0)
+            work(coordinator)
+        if each == step:
+            turns[0].take(each)
+            change(coordinator)
+        # Everybody is killed and started again before every step, and is shown what the assignment names.
+        for turn in (turn.owner.session(coordinator, settings, 1) for turn in turns):
+            if turn.name == "h5" and change is goes and STEPS.index(each) >= STEPS.index(step):
+                continue
+            given = turn.owner.hospital.assignment()
+            if given is not None:
+                shown = roster.roster(coordinator, "sepsis", 1)
+                assert given.assignment.roster_sha256 == shown.fingerprint == active_fingerprint(shown)
+            turn.take(each)
+        work(coordinator)
+    assert round_of(coordinator).state == "released"
+    names = {member.client for member in roster.roster(coordinator, "sepsis", 2).members if member.state == "active"}
+    sampled = {view.client for view in participants_of(coordinator, 2)}
+    assert (
+        sampled == names == ({turn.name for turn in turns} | {"h9"} if change is comes else {f"h{i}" for i in range(5)})
+    )
+
+
 def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, masked())
     for step in STEPS[:3]:
@@ -265,6 +349,55 @@ def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: C
             turn.take(step)
     studies.act(coordinator, "sepsis", "stop")
     assert kinds(coordinator) == ["reserved", "voided"]
+    # And stays free: nobody can be brought to open it now.
+    for step in STEPS[4:]:
+        for turn in turns:
+            with pytest.raises(Rejected, match="stopped"):
+                turn.take(step)
+    work(coordinator)
+    assert secure_sum.look(coordinator, "sepsis", 1).failure == "stopped"
+    assert not any(turn.client.released for turn in turns)
+
+
+def test_a_worker_that_lost_its_lease_harms_no_sum(
+    coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = begin(coordinator, masked())
+    for step in STEPS[:5]:
+        for turn in turns:
+            turn.take(step)
+    work(coordinator)
+    for turn in turns:
+        turn.take("unmask")
+    late, quick = Worker(coordinator, owner="late"), Worker(coordinator, owner="quick")
+    recover, calls = recovery.recover, count()
+
+    def stalls(session):
+        # A paused process: its lease runs out, another worker sums, and then it goes on.
+        found = recover(session)
+        if next(calls) == 0:
+            clock.seconds += 60.0
+            quick.step()
+        return found
+
+    monkeypatch.setattr(recovery, "recover", stalls)
+    late.step()
+    clock.seconds += 60.0
+    work(coordinator)
+    assert round_of(coordinator).state == "released"
+    assert kinds(coordinator) == ["reserved", "settled"]
+
+
+def test_clear_updates_count_whoever_sent_one(coordinator: Coordinator, clock: FakeClock) -> None:
+    settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
+    turns = begin(coordinator, settings, told=(0.5, 0.1, 0.2, 0.3, 0.4))
+    for i, turn in enumerate(turns[1:], start=2):
+        turn.owner.hospital.send(1, encode({UPDATE + name: array for name, array in updates(i / 64).items()}))
+    run(coordinator, clock, turns, {})
+    # The first one's terms are in the sum, its update never came: the others' round is not lost.
+    assert round_of(coordinator).state == "released"
+    assert kinds(coordinator) == ["reserved", "settled"]
+    assert released_mean(coordinator) == pytest.approx(sum(range(2, 7)) / 64, abs=1e-4)
 
 
 def test_too_small_a_cohort_never_begins(coordinator: Coordinator, clock: FakeClock) -> None:
