@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -282,3 +284,84 @@ def test_a_non_finite_gradient_behind_a_finite_loss_is_found() -> None:
     inputs = torch.ones(3, 1, dtype=torch.float64)
     with pytest.raises(NonFiniteError, match="'weight'"):
         root.norms(inputs, torch.zeros(3, dtype=torch.float64))
+
+
+class Unlisted(nn.Module):
+    """(batch, 4, 5) to (batch, 4, 5) by a layer that has no closed form, with options that hypothesis draws."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layer: nn.Module = {
+            "PReLU": lambda: nn.PReLU(4),
+            "RMSNorm": lambda: nn.RMSNorm(5),
+            "ConvTranspose1d": lambda: nn.ConvTranspose1d(4, 4, 3, padding=1),
+            "Conv3d": lambda: nn.Conv3d(1, 1, (1, 3, 3), padding=(0, 1, 1)),
+            "Bilinear": lambda: nn.Bilinear(5, 5, 5),
+            "MultiheadAttention": lambda: nn.MultiheadAttention(5, 1, batch_first=True),
+            "subclass of Linear": lambda: ScaledLinear(5, 5),
+            "orthogonal weight": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(5, 5)),
+            "own parameter": lambda: OwnParameter(),
+        }[kind]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "Conv3d":
+            return self.layer(x[:, None, None])[:, 0, 0]
+        if self.kind == "Bilinear":
+            return self.layer(x, torch.cos(x))
+        if self.kind == "MultiheadAttention":
+            return self.layer(x, x, x, need_weights=False)[0]
+        return self.layer(x)
+
+
+class Wrapped(nn.Module):
+    """An unlisted layer between listed ones; the linear layers may share a weight, parameters may be frozen."""
+
+    def __init__(self, kind: str, tied: bool, frozen: set[int]) -> None:
+        super().__init__()
+        self.before, self.middle, self.after = nn.Linear(5, 5), Unlisted(kind), nn.Linear(5, 5)
+        if tied:
+            self.after.weight = self.before.weight
+        parameters = list(self.parameters())
+        for k in frozen:
+            parameters[k % (len(parameters) - 1)].requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(torch.tanh(self.middle(torch.tanh(self.before(x)))))
+
+
+UNLISTED = (
+    "PReLU", "RMSNorm", "ConvTranspose1d", "Conv3d", "Bilinear", "MultiheadAttention", "subclass of Linear",
+    "orthogonal weight", "own parameter",
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(UNLISTED),
+    tied=st.booleans(),
+    frozen=st.sets(st.integers(0, 9), max_size=4),
+    batch=st.integers(1, 6),
+    seed=st.integers(0, 2**20),
+)
+def test_unlisted_layers_are_never_silently_wrong(
+    kind: str, tied: bool, frozen: set[int], batch: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = Wrapped(kind, tied, frozen).double()
+    inputs, targets = torch.randn(batch, 4, 5, dtype=torch.float64), torch.randn(batch, dtype=torch.float64)
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    rows = []
+    for i in range(batch):
+        loss = squared_error(model(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        rows.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters.values(), found, strict=True)])
+    true = torch.stack([torch.cat([g.flatten() for g in row]).norm() for row in rows])
+    clip_norm = float(true.median())
+
+    clipped = PerRecordGradients(model, squared_error, micro_batch=4).clipped_sum(inputs, targets, clip_norm=clip_norm)
+    torch.testing.assert_close(clipped.norms, true, rtol=1e-9, atol=0)
+    assert list(clipped.gradients) == list(parameters)
+    for k, value in enumerate(clipped.gradients.values()):
+        expected = sum(row[k] * min(1.0, clip_norm / float(size)) for row, size in zip(rows, true, strict=True))
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-10 * clip_norm * batch)
