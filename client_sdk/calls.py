@@ -136,8 +136,9 @@ def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
     )
 
 
-def roster(name: str) -> Call[Roster]:
-    return get(path("studies", name, "roster"), Roster)
+def roster(name: str, round: int | None = None) -> Call[Roster]:
+    """The members now, or those that the assignment of `round` names."""
+    return get(query(path("studies", name, "roster"), round=round), Roster)
 
 
 def rotate_key(name: str, client: str, rotation: KeyRotation) -> Call[None]:

@@ -106,8 +106,8 @@ class Client(_Base):
     def enrol(self, request: EnrolmentRequest) -> Enrolment:
         return self.send(calls.enrol(request))
 
-    def roster(self, name: str) -> Roster:
-        return self.send(calls.roster(name))
+    def roster(self, name: str, round: int | None = None) -> Roster:
+        return self.send(calls.roster(name, round))
 
     def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
         self.send(calls.rotate_key(name, client, rotation))
@@ -203,8 +203,8 @@ class AsyncClient(_Base):
     async def enrol(self, request: EnrolmentRequest) -> Enrolment:
         return await self.send(calls.enrol(request))
 
-    async def roster(self, name: str) -> Roster:
-        return await self.send(calls.roster(name))
+    async def roster(self, name: str, round: int | None = None) -> Roster:
+        return await self.send(calls.roster(name, round))
 
     async def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
         await self.send(calls.rotate_key(name, client, rotation))

@@ -17,7 +17,7 @@ from client_sdk.protocol.signing import decode_public_key
 from client_sdk.protocol.tensors import Array, encode
 from client_sdk.round_words import from_bytes, to_bytes, words_of
 from client_sdk.secure_sum_checks import Floors, Party
-from client_sdk.secure_sum_store import FileStore
+from client_sdk.secure_sum_store import FileStore, opened_rounds
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.weights import spec_of_model
@@ -58,6 +58,7 @@ class MaskedStudy:
             assignment.model.sha256,
             lambda clients: vectors_of(self._settings, self._model, clients),
             self._store,
+            exact_updates=self._settings.privacy.scheme == "client",
         )
 
     def body(
@@ -81,7 +82,8 @@ class MaskedStudy:
             round,
             made,
             terms,
-            records=len(training.dataset),
+            # Once: two sums over almost the same hospitals would show one hospital's number.
+            records=0 if self.total_records() is not None or self._told(round) else len(training.dataset),
             source=training.source,
         )
         return to_bytes(words, {} if UPDATE in words else update)
@@ -113,8 +115,12 @@ class MaskedStudy:
             self._store.close()
             self._store = None
 
+    def _told(self, round: int) -> bool:
+        """Whether this hospital has helped to open a sum of an earlier round."""
+        return self._store is not None and any(True for _ in opened_rounds(self._store, self._membership.study, round))
+
     def _party(self, assignment: AssignmentBody) -> Party:
-        roster = self._client.roster(self._membership.study)
+        roster = self._client.roster(self._membership.study, assignment.round)
         if active_fingerprint(roster) != assignment.roster_sha256:
             raise BadAssignment("the roster shown is not the one that the assignment names")
         if not isinstance(self._client.credentials, Signature):

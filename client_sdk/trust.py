@@ -42,7 +42,7 @@ class Trust:
         if body.settings_sha256 != self._settings_sha256:
             raise BadAssignment("the study's settings are not those that this hospital joined under")
         self.follow(body.ledger, reserved_round=body.round)
-        self._check_roster(body.roster_sha256)
+        self._check_roster(body.roster_sha256, body.round)
         return body
 
     def statement(self, given: BudgetStatement) -> None:
@@ -104,10 +104,10 @@ class Trust:
         except SigningError as error:
             raise LedgerNotExtended("the ledger head is not signed by the coordinator that was pinned") from error
 
-    def _check_roster(self, sha256: str) -> None:
+    def _check_roster(self, sha256: str, round: int) -> None:
         if self._membership.pinned is None or sha256 == self._roster_seen:
             return
-        roster = self._client.roster(self._membership.study)
+        roster = self._client.roster(self._membership.study, round)
         if active_fingerprint(roster) != sha256:
             raise RosterNotPinned("the roster that is shown is not the one that the assignment names")
         unknown = strangers(self._membership, roster)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from client_sdk.protocol.messages import KeyRotation, Roster, RosterEntry
 from server.api.auth import Itself, OperatorOnly, Reader
 from server.api.context import ClientName, Here, StudyName
 from server.services import enrolment
 
+OfRound = Annotated[
+    int | None,
+    Query(ge=1, le=2**31 - 1, description="of a round that sums under masks: the members active at its opening"),
+]
+
 router = APIRouter(prefix="/v1/studies/{study}", tags=["roster"])
 
 
 @router.get("/roster")
-def show_roster(study: StudyName, _: Reader, here: Here) -> Roster:
+def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
     """Names and identity keys with the fingerprint that hospitals compare out of band."""
-    return enrolment.roster(here.coordinator, study)
+    return enrolment.roster(here.coordinator, study, round)
 
 
 @router.put("/clients/{client}/key")

@@ -32,6 +32,9 @@ class SessionRow(Base):
     parameters: Mapped[bytes] = mapped_column(LargeBinary, comment="canonical JSON, as signed")
     signature: Mapped[bytes] = mapped_column(LargeBinary, comment="the coordinator's, over the parameters")
     roster: Mapped[dict[str, Any]] = mapped_column(comment="identity key of every client that may take part")
+    members: Mapped[dict[str, Any] | None] = mapped_column(
+        comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs"
+    )
     phase: Mapped[str] = mapped_column(String(16), comment="how far it has come")
     due_at: Mapped[float | None] = mapped_column(comment="when it moves on without those who are missing")
     cohort: Mapped[list[Any]] = mapped_column(comment="U1 by name, once frozen")

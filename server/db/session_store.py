@@ -75,6 +75,13 @@ def masks_updates(row: SessionRow) -> bool:
     return _parameters(row.parameters).vector(UPDATE) is not None
 
 
+def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | None:
+    """Fingerprint of the roster that the session was opened with, and its members' identity keys."""
+    if row is None or row.members is None:
+        return None
+    return _parameters(row.parameters).roster, row.members
+
+
 def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
     """For a transaction that changes it."""
     wanted = select(SessionRow).where(SessionRow.study_id == study_id, SessionRow.round == round)
@@ -127,9 +134,11 @@ def record_message(tx: Transaction, row: SessionRow, client: str, step: str, bod
 
 
 def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
-    """Whether the client's vectors are in the sum, and the session waits for what it says next."""
+    """Whether the session waits for what the client says next, once it has its update."""
     row = find_session(tx, study_id, round)
-    if row is None or row.phase not in ("consistency", "unmask") or client not in row.survivors:
+    # An update in the clear arrives before the vectors.
+    waited_for = {} if row is None else {"masked": row.sharers, "consistency": row.survivors, "unmask": row.survivors}
+    if row is None or client not in waited_for.get(row.phase, ()):
         return False
     last = (tx.session.get(SessionMessageRow, (study_id, round, client, step)) for step in ("unmask", "left"))
     return not any(last)

@@ -6,7 +6,7 @@ from client_sdk.protocol.messages import Assignment, AssignmentBody
 from client_sdk.protocol.signing import ASSIGNMENT
 from server.db.repositories import find_client, find_study, open_round
 from server.db.session import Transaction
-from server.db.session_store import is_awaited
+from server.db.session_store import find_session, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
@@ -17,7 +17,8 @@ def find(coordinator: Coordinator, study: str, client: str) -> Assignment | None
     """The signed assignment if the client is sampled and has not answered yet, else None.
 
     Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
-    after its vectors had arrived is asked again, or the session could wait for it in vain.
+    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
+    the round's opening, whoever has come or gone since: masking keys are checked against it.
 
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
@@ -45,6 +46,7 @@ def _body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
         return None
     if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
+    opened_with = members_at_opening(find_session(tx, row.id, round.number))
     return AssignmentBody(
         study=study,
         client=client,
@@ -53,6 +55,6 @@ def _body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
         deadline=at(round.deadline),
         model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
         settings_sha256=row.settings_sha256,
-        roster_sha256=row.roster_sha256,
+        roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
         ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
     )

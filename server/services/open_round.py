@@ -79,7 +79,7 @@ def _open_session(
     )
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
-    keys = {client.name: client.public_key for client in clients(tx, study.id)}
+    keys = {client.name: client.public_key for client in clients(tx, study.id) if client.state == "active"}
     round.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
@@ -88,6 +88,7 @@ def _open_session(
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
             roster={name: keys[name] for name in sampled},
+            members=keys,
             phase="keys",
             due_at=float(parameters.deadlines.keys),
             cohort=[],

@@ -17,7 +17,7 @@ from client_sdk.protocol.signing import (
 )
 from server.db.repositories import append_event, clients, find_client, find_study, lock_open_round, lock_study
 from server.db.session import Transaction
-from server.db.session_store import lock_session
+from server.db.session_store import find_session, lock_session, members_at_opening
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
@@ -51,11 +51,19 @@ def identify(coordinator: Coordinator, study: str, client: str) -> Identity:
     return coordinator.database.read("identify-client", work)
 
 
-def roster(coordinator: Coordinator, study: str) -> Roster:
-    """Raises Rejected `unknown-study`."""
+def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
+    """The members as they are, or, of a round that sums under masks, those active at its opening.
+
+    Raises:
+        Rejected: `unknown-study`.
+    """
 
     def work(tx: Transaction) -> Roster:
         row = find_study(tx, study)
+        opened_with = None if round is None else members_at_opening(find_session(tx, row.id, round))
+        if opened_with is not None:
+            then = [RosterEntry(client=name, public_key=key, state="active") for name, key in opened_with[1].items()]
+            return Roster(study=study, members=then, fingerprint=opened_with[0])
         members = [roster_entry(client) for client in clients(tx, row.id)]
         return Roster(study=study, members=members, fingerprint=row.roster_sha256)
 

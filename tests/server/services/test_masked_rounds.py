@@ -15,6 +15,7 @@ from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.tensors import UPDATE, Array, encode
 from server.db.ledger_store import entries
 from server.db.repositories import find_round, find_study, participants
+from server.db.session import Transaction
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
 from server.services import budget, roster, secure_sum, studies
@@ -65,9 +66,10 @@ def round_of(coordinator: Coordinator, number: int = 1):
 
 
 def participants_of(coordinator: Coordinator, number: int):
-    return coordinator.database.read(
-        "look", lambda tx: participants(tx, find_round(tx, find_study(tx, "sepsis").id, number))
-    )
+    def names(tx: Transaction) -> set[str]:
+        return {row.client for row in participants(tx, find_round(tx, find_study(tx, "sepsis").id, number))}
+
+    return coordinator.database.read("look", names)
 
 
 def ledger(coordinator: Coordinator) -> list[Entry]:
@@ -299,7 +301,7 @@ def goes(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("change", [comes, goes])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["keys", "octets", "unmask"])
 def test_a_roster_that_changes_meanwhile_disturbs_nobody(
     coordinator: Coordinator, clock: FakeClock, step: str, change: Callable[[Coordinator], None]
 ) -> None:
@@ -326,10 +328,8 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
         work(coordinator)
     assert round_of(coordinator).state == "released"
     names = {member.client for member in roster.roster(coordinator, "sepsis", 2).members if member.state == "active"}
-    sampled = {view.client for view in participants_of(coordinator, 2)}
-    assert (
-        sampled == names == ({turn.name for turn in turns} | {"h9"} if change is comes else {f"h{i}" for i in range(5)})
-    )
+    then = [f"h{i}" for i in range(5)] if change is goes else [*(turn.name for turn in turns), "h9"]
+    assert participants_of(coordinator, 2) == names == set(then)
 
 
 def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -> None:
