@@ -30,12 +30,11 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request
 
+from benchmarks.measured import RETAIN, processor_seconds
 from client_sdk.protocol.tensors import UPDATE, encode
 from tests.live_coordinator import live, settings_of
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
-# Freed memory is kept, so that page faults do not count against whoever allocates.
-RETAIN = {"MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_MMAP_THRESHOLD_": "100000000000", "OMP_NUM_THREADS": "1"}
 
 Requests = Sequence[tuple[str, str]]
 
@@ -85,7 +84,7 @@ class Server:
         command = [sys.executable, "-m", "benchmarks.ingest", "--serve", kind]
         command += ["--parameters", str(options.parameters), "--updates", str(options.updates)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = subprocess.Popen(command, env=os.environ | RETAIN, **pipes)
+        self._process = subprocess.Popen(command, env={**os.environ, **RETAIN, "OMP_NUM_THREADS": "1"}, **pipes)
 
     def ask(self) -> dict[str, Any]:
         self._process.stdin.write("\n")  # type: ignore[union-attr]
@@ -96,9 +95,7 @@ class Server:
         return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
 
     def processor_seconds(self) -> float:
-        """What it has used so far, from Linux's own account; steadier than the clock on a busy machine."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self._process.pid)
 
     def close(self) -> None:
         self._process.kill()

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measured import RETAIN
 from client_sdk.protocol import masking, shamir
 from client_sdk.protocol.keystream import keystream as stream_of
 from client_sdk.protocol.secure_sum_messages import least_threshold
@@ -32,8 +33,6 @@ from tests.secure_sum_hospitals import Run, World
 
 RESULTS = Path(__file__).parent / "results" / "masking.json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Freed memory is kept, so that page faults do not count against whoever allocates.
-RETAIN = {"MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_MMAP_THRESHOLD_": "100000000000"}
 
 
 class Stopwatch:
