@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from client_sdk.protocol.session_vectors import UPDATE, sums_as_in_papers, vecto
 from client_sdk.protocol.signing import decode_public_key
 from client_sdk.protocol.tensors import Array, encode
 from client_sdk.round_words import from_bytes, to_bytes, words_of
+from client_sdk.secure_sum import SecureSumClient
 from client_sdk.secure_sum_checks import Floors, Party
 from client_sdk.secure_sum_store import FileStore, opened_rounds
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.weights import spec_of_model
+
+_LOG = logging.getLogger(__name__)
 
 
 class MaskedStudy:
@@ -48,8 +52,6 @@ class MaskedStudy:
             StateRefused: another process takes part for this hospital.
         """
         party = self._party(assignment)
-        if self._store is None:
-            self._store = FileStore(self._folder)
         return MaskedRound(
             self._client,
             party,
@@ -57,7 +59,7 @@ class MaskedStudy:
             assignment.round,
             assignment.model.sha256,
             lambda clients: vectors_of(self._settings, self._model, clients),
-            self._store,
+            self._open(party),
             exact_updates=self._settings.privacy.scheme == "client",
         )
 
@@ -118,6 +120,17 @@ class MaskedStudy:
     def _told(self, round: int) -> bool:
         """Whether this hospital has helped to open a sum of an earlier round."""
         return self._store is not None and any(True for _ in opened_rounds(self._store, self._membership.study, round))
+
+    def _open(self, party: Party) -> FileStore:
+        if self._store is None:
+            self._store = FileStore(self._folder)
+        if self._store.moved:
+            # Other words than those that were sent, under the same masks, would show the difference.
+            _LOG.warning("%s was copied or restored: its sessions are left", self._folder)
+            for number in self._store.rounds(self._membership.study):
+                SecureSumClient(party, self._membership.study, number, self._store).abort()
+            self._store.settle()
+        return self._store
 
     def _party(self, assignment: AssignmentBody) -> Party:
         roster = self._client.roster(self._membership.study, assignment.round)

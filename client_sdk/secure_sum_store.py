@@ -147,6 +147,9 @@ class SealedStore:
 class FileStore:
     """One file per round, mode 0600, in a directory that one process holds at a time.
 
+    moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
+           shows by the lock's inode and change time, which no tool sets; a snapshot of the whole disk keeps both.
+
     Replacing the file frees the old blocks but does not overwrite them: whoever reads the raw disk may find
     secrets of ended sessions, so the directory belongs on an encrypted volume.
     """
@@ -161,6 +164,22 @@ class FileStore:
         except OSError as error:
             os.close(self._lock)
             raise StateRefused("state-in-use", "another process uses this hospital's secure-sum state") from error
+        try:
+            stayed = (directory / "place").read_text() == self._place()
+        except FileNotFoundError:
+            stayed = False
+        self.moved = not stayed and any(directory.glob("*.json"))
+        if not stayed and not self.moved:
+            self.settle()
+
+    def settle(self) -> None:
+        """The state counts as written here from now on: whatever may have been sent without it is given up."""
+        write_durably(self._directory / "place", self._place().encode())
+        self.moved = False
+
+    def rounds(self, study: str) -> list[int]:
+        """Rounds of `study` that have a record."""
+        return sorted(int(path.name.split(".")[-2]) for path in self._directory.glob(f"{study}.*.json"))
 
     def close(self) -> None:
         """Let another process take over."""
@@ -174,6 +193,10 @@ class FileStore:
 
     def save(self, study: str, round_number: int, record: bytes) -> None:
         write_durably(self._path(study, round_number), record)
+
+    def _place(self) -> str:
+        found = os.fstat(self._lock)
+        return f"{found.st_ino} {found.st_ctime_ns}"
 
     def _path(self, study: str, round_number: int) -> Path:
         return self._directory / f"{study}.{round_number}.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -34,6 +35,36 @@ def test_a_second_process_is_refused(tmp_path) -> None:
     assert refused.value.code == "state-in-use"
     store.close()
     FileStore(tmp_path).close()
+
+
+def moved(directory) -> bool:
+    store = FileStore(directory)
+    store.close()
+    return store.moved
+
+
+def test_files_that_were_copied_or_put_back_are_known_until_somebody_settles(tmp_path) -> None:
+    here, copy = tmp_path / "state", tmp_path / "copy"
+    store = FileStore(here)
+    assert not store.moved, "nothing was ever here"
+    store.save("sepsis", 3, b"first")
+    store.save("sepsis", 11, b"other")
+    store.close()
+    shutil.copytree(here, copy)
+    assert (moved(here), moved(copy)) == (False, True), "a restart in place is none"
+    shutil.copytree(copy, here, dirs_exist_ok=True)
+    assert moved(here), "put back over the files"
+    shutil.rmtree(here)
+    shutil.copytree(copy, here)
+    assert moved(here)
+    (here / "lock").unlink()
+    assert moved(here), "only the records were put back"
+    again = FileStore(here)
+    assert again.rounds("sepsis") == [3, 11]
+    again.settle()
+    assert not again.moved
+    again.close()
+    assert not moved(here)
 
 
 def test_bytes_are_synced_before_they_replace_the_old(tmp_path, monkeypatch) -> None:
