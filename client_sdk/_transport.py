@@ -55,7 +55,9 @@ def require_safe_url(connection: Connection) -> bool:
         raise ConfigurationError("the coordinator's address holds no user name or password: it is logged by proxies")
     loopback = _is_loopback(parts.hostname)
     if parts.scheme == "http" and not loopback and not connection.allow_http:
-        raise ConfigurationError("plain HTTP to another machine is refused: use https://, or allow it knowingly")
+        raise ConfigurationError(
+            "plain HTTP to another machine is refused: use https://, or allow it knowingly (WARDROUND_ALLOW_HTTP=true)"
+        )
     return loopback
 
 

@@ -6,6 +6,7 @@ outcome = hospital.join("sepsis", "logistic-regression", data)
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from client_sdk.participation import Outcome
     from client_sdk.tasks import Task, TaskDataset
 
+_LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS = 24 * 3600.0
 
 
@@ -133,6 +135,7 @@ class Hospital:
 
         membership = self.identity.membership(study)
         rules = self.policy() if policy is None else policy
+        _require_device(device)
         with (
             HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger,
             self._client(membership.url, self._signature(membership)) as client,
@@ -203,6 +206,17 @@ def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Mem
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
 
 
+def _require_device(device: str) -> None:
+    """Before anything is paid for."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
+
+
 def _task(wanted: str | Task | None, shown: Study) -> Task:
     from client_sdk import tasks
 
@@ -216,7 +230,17 @@ def _task(wanted: str | Task | None, shown: Study) -> Task:
 
 def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskDataset:
     """One record per patient, of those that the policy does not leave out."""
-    rows = task.dataset(records_of(data)).without(rules.excluded_patients)
+    records = records_of(data)
+    if not records.named and rules.excluded_patients:
+        raise ConfigurationError(
+            "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
+        )
+    if not records.named:
+        _LOG.warning("the records name no patients: every one counts as a patient of its own")
+    elif rules.excluded_patients:
+        found = len(set(rules.excluded_patients) & set(records.patients))
+        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(set(rules.excluded_patients)))
+    rows = task.dataset(records).without(rules.excluded_patients)
     return rows.by_patient(shown.settings.training.rows_per_patient)
 
 

@@ -29,7 +29,8 @@ def load(path: str | Path, *, patient_column: str | None = None, split: Split = 
     if path.suffix in (".csv", ".data", ".parquet") or path.name.endswith(".csv.gz"):
         read = read_parquet if path.suffix == ".parquet" else read_csv
         return read(path, patient_column=patient_column)
-    if patient_column is not None:
+    known = path.suffix == ".npz" or "images-idx" in path.name or path.is_dir()
+    if patient_column is not None and known:
         raise DataError(
             "patient_column belongs to tables; an .npz file holds an array `patients`, a folder of images patients.csv"
         )

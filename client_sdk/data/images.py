@@ -36,7 +36,8 @@ def read_images(folder: Path, *, classes: Sequence[str] | None = None) -> Exampl
     names = own if classes is None else list(classes)
     lacking = sorted(set(names) - set(own))
     if lacking or len(names) < 2:
-        raise DataError(f"images: one sub-folder for each of at least two classes is expected; missing: {lacking}")
+        missing = f"; missing: {lacking}" if lacking else f"; there are {len(names)}"
+        raise DataError(f"images: one sub-folder for each of at least two classes is expected{missing}")
     files = [
         (label, path)
         for label, name in enumerate(names)

@@ -35,11 +35,12 @@ def _identifier(value: Any) -> str:
 class Table:
     """Named columns of equal length: float64 (NaN = missing) or text (None = missing). Made by `Table.of`.
 
-    patients: one identifier per row.
+    patients: one identifier per row. named: they are the hospital's; otherwise every row stands for a patient.
     """
 
     columns: Mapping[str, Array]
     patients: tuple[str, ...] = field(repr=False)
+    named: bool = True
 
     @classmethod
     def of(cls, columns: Any, *, patient_column: str | None = None) -> Table:
@@ -57,9 +58,9 @@ class Table:
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
         if patient_column is not None and patient_column not in arrays:
-            raise DataError(f"there is no patient column {patient_column!r}")
-        named = None if patient_column is None else arrays.pop(patient_column)
-        return cls(arrays, _patients(named, lengths.pop()))
+            raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns")
+        given = None if patient_column is None else arrays.pop(patient_column)
+        return cls(arrays, _patients(given, lengths.pop()), named=given is not None)
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -67,19 +68,21 @@ class Table:
     def take(self, rows: Sequence[int] | Array) -> Table:
         """The given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        return Table({n: c[index] for n, c in self.columns.items()}, tuple(self.patients[i] for i in index))
+        columns = {name: column[index] for name, column in self.columns.items()}
+        return Table(columns, tuple(self.patients[i] for i in index), self.named)
 
 
 @dataclass(frozen=True)
 class Examples:
     """Arrays of images or features with integer labels. Made by `Examples.of`.
 
-    inputs: (n, ...) numbers. labels: (n,) integers. patients: n identifiers.
+    inputs: (n, ...) numbers. labels: (n,) integers. patients: n identifiers. named: as in `Table`.
     """
 
     inputs: Array
     labels: Array
     patients: tuple[str, ...] = field(repr=False)
+    named: bool = True
 
     @classmethod
     def of(cls, inputs: Any, labels: Any, patients: Sequence[Any] | Array | None = None) -> Examples:
@@ -93,7 +96,7 @@ class Examples:
             raise DataError("inputs: an array of numbers with at least one example and one further axis is expected")
         if labels.shape != (len(inputs),):
             raise DataError(f"labels: shape ({len(inputs)},) is expected, one label per example")
-        return cls(inputs, labels, _patients(patients, len(inputs)))
+        return cls(inputs, labels, _patients(patients, len(inputs)), named=patients is not None)
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -101,7 +104,7 @@ class Examples:
     def take(self, rows: Sequence[int] | Array) -> Examples:
         """The given examples, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        return Examples(self.inputs[index], self.labels[index], tuple(self.patients[i] for i in index))
+        return Examples(self.inputs[index], self.labels[index], tuple(self.patients[i] for i in index), self.named)
 
 
 Records = Table | Examples

@@ -22,16 +22,23 @@ def read_csv(
     """A table from a comma-separated file, gzipped if its name ends in .gz; `names` where it has no header line.
 
     Raises:
-        DataError: no rows, a row of another length, a column named twice.
+        DataError: not UTF-8, no rows, a row of another length, a column named twice.
     """
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+    try:
+        with opener(path, "rt", newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+        raise DataError(f"{path.name}: comma-separated text in UTF-8 is expected") from error
     header = list(names) if names is not None else rows.pop(0) if rows else []
     if len(set(header)) != len(header):
         raise DataError(f"{path.name}: a column is named twice")
+    if not rows:
+        raise DataError(f"{path.name}: there are no records" + ("" if header else ", not even a header"))
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise DataError(f"{path.name}: commas are expected between the columns")
     wrong = sum(len(row) != len(header) for row in rows)
-    if wrong or not rows:
+    if wrong:
         raise DataError(f"{path.name}: {wrong} of {len(rows)} rows do not have {len(header)} cells")
     absent = set(missing)
     columns = {
@@ -73,4 +80,4 @@ def read_heart_disease(path: Path) -> Table:
         columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
     columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
     site = path.name.removeprefix("processed.").removesuffix(".data")
-    return Table(columns, tuple(f"{site}-{row}" for row in range(len(columns["disease"]))))
+    return Table(columns, tuple(f"{site}-{row}" for row in range(len(columns["disease"]))), named=False)

@@ -73,7 +73,7 @@ def test_the_real_hospitals_have_their_own_patients_only():
 def test_digits_of_different_clients_are_different():
     scenario = _make("mnist")
     inputs = np.concatenate([records.inputs for records in scenario.hospitals.values()])  # type: ignore[union-attr]
-    assert len(np.unique(inputs, axis=0)) == len(inputs) == 150
+    assert len(np.unique(inputs, axis=0)) == len(inputs) == 160
     with pytest.raises(DataMissing, match="there are only 60000"):
         scenarios.mnist(7, 10_000)
 
