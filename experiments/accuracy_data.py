@@ -131,9 +131,9 @@ WORKLOADS: Mapping[str, Workload] = {
         centred=True,
         sampling_rate=1.0,
         steps=20,
-        clip_norm=0.5,
-        learning_rate=64.0,
-        momentum=0.9,
-        seeds=3,
+        clip_norm=0.35,
+        learning_rate=256.0,
+        momentum=0.5,
+        seeds=20,
     ),
 }
