@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from client_sdk.commands import budget, doctor, hospital, ledger, roster, study
+from client_sdk.commands import budget, doctor, hospital, ledger, results, roster, study
 
 
 def register(app: typer.Typer) -> None:
     """Add them to `wardround`. The network and torch are imported when a command runs."""
     app.add_typer(study.app, name="study")
+    study.app.command("list")(results.list_studies)
+    study.app.command("rounds")(results.rounds)
+    study.app.command("model")(results.model)
     app.command("invite")(study.invite)
+    app.command("revoke")(study.revoke)
     app.command("enrol")(hospital.enrol)
     app.command("join")(hospital.join)
     app.command("rotate-key")(hospital.rotate_key)

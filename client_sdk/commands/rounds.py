@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
+from client_sdk.commands.shared import number
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -63,7 +65,7 @@ def spent_line(event: RoundEvent) -> str:
 def _spent(whose: str, limit: Spent) -> str:
     if limit.epsilon is None:
         return f"{whose}{limit.level} unbounded"
-    spent = "unbounded" if limit.spent is None else f"{limit.spent:.3f}"
+    spent = number(limit.spent)
     return f"{whose}{limit.level} {limit.notion} {spent}/{limit.epsilon:g}"
 
 

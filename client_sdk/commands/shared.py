@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,6 +136,8 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(shown)
 
 
-def number(value: float | None) -> str:
-    """Three decimals for the eye; the exact value is in the JSON."""
-    return "unbounded" if value is None else f"{value:.3f}"
+def number(value: float | None, places: int = 3) -> str:
+    """A privacy loss for the eye, rounded up: it never looks smaller than it is. The exact value is in the JSON."""
+    if value is None:
+        return "unbounded"
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING))

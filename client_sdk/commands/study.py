@@ -115,6 +115,13 @@ def invite(
             typer.echo(made.token)
 
 
+def revoke(study: StudyName, client: ClientName, server: Server = None, key_file: KeyFile = None) -> None:
+    """End a hospital's part in a study, from the next round on. What it sent stays sent."""
+    with plain_errors(), operator(server, key_file) as api:
+        api.leave(study, client, "revoked")
+        typer.echo(f"revoked: {client} in {study}")
+
+
 def _move(
     study: str, action: Literal["start", "pause", "resume", "stop"], server: str | None, key: Path | None, as_json: bool
 ) -> None:

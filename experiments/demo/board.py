@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from client_sdk.commands.shared import number
 from client_sdk.protocol.messages import BudgetStatement, LimitStatement, RoundView
 from client_sdk.protocol.settings import StudySettings
 from experiments.demo.scenarios import Scenario
@@ -92,12 +93,12 @@ class Board:
                 continue
             assumption = (limit.certificate or {}).get("assumption", "")
             table.add_row(
-                f"{limit.level}, {limit.notion}", _number(limit.spent), f"{limit.epsilon:g}", f"{limit.delta:g}",
+                f"{limit.level}, {limit.notion}", number(limit.spent), f"{limit.epsilon:g}", f"{limit.delta:g}",
                 f"{assumption} (enforced: {limit.enforced_by})",
             )  # fmt: skip
             for report in limit.reports:
                 sentence = report.certificate.get("assumption", "")
-                table.add_row(f"  {report.name}", _number(report.epsilon), "", "", sentence)
+                table.add_row(f"  {report.name}", number(report.epsilon), "", "", sentence)
         self._console.print(table)
 
     def _accuracies(self, baselines: Mapping[str, Any], accuracy: float | None) -> None:
@@ -139,7 +140,7 @@ def _spent(limit: Mapping[str, Any]) -> Text:
     share = min(1.0, spent / most)
     full = round(share * 8)
     style = "red" if share > 0.9 else "yellow" if share > 0.6 else "green"
-    return Text.assemble((f"{spent:5.2f}", style), f" / {most:<4g} ", ("█" * full + "·" * (8 - full), style))
+    return Text.assemble((f"{number(spent, 2):>5}", style), f" / {most:<4g} ", ("█" * full + "·" * (8 - full), style))
 
 
 def _bar(done: int, whole: int) -> Text:

@@ -9,6 +9,7 @@ from typing import Any
 
 from accounting.ledger import Entry
 from client_sdk.client import Client
+from client_sdk.commands.shared import number
 from client_sdk.protocol.messages import BudgetStatement
 from client_sdk.protocol.settings import StudySettings
 from experiments.demo.scenarios import Scenario
@@ -67,7 +68,7 @@ def _page(
         if limit.epsilon is None:
             lines.append(f"| {limit.level} | unbounded: this scheme does not protect it | | | | |")
         else:
-            spent = "∞" if limit.spent is None else f"{limit.spent:.4f}"
+            spent = number(limit.spent, 4)
             cells = (limit.level, limit.notion, spent, f"{limit.epsilon:g}", f"{limit.delta:g}", str(limit.enforced_by))
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## What each number says", ""]

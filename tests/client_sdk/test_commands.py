@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from accounting.ledger import Entry, verify_chain
 from client_sdk.cli import register
+from client_sdk.commands.shared import number
 from tests.hospital_side import records, settings
 from tests.live_coordinator import Live, live
 
@@ -213,3 +214,40 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
     findings = {f["check"]: f["verdict"] for f in json.loads(run("doctor", "--json").stdout)}
     assert findings["coordinator"] == "good"
     assert findings["clock"] == "good"
+
+
+def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
+    finished(run, here, tmp_path)
+    (listed,) = json.loads(run("study", "list", "--json", operator=True).stdout)
+    assert (listed["study"], listed["state"], listed["rounds"]) == ("sepsis", "finished", 2)
+    assert "horizon-reached" in run("study", "list", operator=True).stdout
+
+    shown = json.loads(run("study", "rounds", "sepsis", "--json").stdout)
+    assert [one["round"] for one in shown] == [1, 2]
+    budget = here.operator("GET", "/v1/studies/sepsis/budget").json()
+    spent = [limit["spent"] for limit in budget["limits"] if limit["epsilon"] is not None]
+    assert [limit["spent"] for limit in shown[-1]["spent"]] == spent
+    assert len(json.loads(run("study", "rounds", "sepsis", "--last", "1", "--json").stdout)) == 1
+    assert number(spent[0]) in run("study", "rounds", "sepsis", operator=True).stdout
+
+    target = tmp_path / "model.safetensors"
+    run("study", "model", "sepsis", "-o", str(target))
+    assert target.read_bytes() == here.operator("GET", "/v1/studies/sepsis/models/2").content
+    run("study", "model", "sepsis", "-o", str(target), "--round", "1", code=1)
+    run("study", "model", "sepsis", "-o", str(tmp_path / "other"), "--round", "9", code=1)
+    assert not (tmp_path / "other").exists()
+
+
+def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    run("study", "start", "sepsis", operator=True)
+    here.work()
+    assert "mercy: sampled" in run("study", "rounds", "sepsis", operator=True).stdout
+    run("revoke", "sepsis", "mercy", operator=True)
+    members = here.operator("GET", "/v1/studies/sepsis/roster").json()["members"]
+    assert [(member["client"], member["state"]) for member in members] == [("mercy", "revoked")]
+
+
+@pytest.mark.parametrize(("value", "shown"), [(2.0001, "2.001"), (2.0, "2.000"), (0.1, "0.100"), (2.9515, "2.952")])
+def test_a_loss_is_never_printed_smaller_than_it_is(value: float, shown: str) -> None:
+    assert number(value) == shown
