@@ -127,11 +127,18 @@ def own_budget(
         path = policy or directory / POLICY_FILE
         rules = SitePolicy.read(path) if policy is not None or path.exists() else SitePolicy()
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
-            limits = [dataclasses.asdict(own_spent(ledger.charges(), limit)) for limit in rules.own_limits()]
+            charges = ledger.charges()
+            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
             saved = ledger.individual()
         patients = None if saved is None else dataclasses.asdict(certificate(saved))
     if as_json:
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
+        return
+    if not limits and patients is None:
+        typer.echo(
+            f"{dataset}: {len(charges)} charges, and no limit of your own to count them against; "
+            "[limits.instance] in the site policy sets one"
+        )
         return
     rows = [[r["level"], r["notion"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
     if patients is not None:

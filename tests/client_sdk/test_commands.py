@@ -238,6 +238,11 @@ def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_charges_without_a_limit_of_ones_own_are_told(here: Live, run: Run, tmp_path: Path) -> None:
+    finished(run, here, tmp_path)
+    assert "2 charges, and no limit of your own" in run("own-budget").stdout
+
+
 def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     run("study", "start", "sepsis", operator=True)
