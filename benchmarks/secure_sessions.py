@@ -7,8 +7,8 @@ with its own key, connection and stored state, through the SDK's own steps and c
 lost. The peer is the same study without masks: as many bytes sent as plain updates to the same coordinator. Seconds
 run from the first request of a round to the last hospital's last answer; processor seconds are the coordinator's.
 Bytes are bodies, without HTTP heads: every client sends and gets a sealed share of 88 bytes for each other one, and
-gets everybody's keys, digests and signatures, so its bytes grow with the clients while its vectors do not. Results go to
-benchmarks/results/secure_sessions.json.
+gets everybody's keys, digests and signatures, so its bytes grow with the clients while its vectors do not. Results go
+to benchmarks/results/secure_sessions.json.
 """
 
 from __future__ import annotations
