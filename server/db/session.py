@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -135,8 +136,22 @@ def _options(url: URL | str) -> dict[str, Any]:
 def _prepare_sqlite(connection: Any, _: Any) -> None:
     # The driver's own transaction control would begin too late and commit around DDL.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    _use_write_ahead_log(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    # Two processes that open a new file at once: this one statement does not wait for the lock by itself.
+    end = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(random.uniform(0.005, 0.02))
 
 
 def _begin_sqlite(connection: Any) -> None:
