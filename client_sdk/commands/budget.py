@@ -55,7 +55,7 @@ def _row(limit: LimitStatement) -> list[str]:
         limit.notion,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining),
+        number(limit.remaining, left=True),
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,

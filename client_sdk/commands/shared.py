@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,8 +136,9 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(shown)
 
 
-def number(value: float | None, places: int = 3) -> str:
-    """A privacy loss for the eye, rounded up: it never looks smaller than it is. The exact value is in the JSON."""
+def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
+    """A privacy loss for the eye, rounded up; what is left of a limit, rounded down. The exact value is in the JSON."""
     if value is None:
         return "unbounded"
-    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING))
+    rounding = ROUND_FLOOR if left else ROUND_CEILING
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=rounding))

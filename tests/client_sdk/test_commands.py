@@ -256,3 +256,4 @@ def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Ru
 @pytest.mark.parametrize(("value", "shown"), [(2.0001, "2.001"), (2.0, "2.000"), (0.1, "0.100"), (2.9515, "2.952")])
 def test_a_loss_is_never_printed_smaller_than_it_is(value: float, shown: str) -> None:
     assert number(value) == shown
+    assert number(0.2539, left=True) == "0.253"
