@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 # Four hospitals, all of whom are needed: whoever dies is waited for.
 MEMBERS: dict[str, int] = dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12)
 # Most deaths take no round of their own, some do: those after which the others need nobody.
-ROUNDS = 12
+ROUNDS = 18
 LONG, SHORT = 3600.0, 1.0
 AT_A_DEADLINE = sorted(name for name in MASKED if name.endswith("-advance"))
 COORDINATING = sorted(name for name in MASKED if not name.startswith("hospital.") and name not in AT_A_DEADLINE)
