@@ -7,6 +7,7 @@ is not trusted; 5 the coordinator cannot be reached; 6 training met NaN or an in
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -140,5 +141,7 @@ def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
     """A privacy loss for the eye, rounded up; what is left of a limit, rounded down. The exact value is in the JSON."""
     if value is None:
         return "unbounded"
+    if not math.isfinite(value):
+        return "unbounded" if value > 0 else "unknown"
     rounding = ROUND_FLOOR if left else ROUND_CEILING
     return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=rounding))

@@ -148,8 +148,8 @@ def _use_write_ahead_log(connection: Any) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > end:
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(random.uniform(0.005, 0.02))
 

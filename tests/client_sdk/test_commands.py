@@ -1,6 +1,7 @@
 """Every command against the real coordinator: what it prints, its JSON, its exit code."""
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -257,3 +258,8 @@ def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Ru
 def test_a_loss_is_never_printed_smaller_than_it_is(value: float, shown: str) -> None:
     assert number(value) == shown
     assert number(0.2539, left=True) == "0.253"
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, "unbounded"), (math.inf, "unbounded"), (math.nan, "unknown")])
+def test_a_loss_that_is_no_number_is_named(value: float | None, shown: str) -> None:
+    assert number(value) == shown

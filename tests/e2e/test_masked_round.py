@@ -28,18 +28,11 @@ from tests import laws
 from tests.dying import Killed
 from tests.hospital_side import plain_policy, records, settings
 from tests.live_coordinator import Live, live
+from tests.masked_studies import MASKING
 from tests.studies import FakeClock
 
 VECTORS = 2  # update and terms
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
-MASKING = {
-    "colluders": 1,
-    "min_survivors": 4,
-    "mask_updates": True,
-    "allow_three": False,
-    "step_deadline_seconds": 60.0,
-    "expiry_seconds": 3600.0,
-}
 
 
 def study_settings() -> StudySettings:

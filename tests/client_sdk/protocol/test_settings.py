@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from client_sdk.protocol.canonical import canonical_json
 from client_sdk.protocol.settings import StudySettings
+from tests.masked_studies import MASKING
 
 PARALLEL = {
     "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},
@@ -115,16 +116,6 @@ def test_a_round_longer_than_the_horizon_is_refused():
     settings = changed("training", {"task": "t", "algorithm": "fedavg", "local_steps": 101})
     with pytest.raises(ValidationError, match="shorter than one round"):
         StudySettings.model_validate(settings)
-
-
-MASKING = {
-    "colluders": 1,
-    "min_survivors": 4,
-    "mask_updates": True,
-    "allow_three": False,
-    "step_deadline_seconds": 60.0,
-    "expiry_seconds": 3600.0,
-}
 
 
 def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):

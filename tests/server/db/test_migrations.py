@@ -58,6 +58,17 @@ def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
     engine.dispose()
 
 
+def test_a_file_that_cannot_be_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(seconds: float) -> None:
+        raise AssertionError(seconds)
+
+    monkeypatch.setattr("server.db.session.time.sleep", waits)
+    engine = connect(URL.create("sqlite", database=f"{tmp_path}/nowhere/x.db"))
+    with pytest.raises(OperationalError, match="unable to open"):
+        migrate(engine)
+    engine.dispose()
+
+
 _MIGRATE = """
 import sys
 from server.db.schema import migrate
