@@ -241,7 +241,7 @@ class Budget:
             "reserved": _finite(after - spent),
             "remaining": _finite(max(0.0, account.limit.epsilon - after)),
             "observer": str(self.plan.observer),
-            "attack_success": attack_success(spent) if math.isfinite(spent) else 1.0,
+            "attack_success": _attack_success(spent, account.limit.delta),
             "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
             "certificate": certificate.to_dict(),
             "reports": [_report(name, guarantee) for name, guarantee in account.reports(finished=finished)],
@@ -303,6 +303,11 @@ def _plan_in(entry: Entry) -> Plan:
         return Plan.from_dict(plan)  # pyright: ignore[reportUnknownArgumentType]
     except (InvalidArgument, ValueError) as error:
         raise LedgerError(entry.sequence, str(error)) from error
+
+
+def _attack_success(epsilon: float, delta: float) -> float:
+    # A few units in the last place cover the function's own rounding.
+    return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
 
 
 def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:

@@ -335,3 +335,15 @@ def test_a_bayesian_number_never_reads_above_the_classical_one():
     assert budget.accounts[0].epsilon() > classical["spent"]
     assert bayesian["spent"] == bayesian["certificate"]["epsilon"] == classical["spent"]
     assert bayesian["certificate"]["capped"]
+
+
+def test_the_attackers_chance_counts_delta_too():
+    budget = Budget.open(plan(notions=("classical",), epsilon={"classical": 6.0}))
+    assert [limit["attack_success"] > 0.5 for limit in budget.statements() if limit["epsilon"]] == [True]
+    budget.reserve(1)
+    budget.settle(1, None)
+    (limit,) = (limit for limit in budget.statements() if limit["epsilon"])
+    with mp.workdps(40):
+        grown = mp.exp(mp.mpf(limit["spent"]))
+        exact = (grown + mp.mpf(limit["delta"])) / (1 + grown)
+    assert exact <= limit["attack_success"] <= exact * (1 + mp.mpf("1e-14"))
