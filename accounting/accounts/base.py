@@ -114,7 +114,9 @@ class LimitAccount(ABC):
 
 def read_at_the_best_order(best: Guarantee) -> tuple[str, Guarantee]:
     """The report beside a filter: tighter, and right only for a stop that the terms did not choose."""
-    sentence = f"{best.assumption.removesuffix('.')}; read at the best of all orders, so the stop was not chosen by the terms"
+    sentence = (
+        f"{best.assumption.removesuffix('.')}; read at the best of all orders, so the stop was not chosen by the terms"
+    )
     return "best order", dataclasses.replace(best, assumption=sentence)
 
 
