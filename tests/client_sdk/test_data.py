@@ -35,6 +35,7 @@ def test_csv_gives_numbers_text_and_missing_cells(tmp_path: Path):
         ("a,who\n1,\n", "no patient identifier"),
         ("a,b\n1,2\n", "no patient column 'who'"),
     ],
+    ids=["empty", "header only", "short row", "column twice", "no identifier", "no patient column"],
 )
 def test_a_broken_csv_is_refused(tmp_path: Path, text: str, message: str):
     path = tmp_path / "a.csv"
@@ -82,7 +83,7 @@ def test_npz_gives_examples_and_never_unpickles(tmp_path: Path):
         load(lacking)
 
 
-@pytest.mark.parametrize("pack", [lambda b: b, gzip.compress])
+@pytest.mark.parametrize("pack", [lambda b: b, gzip.compress], ids=["as it is", "compressed"])
 def test_idx_images_find_their_labels(tmp_path: Path, pack):
     suffix = ".gz" if pack is gzip.compress else ""
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -101,7 +102,9 @@ def test_idx_numbers_are_big_endian(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0\0", b"PK\x03\x04xxxx", idx(np.zeros(4, np.uint8))[:-1], idx(np.zeros(4, np.uint8)) + b"x"]
+    "data",
+    [b"", b"\0\0", b"PK\x03\x04xxxx", idx(np.zeros(4, np.uint8))[:-1], idx(np.zeros(4, np.uint8)) + b"x"],
+    ids=["empty", "half a header", "a zip file", "cut short", "one byte more"],
 )
 def test_a_broken_idx_is_refused(tmp_path: Path, data: bytes):
     path = tmp_path / "x"

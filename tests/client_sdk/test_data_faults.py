@@ -28,6 +28,8 @@ from tests.hospital_side import coordinator, hospital, plain_policy, records
         ("a.csv.gz", gzip.compress(b"n,a\n1,2\n")[:-9], "UTF-8 is expected"),
         ("a.tsv", b"n\ta\n1\t2\n", "a.tsv: a .csv, .parquet"),
     ],
+    # The compressed bytes hold the time at which they were made.
+    ids=["latin-1", "utf-16", "header only", "empty", "semicolons", "not compressed", "cut short", "tabs"],
 )
 def test_a_file_that_cannot_be_read_says_what_is_expected(tmp_path: Path, name: str, body: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(body)
@@ -76,7 +78,9 @@ def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
     assert "every one counts as a patient of its own" in caplog.text
 
 
-@pytest.mark.parametrize("device", ["foo", "cuda:99" if torch.cuda.is_available() else "cuda"])
+@pytest.mark.parametrize(
+    "device", ["foo", "cuda:99" if torch.cuda.is_available() else "cuda"], ids=["no kind of device", "no such device"]
+)
 def test_a_device_that_is_not_there_is_named_before_anything_is_charged(tmp_path: Path, device: str) -> None:
     other = coordinator()
     here = hospital(other, tmp_path)

@@ -84,7 +84,9 @@ def test_images_of_one_patient_are_told_by_a_list(tmp_path: Path) -> None:
         read_images(tmp_path)
 
 
-@pytest.mark.parametrize("spoiled", [b"", b"\x89PNG\r\n\x1a\n and then nothing", b"GIF89a"])
+@pytest.mark.parametrize(
+    "spoiled", [b"", b"\x89PNG\r\n\x1a\n and then nothing", b"GIF89a"], ids=["empty", "png", "gif"]
+)
 def test_broken_images_are_counted_and_not_named(tmp_path: Path, spoiled: bytes) -> None:
     write(tmp_path, {"a/0.png": GREY[0], "b/0.png": GREY[1]})
     (tmp_path / "a" / "miller-anna.png").write_bytes(spoiled)
@@ -249,6 +251,7 @@ class Stream(IterableDataset[Any]):
         (Wards([(np.zeros(2), [0, 1])]), "one number"),
         (Wards([]), r"\(x, y\)"),
     ],
+    ids=["stream", "number", "no pair", "triple", "shapes differ", "two labels", "empty"],
 )
 def test_what_is_no_record_is_refused(data: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -61,7 +61,7 @@ def test_a_coordinator_that_did_not_make_the_token_is_not_trusted(tmp_path: Path
 SPOILT: list[Callable[[str], str]] = [lambda t: t[:-1], lambda t: t[4:], lambda t: "", str.upper, lambda t: t + "0"]
 
 
-@pytest.mark.parametrize("spoil", SPOILT)
+@pytest.mark.parametrize("spoil", SPOILT, ids=["cut short", "no prefix", "empty", "capitals", "longer"])
 def test_half_a_token_is_refused_before_anything_is_sent(tmp_path: Path, spoil: Callable[[str], str]) -> None:
     other = coordinator()
     token = other.token("mercy", secret="hunter2")

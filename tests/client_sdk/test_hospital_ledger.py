@@ -101,6 +101,7 @@ def test_reading_makes_nothing(tmp_path: Path) -> None:
         "UPDATE entries SET round = 7 WHERE kind = 'reserved'",
         "UPDATE entries SET kind = 'voided' WHERE kind = 'reserved'",
     ],
+    ids=["body", "deleted", "round", "kind"],
 )
 def test_a_rewritten_past_is_noticed(tmp_path: Path, change: str) -> None:
     with opened(tmp_path) as ledger:

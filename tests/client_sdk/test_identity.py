@@ -77,7 +77,9 @@ def test_memberships_are_remembered_and_damage_is_named(tmp_path: Path) -> None:
         identity.membership("sepsis")
 
 
-@pytest.mark.parametrize("study", ["../identity", "a/b", "", "UPPER", "x" * 64])
+@pytest.mark.parametrize(
+    "study", ["../identity", "a/b", "", "UPPER", "x" * 64], ids=["parent", "folder", "empty", "capitals", "too long"]
+)
 def test_a_study_name_is_never_a_path(tmp_path: Path, study: str) -> None:
     with pytest.raises(ConfigurationError):
         Identity.create(tmp_path).membership(study)

@@ -90,6 +90,19 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         ("studies = [", "TOML"),
         ("excluded_patients_file = 'nowhere.txt'", "cannot be read"),
     ],
+    ids=[
+        "misspelt",
+        "no noise",
+        "noise NaN",
+        "noise infinite",
+        "no studies",
+        "epsilon below zero",
+        "no delta",
+        "unknown unit",
+        "text for a switch",
+        "no TOML",
+        "no list",
+    ],
 )
 def test_a_mistake_in_the_file_is_named_and_never_ignored(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "policy.toml"

@@ -170,7 +170,9 @@ def test_a_term_that_is_not_finite_never_leaves() -> None:
         terms.tensors()
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b'{"panel": [], "account": {}}'])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{}", b"[1]", b'{"panel": [], "account": {}}'], ids=["empty", "no entries", "list", "no sums"]
+)
 def test_damaged_sums_are_refused(damage: bytes) -> None:
     with pytest.raises(LedgerDamaged):
         PrivacyTerms.restore(study(), PATIENTS, damage)

@@ -52,12 +52,16 @@ async def _through(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     return seen[0], dict(sent[0]["headers"])[b"x-request-id"].decode()
 
 
-@pytest.mark.parametrize("given", [b"abc-1_2.3", b"x" * 64])
+@pytest.mark.parametrize("given", [b"abc-1_2.3", b"x" * 64], ids=["every kind", "longest"])
 def test_a_harmless_request_id_is_kept(given: bytes) -> None:
     assert asyncio.run(_through([(b"x-request-id", given)])) == (given.decode(), given.decode())
 
 
-@pytest.mark.parametrize("given", [b"", b"x" * 65, b"a\r\nSet-Cookie: b", b'{"a":1}', "ä".encode()])
+@pytest.mark.parametrize(
+    "given",
+    [b"", b"x" * 65, b"a\r\nSet-Cookie: b", b'{"a":1}', "ä".encode()],
+    ids=["empty", "too long", "another header", "JSON", "not ASCII"],
+)
 def test_a_harmful_request_id_is_replaced(given: bytes) -> None:
     inside, outside = asyncio.run(_through([(b"x-request-id", given)]))
     assert inside == outside

@@ -53,6 +53,18 @@ def test_a_good_token_tells_who_and_what():
         (jwt.encode({"iss": "north", "sub": "s"}, "k" * 32, algorithm="HS256"), "bad-token"),
         (jwt.encode({"iss": "north", "sub": "s"}, None, algorithm="none"), "bad-token"),
     ],
+    ids=[
+        "another key",
+        "another audience",
+        "another method",
+        "another address",
+        "short id",
+        "no token",
+        "empty",
+        "no claims",
+        "HS256",
+        "unsigned",
+    ],
 )
 def test_every_other_token_is_refused_by_code(text, code):
     with pytest.raises(SigningError) as refused:

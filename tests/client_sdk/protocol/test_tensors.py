@@ -69,6 +69,20 @@ def with_value(value):
         (with_value(np.inf), "not-finite"),
         (changed(extra=np.ones(100_000, np.float32)), "too-large"),
     ],
+    ids=[
+        "empty",
+        "zeros",
+        "cut short",
+        "one byte more",
+        "tensor missing",
+        "another tensor",
+        "longer",
+        "transposed",
+        "float64",
+        "NaN",
+        "infinity",
+        "too large",
+    ],
 )
 def test_anything_else_is_refused_by_name(tmp_path, body, code):
     spec = tensors.spec_of(MODEL)

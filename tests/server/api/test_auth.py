@@ -185,7 +185,9 @@ def test_an_operator_is_no_hospital(here: Live, north: Hospital) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda k: k[:-1], lambda k: k + "0", lambda k: k.replace("_", "-"), lambda k: k.upper()]
+    "damage",
+    [lambda k: k[:-1], lambda k: k + "0", lambda k: k.replace("_", "-"), lambda k: k.upper()],
+    ids=["cut short", "longer", "hyphens", "capitals"],
 )
 def test_a_damaged_operator_key_opens_nothing(here: Live, damage: Any) -> None:
     assert _code(here.send("GET", "/v1/studies", damage(here.operator_key))) == (401, "bad-token")

@@ -35,7 +35,7 @@ def test_a_model_comes_whole_with_its_hash(here: Live, path: str, version: str) 
     assert answer.headers["accept-ranges"] == "bytes"
 
 
-@pytest.mark.parametrize("tags", [ETAG, f"W/{ETAG}", f'"other", {ETAG}'])
+@pytest.mark.parametrize("tags", [ETAG, f"W/{ETAG}", f'"other", {ETAG}'], ids=["same", "weak", "among others"])
 def test_who_has_it_gets_nothing(here: Live, path: str, tags: str) -> None:
     answer = _get(here, path, If_None_Match=tags)
     assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", ETAG)
@@ -60,7 +60,9 @@ def test_an_interrupted_download_goes_on_only_with_the_same_model(here: Live, pa
     assert _get(here, path, Range="bytes=10-", If_Range='"other"').content == BODY
 
 
-@pytest.mark.parametrize("wanted", [f"bytes={len(BODY)}-", "bytes=-0", "bytes=9-3"])
+@pytest.mark.parametrize(
+    "wanted", [f"bytes={len(BODY)}-", "bytes=-0", "bytes=9-3"], ids=["past the end", "none", "reversed"]
+)
 def test_a_range_outside_is_refused(here: Live, path: str, wanted: str) -> None:
     answer = _get(here, path, Range=wanted)
     assert (answer.status_code, answer.json()["code"]) == (416, "range-not-satisfiable")
@@ -87,6 +89,7 @@ def test_the_initial_model_freezes(here: Live, path: str) -> None:
         (BODY[:-1], "malformed-tensors"),
         (encode(MODEL).replace(b"F32", b"I32"), "wrong-dtype"),
     ],
+    ids=["empty", "text", "cut short", "integers"],
 )
 def test_a_bad_initial_model_is_refused(here: Live, study: str, body: bytes, code: str) -> None:
     here.open_study(study, model=False)

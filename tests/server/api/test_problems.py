@@ -68,7 +68,9 @@ def test_a_number_that_is_none_is_refused(here: Live, number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"study": ' + b"9" * 10_000 + b"}", b'{"study":"\\ud800"}']
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"study": ' + b"9" * 10_000 + b"}", b'{"study":"\\ud800"}'],
+    ids=["empty", "cut short", "not UTF-8", "deep", "long number", "lone surrogate"],
 )
 def test_a_body_that_is_no_json_is_refused(here: Live, content: bytes) -> None:
     answer = here.operator("POST", "/v1/studies", content=content, headers={"Content-Type": "application/json"})

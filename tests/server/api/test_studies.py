@@ -82,6 +82,7 @@ def test_enrolment_is_repeatable_with_the_same_key_only(here: Live, study: str) 
 @pytest.mark.parametrize(
     "damage",
     [lambda t: t.replace("wri_", "wrk_"), lambda t: t.replace("_", "_0", 2), lambda t: "wri_1_2_3", lambda t: ""],
+    ids=["another prefix", "zeros before", "made up", "empty"],
 )
 def test_a_damaged_invitation_admits_nobody(here: Live, study: str, damage: object) -> None:
     here.open_study(study)

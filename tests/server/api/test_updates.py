@@ -71,6 +71,17 @@ def _not_finite() -> bytes:
         (_not_finite(), 422, "not-finite"),
         (b"\x00" * 100_000, 413, "body-too-large"),
     ],
+    ids=[
+        "empty",
+        "zeros",
+        "cut short",
+        "another tensor",
+        "tensor missing",
+        "longer",
+        "float64",
+        "NaN",
+        "too large",
+    ],
 )
 def test_a_bad_body_is_refused_and_leaves_nothing(here: Live, study: str, body: bytes, status: int, code: str) -> None:
     north, _ = here.running(study, "north", "south")

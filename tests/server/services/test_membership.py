@@ -49,6 +49,7 @@ def test_a_token_is_good_once_and_its_holder_may_ask_again(coordinator: Coordina
         lambda token: "_".join([*token.split("_")[:2], "0" * 64, token.split("_")[3]]),
         lambda token: "_".join(["wri", "0" * 16, *token.split("_")[2:]]),
     ],
+    ids=["cut short", "another prefix", "another secret", "another id"],
 )
 def test_a_token_is_good_only_whole(coordinator: Coordinator, newcomer: Hospital, spoil: object) -> None:
     token = spoil(invite(coordinator))  # type: ignore[operator]

@@ -147,6 +147,7 @@ def test_markup_in_a_title_stays_text(here: Live, hospitals: list[Hospital]) -> 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(2.951, "2.96"), (2.95, "2.95"), (0.0123, "0.013"), (0, "0"), (None, "–"), (0.000011, "0.000011")],
+    ids=["rounded up", "exact", "small", "nothing", "unknown", "tiny"],
 )
 def test_a_privacy_loss_is_never_shown_smaller_than_it_is(value: float | None, shown: str) -> None:
     assert _drawn("upward", value) == shown
