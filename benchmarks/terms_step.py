@@ -24,8 +24,8 @@ from torch import nn
 from benchmarks.private_step import small_cnn, tf_cnn
 from client_sdk.gradients.losses import cross_entropy
 from client_sdk.individual import IndividualBudget
-from client_sdk.noise import SecureSource
 from client_sdk.policy import IndividualLimit
+from client_sdk.protocol.randomness import SecureRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.terms import PrivacyTerms
@@ -77,14 +77,17 @@ class Variant:
     """One way to account: a step, and how much of it went into norms and into accounts."""
 
     def __init__(self, model: nn.Module, dataset: TaskDataset, panel: int | None, own: IndividualLimit | None) -> None:
-        chosen, source = settings(panel or None, "betting"), SecureSource()
-        self.terms = None if panel == 0 else PrivacyTerms(chosen, dataset.patients, source)
+        chosen, randomness = settings(panel or None, "betting"), SecureRandomness()
+        self.terms = None if panel == 0 else PrivacyTerms(chosen, dataset.patients)
         individual = None
         if own is not None:
             individual = IndividualBudget.open(own, None, dataset.patients, entries=0, sent_since=lambda _: [])
         self._steps = PrivateGradients(
-            model, cross_entropy, dataset, chosen, source, terms=self.terms, individual=individual
+            *(model, cross_entropy, dataset, chosen, randomness.in_round("client", 1)),
+            terms=self.terms,
+            individual=individual,
         )
+        self._done = 0
         self.parts = {"norms": 0.0, "accounts": 0.0}
         self._watch(self._steps, "_norms_of", "norms")
         for account, name in ((self.terms, "measure"), (individual, "charge"), (individual, "admitted")):
@@ -95,7 +98,8 @@ class Variant:
         """Processor seconds of one step, and of its parts."""
         self.parts = dict.fromkeys(self.parts, 0.0)
         begun = time.thread_time()
-        self._steps.next()
+        self._done += 1
+        self._steps.at(self._done)
         return time.thread_time() - begun, self.parts
 
     def _watch(self, owner: Any, name: str, part: str) -> None:

@@ -26,7 +26,7 @@ from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.own_budget import Charge
 from client_sdk.policy import POLICY_FILE, SitePolicy
 from client_sdk.protocol.messages import Study
-from client_sdk.protocol.randomness import RandomSource, SecureSource
+from client_sdk.protocol.randomness import Randomness, SecureRandomness
 from client_sdk.rotation import rotate
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Hospital:
         accept_lost_ledger: bool = False,
         checkpoint_seconds: float = 60.0,
         on_round: OnRound | None = None,
-        source: RandomSource | None = None,
+        randomness: Randomness | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
@@ -123,6 +123,7 @@ class Hospital:
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
+        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
 
         Raises:
             ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
@@ -145,7 +146,13 @@ class Hospital:
             chosen = _task(task, shown)
             records = _records(chosen, data, rules, shown)
             training = LocalTraining(
-                chosen, records, shown.settings, source or SecureSource(), device, checkpoint_seconds
+                chosen,
+                records,
+                shown.settings,
+                randomness or SecureRandomness(),
+                device,
+                checkpoint_seconds,
+                party=membership.client,
             )
             training.require_trainable()
             if accept_lost_ledger:

@@ -81,12 +81,11 @@ class MaskedStudy:
             self._settings.privacy,
             self._model,
             vectors,
-            round,
             made,
             terms,
             # Once: two sums over almost the same hospitals would show one hospital's number.
             records=0 if self.total_records() is not None or self._told(round) else len(training.dataset),
-            source=training.source,
+            randomness=training.randomness_in(round),
         )
         return to_bytes(words, {} if UPDATE in words else update)
 

@@ -5,8 +5,7 @@ Words are made once and kept: thresholds are blinded at random, and a repeated r
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from safetensors import SafetensorError
@@ -15,7 +14,7 @@ from safetensors.numpy import load, save
 from client_sdk.errors import LedgerDamaged, TrainingStopped
 from client_sdk.protocol.discrete_gaussian import sampler
 from client_sdk.protocol.fixed_point import EncodingError, Words
-from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.randomness import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.secure_sum_vectors import Values, VectorSpec, encode
 from client_sdk.protocol.session_vectors import (
     CLIENT_TERMS,
@@ -39,24 +38,25 @@ def words_of(
     privacy: Privacy,
     model: Spec,
     vectors: Sequence[VectorSpec],
-    round: int,
     made: Contribution,
     terms: PrivacyTerms | None,
     *,
     records: int,
-    source: RandomSource,
-    randomness: Callable[[int], bytes] = os.urandom,
+    randomness: RoundRandomness,
 ) -> dict[str, Words]:
     """The words of every vector of the session.
+
+    randomness  this client's in the round: noise of histograms, and the words that blind thresholds
 
     Raises:
         TrainingStopped: a value does not fit its vector; nothing is sent.
     """
     words: dict[str, Words] = {}
-    for spec in vectors:
-        values = _values(spec, privacy, model, round, made, terms, records, source)
+    for place, spec in enumerate(vectors):
+        noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+        values = _values(spec, privacy, model, randomness.round, made, terms, records, noise)
         try:
-            words[spec.name] = encode(spec, values, randomness)
+            words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words

@@ -15,6 +15,7 @@ from client_sdk.individual import IndividualBudget
 from client_sdk.ledger import HospitalLedger
 from client_sdk.policy import IndividualLimit
 from client_sdk.protocol.messages import AssignmentBody
+from client_sdk.protocol.randomness import Purpose
 from client_sdk.terms import PrivacyTerms
 from client_sdk.training import Checkpoints, LocalTraining
 
@@ -69,7 +70,7 @@ def _terms(ledger: HospitalLedger, training: LocalTraining, study: str, saved: b
         return None
     if saved is not None:
         return PrivacyTerms.restore(settings, patients, saved)
-    terms = PrivacyTerms(settings, patients, training.source)
+    terms = PrivacyTerms(settings, patients, training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
     terms.charge_lost_rounds(ledger.rounds_lost(study))
     return terms
 

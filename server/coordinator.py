@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from client_sdk.protocol.randomness import SecureRandomness
 from server.config import Settings
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate, require_current
 from server.db.session import Database
-from server.randomness import DiscreteGaussianNoise, SecureCoins
+from server.randomness import AddressedCoins, DiscreteGaussianNoise
 from server.services.ports import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 
@@ -31,11 +32,12 @@ def open_coordinator(settings: Settings) -> Coordinator:
     """
     database = Database(settings.database())
     require_current(database.engine)
+    randomness = SecureRandomness()
     return Coordinator(
         database=database,
         blobs=FileBlobs(settings.home / "blobs"),
-        coins=SecureCoins(),
-        noise=DiscreteGaussianNoise(),
+        coins=AddressedCoins(randomness),
+        noise=DiscreteGaussianNoise(randomness),
         signer=load_signing_key(settings.home),
         origin=settings.origin,
     )

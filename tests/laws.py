@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,9 +32,14 @@ class RecordedNoise:
     draws: list[NDArray[np.int64]] = field(default_factory=list)
     _source: DiscreteGaussianNoise = field(default_factory=DiscreteGaussianNoise)
 
-    def integers(self, std: float, size: int) -> NDArray[np.int64]:
-        self.draws.append(self._source.integers(std, size))
-        return self.draws[-1]
+    def of(self, round: int) -> Callable[[float, int], NDArray[np.int64]]:
+        draw = self._source.of(round)
+
+        def recorded(std: float, size: int) -> NDArray[np.int64]:
+            self.draws.append(draw(std, size))
+            return self.draws[-1]
+
+        return recorded
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.secure_sum_messages import (
     ConsistencyMessage,
     KeysMessage,
@@ -165,13 +165,9 @@ class Turn:
         owner = self.owner
         made = Contribution(dict(owner.update), owner.distance)
         told = None if owner.told is None else _Told(owner.told)
-        seed = SeededSource(sum(self.name.encode()), allow_insecure=True)
-
-        def randomness(size: int) -> bytes:
-            # The same words however often they are asked for.
-            return hashlib.shake_256(f"{self.name} {size}".encode()).digest(size)
-
+        # The same words however often they are asked for.
+        randomness = SeededRandomness(1, allow_insecure=True).in_round(self.name, self.round)
         return words_of(
-            self.settings.privacy, spec_of(MODEL), vectors, self.round, made, told,  # type: ignore[arg-type]
-            records=100, source=seed, randomness=randomness,
+            self.settings.privacy, spec_of(MODEL), vectors, made, told,  # type: ignore[arg-type]
+            records=100, randomness=randomness,
         )  # fmt: skip

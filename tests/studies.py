@@ -24,7 +24,7 @@ from client_sdk.protocol.signing import ENROLMENT, encode_public_key, sign_docum
 from client_sdk.protocol.tensors import TERMS, UPDATE, Array, decode, encode, spec_of
 from server.db.blobs import FileBlobs
 from server.db.session import Database
-from server.randomness import DiscreteGaussianNoise, SecureCoins
+from server.randomness import AddressedCoins, DiscreteGaussianNoise
 from server.services import assignment, enrolment, models, refuse, studies, submit_update
 from server.services.ports import Coordinator, Written
 from server.signing_key import SigningKey
@@ -103,7 +103,7 @@ def coordinator_on(database: Database, home: Path) -> Coordinator:
     return Coordinator(
         database=database,
         blobs=FileBlobs(home / "blobs"),
-        coins=SecureCoins(),
+        coins=AddressedCoins(),
         noise=DiscreteGaussianNoise(),
         signer=SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32)))),
         origin="https://study.example.org",

@@ -1,12 +1,20 @@
-"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system."""
+"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system.
+
+Randomness is addressed: `randomness.of(purpose, party=…, round=…, step=…)` is a stream of its own. Seeded, what an
+address gives depends on the seed and the address alone, not on what was drawn before, in which order or process.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import operator
 import os
 import threading
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -21,6 +29,33 @@ class InsecureSource(ValueError):
     """A reproducible source was asked for where only a cryptographic one protects anybody."""
 
 
+class Purpose(StrEnum):
+    """What a stream is drawn for; streams for two purposes are independent."""
+
+    SAMPLE = "sample"
+    """The Poisson batch of a local step."""
+    NOISE = "noise"
+    """On the clipped sum of a local step."""
+    ACCOUNTING_SAMPLE = "accounting-sample"
+    """Whose norms are measured: drawn once, before the first round (round 0)."""
+    HISTOGRAM = "histogram"
+    """Noise on a hospital's histogram of its records."""
+    CLIENT_HISTOGRAM = "client-histogram"
+    """A client's share of the noise on the summed histogram of clients; step: the vector's place in the session."""
+    THRESHOLDS = "thresholds"
+    """Words that blind the thresholds of a secure maximum; step: the vector's place in the session."""
+    COINS = "coins"
+    """Whether a client takes part in a round; party: that client."""
+    SESSION = "session"
+    """The identifier of a round's secure sum."""
+    CENTRAL_NOISE = "central-noise"
+    """On the sum of the updates, by the coordinator."""
+
+
+COORDINATOR = "coordinator"
+"""The party that draws the central noise."""
+
+
 class RandomSource(ABC):
     """A stream of uniform bytes. `secure` says whether nobody else can reproduce it."""
 
@@ -29,7 +64,6 @@ class RandomSource(ABC):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stream: CipherContext | None = None
-        self._owner = 0
         self._given = 0
 
     @abstractmethod
@@ -40,18 +74,23 @@ class RandomSource(ABC):
         """`count` independent uniform unsigned integers of the given type."""
         if count < 0:
             raise ValueError(f"count must be at least 0, got {count}")
-        size = count * np.dtype(dtype).itemsize
+        return np.frombuffer(self.read(count * np.dtype(dtype).itemsize), dtype=dtype)
+
+    def read(self, size: int) -> bytes:
+        """`size` independent uniform bytes, the next of the stream."""
         plain = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
         with self._lock:
-            return np.frombuffer(self._opened(size).update(plain), dtype=dtype)
+            return self._opened(size).update(plain)
 
     def _opened(self, size: int) -> CipherContext:
-        # A forked child would otherwise repeat its parent's noise, and the difference of the two would show the data.
-        if self._stream is None or self._owner != os.getpid() or self._given + size > _REKEY_BYTES:
+        if self._stream is None or self._must_rekey() or self._given + size > _REKEY_BYTES:
             self._stream = Cipher(algorithms.AES256(self._key()), modes.CTR(bytes(16))).encryptor()
-            self._owner, self._given = os.getpid(), 0
+            self._given = 0
         self._given += size
         return self._stream
+
+    def _must_rekey(self) -> bool:
+        return False
 
 
 class SecureSource(RandomSource):
@@ -59,25 +98,110 @@ class SecureSource(RandomSource):
 
     secure = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = 0
+
     def _key(self) -> bytes:
+        self._owner = os.getpid()
         return os.urandom(32)
 
+    def _must_rekey(self) -> bool:
+        # A forked child would otherwise repeat its parent's noise, and the difference of the two would show the data.
+        return self._owner != os.getpid()
 
-class SeededSource(RandomSource):
-    """The same stream under a key derived from a seed: for tests and simulation, protects nobody.
 
+class _DerivedSource(RandomSource):
+    """AES-256-CTR under the hash of a label: whoever knows the label knows the stream."""
+
+    secure = False
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self._label, self._streams = label, 0
+
+    def _key(self) -> bytes:
+        self._streams += 1
+        return hashlib.sha256(f"{self._label} {self._streams}".encode()).digest()
+
+
+class SeededSource(_DerivedSource):
+    """One stream from a seed, for tests and experiments that draw in one order; protects nobody.
+
+    Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
+    """
+
+    def __init__(self, seed: int, *, allow_insecure: bool = False) -> None:
+        _require_allowed(allow_insecure)
+        super().__init__(f"wardround seeded source {operator.index(seed)}")
+
+
+class Randomness(ABC):
+    """Streams by address. `secure` says whether nobody else can reproduce them."""
+
+    secure: bool
+
+    @abstractmethod
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+        """The stream of this address.
+
+        party  a client's name, or COORDINATOR
+        round  from 1; 0: before the first
+        step   within the round, where the purpose has several
+        """
+
+    def in_round(self, party: str, round: int) -> RoundRandomness:
+        """The part of one party in one round."""
+        return RoundRandomness(self, party, round)
+
+
+@dataclass(frozen=True)
+class RoundRandomness:
+    """One party's streams in one round."""
+
+    randomness: Randomness
+    party: str
+    round: int
+
+    def of(self, purpose: Purpose, *, step: int = 0) -> RandomSource:
+        """The stream of this address."""
+        return self.randomness.of(purpose, party=self.party, round=self.round, step=step)
+
+
+class SecureRandomness(Randomness):
+    """One cryptographic stream behind every address: no two draws are alike, also at the same address."""
+
+    secure = True
+
+    def __init__(self) -> None:
+        self._source = SecureSource()
+
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+        """The stream of the operating system's key, wherever it has come to."""
+        return self._source
+
+
+class SeededRandomness(Randomness):
+    """The streams of one study under a key derived from a seed: for tests and simulation, protects nobody.
+
+    An address asked for twice gives the same bytes twice, in any process. Two studies under one seed draw alike.
     Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
     """
 
     secure = False
 
     def __init__(self, seed: int, *, allow_insecure: bool = False) -> None:
-        super().__init__()
-        if not allow_insecure:
-            raise InsecureSource("a seeded source is reproducible by anybody; pass allow_insecure=True in simulations")
-        _LOG.warning("seeded random source in use: noise and samples are reproducible and protect nobody")
-        self._seed, self._streams = seed, 0
+        _require_allowed(allow_insecure)
+        self._seed = operator.index(seed)
 
-    def _key(self) -> bytes:
-        self._streams += 1
-        return hashlib.sha256(f"wardround seeded source {self._seed} {self._streams}".encode()).digest()
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+        """The stream of this address, from its beginning."""
+        # JSON: no two addresses are written alike.
+        address = json.dumps([self._seed, party, operator.index(round), Purpose(purpose).value, operator.index(step)])
+        return _DerivedSource(f"wardround seeded address {address}")
+
+
+def _require_allowed(allow_insecure: bool) -> None:
+    if not allow_insecure:
+        raise InsecureSource("a seeded source is reproducible by anybody; pass allow_insecure=True in simulations")
+    _LOG.warning("seeded random source in use: noise and samples are reproducible and protect nobody")

@@ -1,7 +1,8 @@
 """Where a round of many local steps has come to, kept on the disk so that a restarted hospital goes on there.
 
 Nothing of a round leaves before it is finished, so a checkpoint costs no privacy. It holds what the steps depend on and
-what they have charged: a step is either in both, or is done again with fresh noise and charged once.
+what they have charged: a step is either in both, or is done again and charged once; with fresh noise or, seeded, with
+the very noise of its number.
 """
 
 from __future__ import annotations

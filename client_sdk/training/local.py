@@ -17,7 +17,7 @@ from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.individual import IndividualBudget
 from client_sdk.protocol.central_noise import CentralNoise
-from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.randomness import Purpose, Randomness, RoundRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Array
 from client_sdk.tasks import Task, TaskDataset
@@ -50,9 +50,10 @@ class LocalTraining:
     """What a hospital needs to compute its rounds of one study.
 
     dataset  one record per patient: `TaskDataset.by_patient`
-    source   of batches and noise: a cryptographic one, outside simulations
+    randomness  of batches and noise: a cryptographic one, outside simulations
     device   a torch device
     checkpoint_seconds  at least so long between two checkpoints of a round of several local steps
+    party    this client's name, by which its randomness is addressed
 
     Raises DataError when two records belong to one patient.
     """
@@ -60,9 +61,10 @@ class LocalTraining:
     task: Task
     dataset: TaskDataset
     settings: StudySettings
-    source: RandomSource
+    randomness: Randomness
     device: str = "cpu"
     checkpoint_seconds: float = 60.0
+    party: str = "client"
 
     def __post_init__(self) -> None:
         self.dataset.require_one_record_per_patient()
@@ -80,9 +82,13 @@ class LocalTraining:
         except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 
-    def update(self, weights: Mapping[str, Array], terms: PrivacyTerms | None) -> dict[str, Array]:
+    def randomness_in(self, round: int) -> RoundRandomness:
+        """This client's streams in one round; 0: before the first."""
+        return self.randomness.in_round(self.party, round)
+
+    def update(self, weights: Mapping[str, Array], terms: PrivacyTerms | None, *, round: int = 1) -> dict[str, Array]:
         """The update alone; see `contribution`."""
-        return self.contribution(weights, terms).update
+        return self.contribution(weights, terms, round=round).update
 
     def contribution(
         self,
@@ -99,7 +105,7 @@ class LocalTraining:
 
         terms          where records have a Bayesian limit: takes in the norms of its panel at every step, and reads it
                        through noise where the round is a checkpoint of disclosure `noised`
-        round          its number, which the learning rate may depend on
+        round          its number, which the randomness is addressed by and the learning rate may depend on
         total_records  N of all clients, where the study sums the papers' costs and N is known
         individual     the patients' own sums: charged at every step, and asked who may take part
         checkpoints    where to begin, and where to write down how far the steps have come; terms and individual are
@@ -115,15 +121,15 @@ class LocalTraining:
         model.to(self.device)
         try:
             if self.settings.privacy.scheme == "client":
-                update = self._descended(model, weights, self._plain(model), round, checkpoints)
+                update = self._descended(model, weights, self._plain(model, round), round, checkpoints)
                 made = self._clipped(update)
             else:
                 centre = released_centre(self.settings, weights, previous)
-                private = self._private(model, terms, individual, total_records, centre)
+                private = self._private(model, round, terms, individual, total_records, centre)
                 update = self._descended(model, weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
                 if terms is not None:
-                    terms.publish(round, self.source)
+                    terms.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
         except OverflowError as error:
@@ -136,6 +142,7 @@ class LocalTraining:
     def _private(
         self,
         model: nn.Module,
+        round: int,
         terms: PrivacyTerms | None,
         individual: IndividualBudget | None,
         total_records: float | None,
@@ -149,7 +156,7 @@ class LocalTraining:
             loss,
             self.dataset,
             self.settings,
-            self.source,
+            self.randomness_in(round),
             device=self.device,
             terms=terms,
             individual=individual,
@@ -157,9 +164,10 @@ class LocalTraining:
             centre=centre,
         )
 
-    def _plain(self, model: nn.Module) -> PlainGradients:
+    def _plain(self, model: nn.Module, round: int) -> PlainGradients:
         seen, loss = self._of_records(model)
-        return PlainGradients(seen, loss, self.dataset, self.settings, self.source, device=self.device)
+        randomness = self.randomness_in(round)
+        return PlainGradients(seen, loss, self.dataset, self.settings, randomness, device=self.device)
 
     def _descended(
         self,
@@ -172,13 +180,13 @@ class LocalTraining:
         """The local steps: one gradient as it is (fedsgd), or the way they went (fedavg)."""
         training = self.settings.training
         if training.algorithm == "fedsgd":
-            return _arrays(_of_model(gradients.next(), self.dataset))
+            return _arrays(_of_model(gradients.at(1), self.dataset))
         descent, done = Descent(model, self.settings, round), 0
         if checkpoints is not None and checkpoints.start is not None:
             done = checkpoints.start.step
             descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
         for step in range(done + 1, training.local_steps + 1):
-            descent.step(_of_model(gradients.next(), self.dataset))
+            descent.step(_of_model(gradients.at(step), self.dataset))
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(model).items()}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.randomness import Purpose, RoundRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.sampling import poisson_batch
 from client_sdk.tasks import TaskDataset
@@ -22,22 +22,23 @@ class PlainGradients:
         loss: Loss,
         dataset: TaskDataset,
         settings: StudySettings,
-        source: RandomSource,
+        randomness: RoundRandomness,
         *,
         device: str = "cpu",
     ) -> None:
-        self._model, self._loss, self._source, self._privacy = model, loss, source, settings.privacy
+        self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
-    def next(self) -> dict[str, Tensor]:
-        """Parameter name -> mean gradient.
+    def at(self, step: int) -> dict[str, Tensor]:
+        """Parameter name -> mean gradient; `step` says which batch.
 
         Raises:
             TrainingStopped: the loss is NaN or infinite.
         """
-        rate = self._privacy.sampling_rate
-        batch = torch.from_numpy(poisson_batch(len(self._inputs), rate, source=self._source)).to(self._inputs.device)
+        source = self._randomness.of(Purpose.SAMPLE, step=step)
+        drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
+        batch = torch.from_numpy(drawn).to(self._inputs.device)
         losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
         total = losses.sum() / self._privacy.nominal_batch
         if not bool(torch.isfinite(total)):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.noise import NoisySum, add_noise
-from client_sdk.protocol.randomness import RandomSource
+from client_sdk.protocol.randomness import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.sampling import poisson_batch
 from client_sdk.tasks import TaskDataset
@@ -45,7 +45,7 @@ class PrivateGradients:
         loss: Loss,
         dataset: TaskDataset,
         settings: StudySettings,
-        source: RandomSource,
+        randomness: RoundRandomness,
         *,
         device: str = "cpu",
         terms: PrivacyTerms | None = None,
@@ -55,22 +55,22 @@ class PrivateGradients:
     ) -> None:
         self._gradients = PerRecordGradients(model, loss)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
-        self._privacy, self._source = settings.privacy, source
+        self._privacy, self._randomness = settings.privacy, randomness
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._terms, self._individual, self._total_records = terms, individual, total_records
         self._trained = np.arange(len(self._inputs)) if terms is None else terms.trained
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self.distance: float | None = None
 
-    def next(self) -> dict[str, Tensor]:
-        """Parameter name -> noised mean gradient.
+    def at(self, step: int) -> dict[str, Tensor]:
+        """Parameter name -> noised mean gradient; `step` says which batch and which noise.
 
         Raises:
             NonFiniteError, TrainingStopped: NaN or an infinity; nothing is charged.
             OverflowError: the sum does not fit the noise's grid.
         """
-        privacy = self._privacy
-        batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=self._source)]
+        privacy, coins = self._privacy, self._randomness.of(Purpose.SAMPLE, step=step)
+        batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=coins)]
         if self._individual is not None:
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.from_numpy(batch).to(self._inputs.device)
@@ -78,7 +78,7 @@ class PrivateGradients:
         norms, norm = part.norms.cpu().numpy(), 0.0
         if privacy.client_clip_norm is not None:
             part, norm = projected(part, privacy.client_clip_norm)
-        noised = self._noised(part, norm)
+        noised = self._noised(part, norm, self._randomness.of(Purpose.NOISE, step=step))
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
         mean = {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
         return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
@@ -108,9 +108,9 @@ class PrivateGradients:
             groups=self._groups,
         )
 
-    def _noised(self, part: ClippedSum, norm: float) -> NoisySum:
+    def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
-        noised = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=self._source)
+        noised = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=source)
         if privacy.client_clip_norm is not None:
             # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm

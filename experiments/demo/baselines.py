@@ -18,7 +18,7 @@ import torch
 from accounting.budget import Budget
 from accounting.evidence import CumulativeMoments
 from client_sdk.data import load as load_records
-from client_sdk.protocol.randomness import SecureSource
+from client_sdk.protocol.randomness import SecureRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
@@ -55,7 +55,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     privacy = settings.privacy
     own = privacy.model_copy(update={"nominal_batch": privacy.sampling_rate * len(dataset), "expected_clients": 1.0})
     settings = settings.model_copy(update={"privacy": own})
-    training = LocalTraining(task, dataset, settings, SecureSource())
+    training = LocalTraining(task, dataset, settings, SecureRandomness())
     terms = PrivacyTerms(settings, dataset.patients) if privacy.bayesian is not None else None
     budget = Budget.open(plan_of(settings))
     model = task.model()
@@ -64,7 +64,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     while budget.authorise().allowed:
         number += 1
         budget.reserve(number)
-        update = training.update(weights, terms)
+        update = training.update(weights, terms, round=number)
         budget.settle(number, _evidence(terms))
         weights = {
             name: array - settings.training.optimiser.learning_rate * update[name] for name, array in weights.items()

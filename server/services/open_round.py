@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from client_sdk.protocol import transcript
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import spec_from_json
@@ -37,7 +39,8 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         number = account.budget.last_round + 1
         account.record("reserved", number, {})
         settings = settings_of(row)
-        sampled = sample(active, settings.privacy.client_sampling_rate, coordinator.coins.heads)
+        heads = partial(coordinator.coins.heads, round=number)
+        sampled = sample(active, settings.privacy.client_sampling_rate, heads)
         round = _write_round(tx, row, number, sampled)
         if settings.privacy.masking is None:
             return
@@ -74,7 +77,7 @@ def _open_session(
         sampled=len(sampled),
         roster=study.roster_sha256,
         model_sha256=base.sha256,
-        session=coordinator.coins.token(32),
+        session=coordinator.coins.session(round.number),
         now=tx.now(),
     )
     raw = parameters.to_bytes()

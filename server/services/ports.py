@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,12 @@ class Blobs(Protocol):
 class Coins(Protocol):
     """Unpredictable choices."""
 
-    def heads(self, rate: float) -> bool:
-        """True with probability exactly `rate`."""
+    def heads(self, rate: float, *, client: str, round: int) -> bool:
+        """Whether the client takes part in the round: True with probability exactly `rate`."""
+        ...
+
+    def session(self, round: int) -> bytes:
+        """32 bytes that name the round's secure sum."""
         ...
 
     def token(self, size: int) -> bytes:
@@ -97,8 +101,8 @@ class Coins(Protocol):
 
 
 class NoiseSource(Protocol):
-    def integers(self, std: float, size: int) -> NDArray[np.int64]:
-        """(size,) independent draws of the discrete Gaussian with parameter `std`, in grid units."""
+    def of(self, round: int) -> Callable[[float, int], NDArray[np.int64]]:
+        """draw(std, size): the round's next (size,) discrete Gaussians with parameter `std`, in grid units."""
         ...
 
 

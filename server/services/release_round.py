@@ -115,7 +115,7 @@ def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[
             raise InputsLost("updates-lost")
         total.add(walk(path, body))
         beat()
-    total.add_noise(coordinator.noise.integers)
+    total.add_noise(coordinator.noise.of(inputs.round))
     result = total.result()
     if noise is not None:
         _commit_noise(coordinator, lease, inputs, result)

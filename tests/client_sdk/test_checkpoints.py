@@ -14,7 +14,7 @@ import torch
 from client_sdk.hospital import Hospital
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.policy import SitePolicy
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import decode, terms_spec
 from client_sdk.tasks import load
@@ -47,13 +47,13 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for every noised step that is computed."""
     found: list[int] = []
-    compute = PrivateGradients.next
+    compute = PrivateGradients.at
 
-    def counted(self: PrivateGradients) -> Any:
+    def counted(self: PrivateGradients, step: int) -> Any:
         found.append(len(found))
-        return compute(self)
+        return compute(self, step)
 
-    monkeypatch.setattr(PrivateGradients, "next", counted)
+    monkeypatch.setattr(PrivateGradients, "at", counted)
     return found
 
 
@@ -158,7 +158,7 @@ def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: P
     data, start = task.dataset(records()), weights_of(task.model())
 
     def training() -> LocalTraining:
-        return LocalTraining(task, data, chosen, SeededSource(1, allow_insecure=True), checkpoint_seconds=0.0)
+        return LocalTraining(task, data, chosen, SeededRandomness(1, allow_insecure=True), checkpoint_seconds=0.0)
 
     def place() -> Checkpoints:
         return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)
@@ -172,6 +172,35 @@ def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: P
     found = training().contribution(start, None, round=2, checkpoints=again).update
     for name, array in whole.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("interrupted_after", [1, 2])
+def test_a_seeded_round_gone_on_with_is_the_uninterrupted_one_to_the_last_bit(
+    tmp_path: Path, interrupted_after: int
+) -> None:
+    """Real noise and real batches: every step draws by its number, however many were drawn before in this process."""
+    task = load("logistic-regression", task_parameters())
+    privacy = STUDY.privacy.model_copy(update={"noise_multiplier": 1.0, "sampling_rate": 0.5})
+    chosen = StudySettings.model_validate(STUDY.model_copy(update={"privacy": privacy}).as_json())
+    data, start = task.dataset(records()), weights_of(task.model())
+
+    def update(round: int, checkpoints: Checkpoints | None = None) -> dict[str, np.ndarray]:
+        randomness = SeededRandomness(1, allow_insecure=True)
+        training = LocalTraining(task, data, chosen, randomness, checkpoint_seconds=0.0, party="mercy")
+        return training.contribution(start, None, round=round, checkpoints=checkpoints).update
+
+    def place() -> Checkpoints:
+        return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)
+
+    with dying_at("hospital.after-checkpoint", interrupted_after), pytest.raises(Killed):
+        update(2, place())
+    again = place()
+    assert again.start is not None
+    assert again.start.step == interrupted_after
+    found, whole, other = update(2, again), update(2), update(3)
+    for name, array in whole.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert not np.array_equal(other[name], array)
 
 
 def test_damaged_foreign_and_outdated_files_are_erased(tmp_path: Path) -> None:

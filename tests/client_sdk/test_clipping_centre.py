@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from client_sdk.errors import TrainingStopped
 from client_sdk.individual import IndividualBudget
 from client_sdk.policy import IndividualLimit
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Array, decode, spec_of
 from client_sdk.tasks import TaskDataset, load
@@ -53,7 +53,7 @@ def each_gradient(rows: TaskDataset = DATA) -> np.ndarray:
 
 
 def update(chosen: StudySettings, rows: TaskDataset = DATA, terms: PrivacyTerms | None = None) -> np.ndarray:
-    local = LocalTraining(TASK, rows, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, rows, chosen, SeededRandomness(1, allow_insecure=True))
     found = local.contribution(HERE, terms, previous=BEFORE).update
     return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
@@ -76,7 +76,7 @@ def test_layers_are_clipped_apart_around_the_centre_too() -> None:
     start, draw = weights_of(model), np.random.default_rng(2)
     shift = {name: draw.normal(0, 0.1, array.shape).astype(np.float32) for name, array in start.items()}
     chosen = study(training={"task": "mlp", "clipping": "per-layer"})
-    local = LocalTraining(task, rows, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(task, rows, chosen, SeededRandomness(1, allow_insecure=True))
     found = local.contribution(start, None, previous={n: start[n] + 2 * shift[n] for n in start}).update
     expected = {name: 30.0 * value.astype(np.float64) for name, value in shift.items()}
     for x, y in zip(rows.inputs, rows.targets, strict=True):
@@ -95,7 +95,9 @@ def test_layers_are_clipped_apart_around_the_centre_too() -> None:
 def test_a_record_moves_the_sum_by_at_most_the_clip_norm_wherever_the_centre_lies(centre: float) -> None:
     def around(rows: TaskDataset) -> np.ndarray:
         far = {name: HERE[name] + np.float32(2.0 * centre) for name in HERE}
-        local = LocalTraining(TASK, rows, study(clip_norm=0.2, nominal_batch=1.0), SeededSource(1, allow_insecure=True))
+        local = LocalTraining(
+            TASK, rows, study(clip_norm=0.2, nominal_batch=1.0), SeededRandomness(1, allow_insecure=True)
+        )
         found = local.contribution(HERE, None, previous=far).update
         return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
@@ -130,7 +132,7 @@ def test_patients_of_several_rows_are_clipped_around_it_as_one() -> None:
 
 
 def test_the_first_round_has_nothing_to_go_by() -> None:
-    local = LocalTraining(TASK, DATA, study(), SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, study(), SeededRandomness(1, allow_insecure=True))
     found = local.contribution(HERE, None, previous=None).update
     expected = clipped(each_gradient(), 0.4).sum(0) / 30.0
     np.testing.assert_allclose(found["bias"], expected[:1], atol=1e-4)
@@ -178,7 +180,7 @@ def test_a_round_that_came_to_nothing_leaves_no_centre(tmp_path: Path) -> None:
 def test_a_centre_that_is_not_finite_stops_the_step() -> None:
     far = {name: np.full_like(array, -3e38) for name, array in HERE.items()}
     chosen = study(training={"optimiser": {"name": "plain", "learning_rate": 0.1}})
-    local = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
     with pytest.raises(TrainingStopped, match="centre"):
         local.contribution(HERE, None, previous=far)
 
@@ -213,7 +215,7 @@ def test_agreement_makes_steps_cheaper() -> None:
     limit, costs = IndividualLimit(epsilon=50.0, delta=1e-5, order=4.0), []
     for before in (None, previous):
         own = IndividualBudget.open(limit, None, rows.patients, entries=0, sent_since=lambda _: [])
-        local = LocalTraining(task, rows, chosen, SeededSource(1, allow_insecure=True))
+        local = LocalTraining(task, rows, chosen, SeededRandomness(1, allow_insecure=True))
         local.contribution(start, None, previous=before, individual=own)
         costs.append(max(own.filter.state()["spent"]))
     assert 0 < costs[1] < 0.05 * costs[0]

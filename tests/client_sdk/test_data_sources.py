@@ -13,7 +13,7 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from client_sdk.data import DataError, Examples, Table, load, read_heart_disease, read_images, read_npz, records_of
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.tensors import decode
 from client_sdk.tasks import load as load_task
 from client_sdk.tasks.dataset import ABSENT
@@ -275,13 +275,13 @@ def test_excluded_patients_are_left_out_whatever_the_records_came_from(tmp_path:
         given = Wards(list(zip(x, table.columns["ill"], table.patients, strict=True)))
     other, rules = coordinator(chosen), plain_policy(excluded_patients=["p3", "p7", "p11"])
 
-    def source() -> SeededSource:
-        return SeededSource(1, allow_insecure=True)
+    def randomness() -> SeededRandomness:
+        return SeededRandomness(1, allow_insecure=True)
 
-    hospital(other, tmp_path).join("sepsis", None, given, policy=rules, dataset="icu", source=source())
+    hospital(other, tmp_path).join("sepsis", None, given, policy=rules, dataset="icu", randomness=randomness())
     sent = decode(other.updates[1]["mercy"], other._update_spec())
     kept = [i for i in range(12) if i not in (3, 7, 11)]
     rest = records_of(given).take(kept)
-    alone = LocalTraining(task, task.dataset(rest), chosen, source())
+    alone = LocalTraining(task, task.dataset(rest), chosen, randomness(), party="mercy")
     for name, array in alone.update(weights_of(task.model()), None).items():
         np.testing.assert_array_equal(sent[f"update/{name}"], array)

@@ -18,7 +18,7 @@ from client_sdk.individual import IndividualBudget, certificate
 from client_sdk.ledger import HospitalLedger, ledger_path
 from client_sdk.own_budget import Charge
 from client_sdk.policy import IndividualLimit
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
@@ -67,7 +67,7 @@ def spent(own: IndividualBudget) -> np.ndarray:
 
 
 def one_step(chosen: StudySettings, own: IndividualBudget, seed: int = 1) -> np.ndarray:
-    local = LocalTraining(TASK, DATA, chosen, SeededSource(seed, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, chosen, SeededRandomness(seed, allow_insecure=True))
     update = local.contribution(weights_of(TASK.model()), None, individual=own).update
     return np.concatenate([update["bias"].ravel(), update["weight"].ravel()]).astype(np.float64)
 
@@ -102,7 +102,7 @@ def test_a_study_with_terms_has_every_norm_already() -> None:
     from client_sdk.terms import PrivacyTerms
 
     own, chosen = budget(), settings(bayesian=True, sampling_rate=0.5, clip_norm=2.0)
-    local = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
     local.contribution(weights_of(TASK.model()), PrivacyTerms(chosen, DATA.patients), individual=own)
     np.testing.assert_allclose(spent(own), [phi(min(n / 2, 1.0), rate=0.5) for n in NORMS], rtol=2e-3)
 
@@ -146,9 +146,10 @@ def test_nobody_loses_more_than_the_bound_over_a_run_that_adapts() -> None:
     chosen, rounds = settings(sampling_rate=0.5, noise_multiplier=1.5, clip_norm=0.7), 40
     worst = phi(1.0, std=1.5, rate=0.5)
     own, model = budget(6.5 * worst), TASK.model()
-    steps = PrivateGradients(model, TASK.loss, DATA, chosen, SeededSource(3, allow_insecure=True), individual=own)
+    randomness = SeededRandomness(3, allow_insecure=True).in_round("client", 1)
+    steps = PrivateGradients(model, TASK.loss, DATA, chosen, randomness, individual=own)
     true, taken = np.zeros(len(DATA)), np.zeros(len(DATA))
-    for _ in range(rounds):
+    for step in range(1, rounds + 1):
         room = own.filter.has_room(noise_std=1.05, sampling_rate=0.5, max_distance=0.7)
         for i in np.flatnonzero(room):
             model.zero_grad()
@@ -156,7 +157,7 @@ def test_nobody_loses_more_than_the_bound_over_a_run_that_adapts() -> None:
             norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
             true[i] += phi(min(norm / 0.7, 1.0), std=1.5, rate=0.5)
         taken += room
-        found = steps.next()
+        found = steps.at(step)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= 0.5 * found[name]
@@ -182,7 +183,7 @@ def test_the_update_is_that_of_the_others() -> None:
     own.charge = lambda *given, **more: None  # type: ignore[method-assign]
     found = one_step(settings(**still), own)
     others = DATA.without([p for p, kept in zip(DATA.patients, keep, strict=True) if not kept])
-    local = LocalTraining(TASK, others, settings(**still), SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, others, settings(**still), SeededRandomness(1, allow_insecure=True))
     update = local.update(weights_of(TASK.model()), None)
     expected = np.concatenate([update["bias"].ravel(), update["weight"].ravel()])
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import LearningRateSchedule, StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
@@ -38,7 +38,7 @@ def study(horizon: int = 400, **training: Any) -> StudySettings:
 
 def update(chosen: StudySettings, round: int = 1) -> np.ndarray:
     start = {"weight": np.array([[0.3, -0.2]], np.float32), "bias": np.array([0.1], np.float32)}
-    local = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
     found = local.contribution(start, None, round=round).update
     return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
@@ -76,7 +76,7 @@ def test_optimisers_take_the_steps_of_their_papers(name: str) -> None:
 
 def test_an_optimiser_is_new_in_every_round() -> None:
     chosen = study(local_optimiser={"name": "momentum"})
-    local = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
     start = weights_of(TASK.model())
     first, second = (local.contribution(start, None, round=r).update for r in (1, 2))
     for name, array in first.items():
@@ -159,7 +159,7 @@ def test_layers_are_clipped_apart_and_records_stay_within_the_clip_norm() -> Non
     chosen = settings(
         training={"task": "mlp", "clipping": "per-layer"}, clip_norm=0.3, sampling_rate=1.0, noise_multiplier=SILENT
     )
-    local = LocalTraining(task, data, chosen, SeededSource(1, allow_insecure=True))
+    local = LocalTraining(task, data, chosen, SeededRandomness(1, allow_insecure=True))
     found = local.update(weights_of(model), None)
     expected = {name: np.zeros(tuple(p.shape)) for name, p in model.named_parameters()}
     bound = 0.3 / math.sqrt(2)

@@ -15,6 +15,7 @@ from client_sdk.credentials import Signature
 from client_sdk.identity import active_fingerprint
 from client_sdk.masked_study import MaskedStudy
 from client_sdk.protocol.messages import LedgerEntry, Roster, RosterEntry
+from client_sdk.protocol.randomness import RoundRandomness, SecureRandomness
 from client_sdk.protocol.session_vectors import vectors_of
 from client_sdk.protocol.signing import encode_public_key
 from client_sdk.round_words import from_bytes
@@ -41,9 +42,13 @@ def study(folder: Path, evidence: dict[str, Any] | None) -> MaskedStudy:
         ledger=lambda name, after: SimpleNamespace(entries=[] if evidence is None or after else entries)
     )
     task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
-    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), source=None)
+    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
     return MaskedStudy(ledger, membership, Floors(1, 4, False), training, folder)
+
+
+def _streams(round: int) -> RoundRandomness:
+    return SecureRandomness().in_round("mercy", round)
 
 
 def told(made: MaskedStudy, round: int) -> float:
@@ -99,7 +104,7 @@ def after_a_restart(folder: Path, run: Run) -> SecureSumClient:
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
     task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
-    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), source=None)
+    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
     assignment: Any = SimpleNamespace(
         round=ROUND, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
     )

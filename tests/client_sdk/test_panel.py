@@ -13,7 +13,7 @@ from client_sdk.individual import IndividualBudget
 from client_sdk.own_budget import Charge
 from client_sdk.panel import RecordPanel
 from client_sdk.policy import IndividualLimit
-from client_sdk.protocol.randomness import SecureSource, SeededSource
+from client_sdk.protocol.randomness import SecureSource, SeededRandomness, SeededSource
 from client_sdk.protocol.settings import Panel, StudySettings
 from client_sdk.tasks import load
 from client_sdk.terms import PrivacyTerms
@@ -153,7 +153,7 @@ def test_a_round_measures_the_panel_and_trains_on_the_rest(panel: Panel, rate: f
         norms.append(float(np.linalg.norm(flat)))
         vectors.append(flat * min(1.0, 0.3 / norms[-1]))
     terms = _Listening(chosen, data.patients)
-    made = LocalTraining(task, data, chosen, SeededSource(4, allow_insecure=True)).contribution(weights, terms)
+    made = LocalTraining(task, data, chosen, SeededRandomness(4, allow_insecure=True)).contribution(weights, terms)
     assert terms.heard == pytest.approx(np.array(norms)[terms.rows], rel=1e-4)
     assert len(terms.rows) == 8
     sent = np.concatenate([made.update[name].reshape(-1) for name in sorted(made.update)])
@@ -183,7 +183,7 @@ def test_what_is_held_out_never_reaches_the_update() -> None:
     for sign in (1.0, -1.0):
         data.inputs[rows] *= sign
         terms = PrivacyTerms(chosen, data.patients, panel=panel)
-        made = LocalTraining(task, data, chosen, SeededSource(6, allow_insecure=True))
+        made = LocalTraining(task, data, chosen, SeededRandomness(6, allow_insecure=True))
         sent.append(made.contribution(weights_of(task.model()), terms).update)
     for name, array in sent[0].items():
         np.testing.assert_array_equal(array, sent[1][name])

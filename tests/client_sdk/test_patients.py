@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from client_sdk.data import DataError, Examples, Table
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.dataset import ABSENT
@@ -107,7 +107,7 @@ def test_a_patient_with_all_rows_moves_the_sum_by_at_most_the_clip_norm(task_nam
 
     def update(dataset: TaskDataset) -> np.ndarray:
         chosen = study(task_name, 0.05)
-        local = LocalTraining(task, dataset.by_patient(5), chosen, SeededSource(1, allow_insecure=True))
+        local = LocalTraining(task, dataset.by_patient(5), chosen, SeededRandomness(1, allow_insecure=True))
         return np.concatenate([a.ravel().astype(np.float64) for a in local.update(weights, None).values()])
 
     moved = float(np.linalg.norm(update(rows) - update(rows.without([gone]))))
@@ -120,7 +120,9 @@ def test_training_on_patients_descends_along_their_mean() -> None:
     model = model_of(task).float()
     weights = weights_of(model)
     how = {"algorithm": "fedavg", "local_steps": 1, "learning_rate": 0.5}
-    local = LocalTraining(task, rows.by_patient(5), study("mlp", 100.0, **how), SeededSource(1, allow_insecure=True))
+    local = LocalTraining(
+        task, rows.by_patient(5), study("mlp", 100.0, **how), SeededRandomness(1, allow_insecure=True)
+    )
     update = local.update(weights, None)
     slow = patient_gradients(task, rows, model.double(), 5)
     for name, array in update.items():
@@ -134,7 +136,7 @@ def test_plain_training_counts_a_patient_once() -> None:
     chosen = study("mlp", 1e6).model_dump(mode="json")
     chosen["privacy"] |= {"scheme": "client", "limits": [limit]}
     local = LocalTraining(
-        task, rows.by_patient(5), StudySettings.model_validate(chosen), SeededSource(1, allow_insecure=True)
+        task, rows.by_patient(5), StudySettings.model_validate(chosen), SeededRandomness(1, allow_insecure=True)
     )
     found = local.update(weights_of(model), None)
     slow = patient_gradients(task, rows, model.double(), 5)
@@ -169,7 +171,7 @@ def test_several_rows_are_refused_where_the_study_knows_of_none() -> None:
     with pytest.raises(DataError, match="7 records belong to a patient who has another"):
         rows.by_patient(1)
     with pytest.raises(DataError, match="rows_per_patient"):
-        LocalTraining(task, rows, settings(), SeededSource(1, allow_insecure=True))
+        LocalTraining(task, rows, settings(), SeededRandomness(1, allow_insecure=True))
     with pytest.raises(ValueError, match="at least 1"):
         rows.by_patient(0)
 

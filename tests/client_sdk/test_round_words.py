@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import LedgerDamaged, TrainingStopped
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.session_vectors import vectors_of
 from client_sdk.protocol.tensors import spec_of
 from client_sdk.round_words import from_bytes, to_bytes, words_of
@@ -26,9 +26,9 @@ NOISED = {"disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 3}}
 def words(distance: float | None, *, round: int = 1, update: Any = UPDATE, **options: Any) -> dict[str, Any]:
     chosen = masked("client", bayesian=True, noise_multiplier=1.0, **options)
     vectors = vectors_of(chosen, SPEC, 5)
-    source = SeededSource(1, allow_insecure=True)
+    randomness = SeededRandomness(1, allow_insecure=True).in_round("client", round)
     made = Contribution(update, distance)
-    return words_of(chosen.privacy, SPEC, vectors, round, made, None, records=10, source=source)
+    return words_of(chosen.privacy, SPEC, vectors, made, None, records=10, randomness=randomness)
 
 
 @pytest.mark.parametrize("distance", [1e-9, 1 / 64, 1 / 64 + 1e-9, 0.5, 0.7, 1.0])
@@ -53,9 +53,9 @@ def test_a_published_round_holds_this_clients_share_of_the_noise() -> None:
     chosen = masked("client", bayesian=True, noise_multiplier=1.0, **NOISED)
     (spec,) = [one for one in vectors_of(chosen, SPEC, 5) if one.name == "terms"]
     for seed in range(200):
-        source = SeededSource(seed, allow_insecure=True)
+        randomness = SeededRandomness(seed, allow_insecure=True).in_round("client", 3)
         made = Contribution(UPDATE, 0.5)
-        told = words_of(chosen.privacy, SPEC, [spec], 3, made, None, records=10, source=source)["terms"]
+        told = words_of(chosen.privacy, SPEC, [spec], made, None, records=10, randomness=randomness)["terms"]
         counts = told.view("<i4").astype(float)
         counts[31] -= 1
         drawn.append(counts)

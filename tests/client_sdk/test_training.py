@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from client_sdk.data import DataError, Table
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.randomness import SeededSource
+from client_sdk.protocol.randomness import SeededRandomness
 from client_sdk.protocol.settings import StudySettings
 from client_sdk.protocol.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, load
@@ -31,7 +31,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def training(chosen: StudySettings, *, seed: int = 1, task: Task = TASK, data: TaskDataset = DATA) -> LocalTraining:
-    return LocalTraining(task, data, chosen, SeededSource(seed, allow_insecure=True))
+    return LocalTraining(task, data, chosen, SeededRandomness(seed, allow_insecure=True))
 
 
 def start() -> dict[str, Array]:
@@ -89,10 +89,9 @@ def test_several_local_steps_descend_one_after_another() -> None:
 def test_the_noise_is_what_the_study_promises() -> None:
     """Variance of noise alone: 600 coordinates; false alarm 2e-6 under a fixed seed."""
     chosen = settings(sampling_rate=1e-12, noise_multiplier=1.5, clip_norm=2.0, nominal_batch=4.0)
-    source = SeededSource(5, allow_insecure=True)
-    local = LocalTraining(TASK, DATA, chosen, source)
+    local = training(chosen, seed=5)
     drawn = np.concatenate(
-        [np.concatenate([a.ravel() for a in local.update(start(), None).values()]) for _ in range(200)]
+        [np.concatenate([a.ravel() for a in local.update(start(), None, round=r).values()]) for r in range(1, 201)]
     )
     assert drawn.size == 600
     ratio = float((drawn.astype(np.float64) ** 2).sum()) / (1.5 * 2.0 / 4.0) ** 2
@@ -107,7 +106,7 @@ def test_an_empty_batch_is_noised_all_the_same() -> None:
 
 def test_another_round_has_other_noise() -> None:
     local = training(settings())
-    first, second = local.update(start(), None), local.update(start(), None)
+    first, second = (local.update(start(), None, round=round) for round in (1, 2))
     assert all((first[name] != second[name]).all() for name in first)
 
 
@@ -199,6 +198,6 @@ def test_a_cuda_device_computes_the_same_update(scheme: str) -> None:
     limits = {"limits": [CLIENT_LIMIT], "clip_norm": 1e6} if scheme == "client" else {"noise_multiplier": SILENT}
     how = {"algorithm": "fedavg", "local_steps": 2, "learning_rate": 0.5}
     chosen = settings(scheme=scheme, sampling_rate=1.0, training=how, **limits)
-    there = LocalTraining(TASK, DATA, chosen, SeededSource(1, allow_insecure=True), device="cuda")
+    there = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True), device="cuda")
     for name, array in there.update(start(), None).items():
         np.testing.assert_allclose(array, training(chosen).update(start(), None)[name], rtol=1e-3, atol=1e-5)

@@ -19,7 +19,7 @@ from client_sdk.config import Connection
 from client_sdk.credentials import Signature
 from client_sdk.masked_round import MaskedRound, SessionEnded
 from client_sdk.protocol.fixed_point import Words
-from client_sdk.protocol.randomness import SecureSource
+from client_sdk.protocol.randomness import SecureRandomness
 from client_sdk.protocol.secure_sum_messages import Parameters
 from client_sdk.protocol.session_vectors import vectors_of
 from client_sdk.protocol.settings import StudySettings
@@ -120,9 +120,9 @@ class Site:
             vectors = masked.prepare()
             update = {name: np.full_like(array, self.value) for name, array in MODEL.items()}
             words: dict[str, Words] = words_of(
-                *(self.settings.privacy, model, vectors, told.round, Contribution(update, None), None),
+                *(self.settings.privacy, model, vectors, Contribution(update, None), None),
                 records=100,
-                source=SecureSource(),
+                randomness=SecureRandomness().in_round(self.party.client, told.round),
             )
             masked.complete(words)
         except (SessionEnded, Killed, AssertionError) as ended:

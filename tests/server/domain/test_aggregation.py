@@ -57,7 +57,7 @@ def test_a_sum_under_central_noise_is_exact_in_any_order() -> None:
 def test_the_noise_has_its_standard_deviation() -> None:
     noise = CentralNoise(1.0, 3.0, 2105)
     total = Sum(SPEC, noise)
-    total.add_noise(DiscreteGaussianNoise().integers)
+    total.add_noise(DiscreteGaussianNoise().of(1))
     drawn = np.concatenate([values.ravel() for values in total.result().values()])
     # The grid is 1e-6 of the noise: the continuous law cannot be told apart. False alarm 1e-9.
     assert kstest(drawn / noise.std, "norm").pvalue > 1e-9
@@ -87,4 +87,4 @@ def test_a_sum_beyond_the_grid_is_refused_before_noise_is_drawn() -> None:
     total = Sum({"b": ((1,), "float32")}, CentralNoise(1e-6, 1.0, 1))
     total.add([(UPDATE + "b", np.array([3e38], np.float32))])
     with pytest.raises(NotFinite, match="grid"):
-        total.add_noise(DiscreteGaussianNoise().integers)
+        total.add_noise(DiscreteGaussianNoise().of(1))
