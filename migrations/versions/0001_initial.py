@@ -237,7 +237,7 @@ def _rounds() -> None:
             "(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name=op.f("ck_rounds_ended")
         ),
         sa.CheckConstraint(
-            "state IN ('reserved', 'collecting', 'settled', 'released', 'abandoned', 'stopped')",
+            "state IN ('collecting', 'settled', 'released', 'abandoned', 'stopped')",
             name=op.f("ck_rounds_state"),
         ),
         sa.CheckConstraint("number >= 1", name=op.f("ck_rounds_number")),
