@@ -15,7 +15,7 @@ Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
 StopReason = Literal["horizon-reached", "budget-exhausted", "stopped"]
-RoundState = Literal["reserved", "collecting", "settled", "released", "abandoned", "stopped"]
+RoundState = Literal["collecting", "settled", "released", "abandoned", "stopped"]
 ClientState = Literal["active", "revoked", "withdrawn"]
 
 

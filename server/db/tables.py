@@ -214,7 +214,7 @@ class RoundRow(Base):
 
     __tablename__ = "rounds"
     __table_args__ = (
-        one_of("state", ("reserved", "collecting", "settled", "released", "abandoned", "stopped"), "state"),
+        one_of("state", ("collecting", "settled", "released", "abandoned", "stopped"), "state"),
         CheckConstraint("number >= 1", name="number"),
         CheckConstraint("(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name="ended"),
         CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from client_sdk.protocol.messages import RoundState
 
 _NEXT: dict[RoundState, frozenset[RoundState]] = {
-    "reserved": frozenset({"collecting", "abandoned", "stopped"}),
     "collecting": frozenset({"settled", "abandoned", "stopped"}),
     "settled": frozenset({"released", "abandoned", "stopped"}),
     "released": frozenset(),

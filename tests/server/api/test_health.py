@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 
-from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
 from tests.live_coordinator import Live, live
 
 
@@ -57,19 +56,3 @@ def test_the_probe_leaves_nothing_behind(here: Live) -> None:
     for _ in range(3):
         here.send("GET", "/readyz")
     assert not list((here.home / "blobs" / ".incoming").iterdir())
-
-
-def test_the_api_page_loads_nothing_from_elsewhere(here: Live) -> None:
-    page = here.send("GET", "/docs")
-    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    assert "unsafe" not in CONTENT_SECURITY_POLICY
-    assert "http" not in page.text
-    assert "<style" not in page.text
-    for address in ("/static/docs.js", "/static/swagger-ui/swagger-ui-bundle.js", "/static/swagger-ui/swagger-ui.css"):
-        assert address in page.text
-        assert here.send("GET", address).content == (STATIC / address.removeprefix("/static/")).read_bytes()
-
-
-def test_the_vendored_page_comes_with_its_licence() -> None:
-    for name in ("LICENSE", "NOTICE", "swagger-ui-bundle.js.LICENSE.txt"):
-        assert (STATIC / "swagger-ui" / name).stat().st_size > 0

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import URL, CheckConstraint, create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import URL, CheckConstraint, Connection, create_engine, inspect, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
+from server.db import schema
 from server.db.schema import SchemaOutdated, head, is_current, migrate, require_current, revision
 from server.db.session import Database, connect
 from server.db.tables import Base
@@ -71,6 +74,7 @@ def test_a_file_that_cannot_be_is_not_waited_for(tmp_path: Path, monkeypatch: py
 
 _MIGRATE = """
 import sys
+from server.db import schema
 from server.db.schema import migrate
 from server.db.session import connect
 migrate(connect(sys.argv[1]))
@@ -108,4 +112,86 @@ def test_a_migration_does_not_wait_for_ever(postgres: Postgres, monkeypatch: pyt
     assert is_current(engine)
     for each in (holder, engine):
         each.dispose()
+    postgres.drop(name)
+
+
+_ATTENTIVE_MIGRATION = '''
+from alembic import op
+
+revision = "{number}"
+down_revision = {previous}
+
+SEEN = """
+    SELECT current_setting('lock_timeout') AS lock_timeout, current_setting('statement_timeout') AS statement_timeout,
+        txid_current() AS transaction, (SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS advisory_locks
+"""
+
+
+def upgrade() -> None:
+    op.execute("{statement}" + SEEN)
+'''
+
+
+def _write_migrations(folder: Path, *statements: str) -> Path:
+    """The project's own `env.py`, and one migration for each statement, which ends in what the migration sees."""
+    (folder / "versions").mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[3] / "migrations" / "env.py", folder)
+    for number, statement in enumerate(statements, start=1):
+        text = _ATTENTIVE_MIGRATION.format(
+            number=number, previous=repr(str(number - 1)) if number > 1 else None, statement=statement
+        )
+        (folder / "versions" / f"{number}.py").write_text(text)
+    return folder
+
+
+def test_each_migration_is_a_transaction_of_its_own_under_timeouts_and_one_lock(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third of three fails: the two before it stay, of the third nothing, and the connection is as it was."""
+    scripts = _write_migrations(
+        tmp_path / "migrations",
+        "CREATE TABLE seen AS",
+        "INSERT INTO seen",
+        "INSERT INTO seen SELECT '', '', 0, 0; CREATE TABLE half (id integer); INSERT INTO nowhere",
+    )
+    monkeypatch.setattr("server.db.schema._scripts", lambda: scripts)
+    name = postgres.create(template="template0")
+    engine = connect(postgres.url(name))
+    with engine.connect() as connection:
+        config = schema._config(connection)
+        before = _timeouts(connection)
+        connection.rollback()
+        with pytest.raises(ProgrammingError, match="nowhere"):
+            command.upgrade(config, "head")
+        seen = connection.execute(text("SELECT * FROM seen ORDER BY transaction")).all()
+        assert [(row.lock_timeout, row.statement_timeout, row.advisory_locks) for row in seen] == [
+            ("4s", "1min", 1)
+        ] * 2
+        assert len({row.transaction for row in seen}) == 2
+        assert revision(connection) == "2"
+        assert inspect(connection).get_table_names() == ["alembic_version", "seen"]
+        assert _timeouts(connection) == before
+        assert connection.scalar(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")) == 0
+    engine.dispose()
+    postgres.drop(name)
+
+
+def _timeouts(connection: Connection) -> list[str | None]:
+    return [connection.scalar(text(f"SHOW {name}")) for name in ("lock_timeout", "statement_timeout")]
+
+
+def test_a_migration_does_not_run_for_ever(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As env.py stands, but for a limit that a test can wait for."""
+    scripts = _write_migrations(tmp_path / "migrations", "SELECT pg_sleep(60);")
+    environment = scripts / "env.py"
+    environment.write_text(environment.read_text().replace('STATEMENT_TIMEOUT = "60s"', 'STATEMENT_TIMEOUT = "200ms"'))
+    monkeypatch.setattr("server.db.schema._scripts", lambda: scripts)
+    name = postgres.create(template="template0")
+    engine = connect(postgres.url(name))
+    with pytest.raises(OperationalError, match="statement timeout"):
+        migrate(engine)
+    with engine.connect() as connection:
+        assert revision(connection) is None
+    engine.dispose()
     postgres.drop(name)

@@ -11,7 +11,6 @@ from server.domain.rounds import Abandon, Attendance, IllegalMove, Settle, close
 
 STATES: tuple[RoundState, ...] = get_args(RoundState)
 ALLOWED = {
-    *(("reserved", target) for target in ("collecting", "abandoned", "stopped")),
     *(("collecting", target) for target in ("settled", "abandoned", "stopped")),
     *(("settled", target) for target in ("released", "abandoned", "stopped")),
 }

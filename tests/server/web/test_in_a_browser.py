@@ -1,4 +1,4 @@
-"""The dashboard in Chromium: what a reader with a key sees, and that one without sees nothing."""
+"""The pages in Chromium: what a reader with a key sees, that one without sees nothing, and the API drawn."""
 
 from __future__ import annotations
 
@@ -95,3 +95,17 @@ def test_the_key_dies_with_the_tab(page, chromium, here: Live):
     other.goto("/dashboard/ward")
     other.get_by_placeholder("a viewer's key").wait_for()
     assert "Privacy budget" not in other.inner_text("main")
+
+
+def test_the_api_page_draws_every_operation_under_its_policy(page, here: Live):
+    page.on("console", lambda line: page.problems.append(line.text) if line.type == "error" else None)
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((here.url, "data:")) else page.problems.append(request.url),
+    )
+    page.goto("/docs")
+    page.locator(".opblock").first.wait_for()
+    paths = here.send("GET", "/openapi.json").json()["paths"]
+    assert page.locator(".opblock").count() == sum(len(operations) for operations in paths.values())
+    page.locator(".opblock-summary-control").first.click()
+    page.locator(".opblock-body").first.wait_for()
