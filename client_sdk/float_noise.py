@@ -49,4 +49,4 @@ def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:
 def _uniform(size: int, source: RandomSource, device: torch.device) -> Tensor:
     """(size,) uniform on (0, 1], in steps of 2⁻⁵³."""
     words = (source.words(size, np.uint64) >> np.uint64(11)).astype(np.float64)
-    return torch.from_numpy(words).to(device).add_(1.0).mul_(2.0**-53)
+    return torch.as_tensor(words).to(device).add_(1.0).mul_(2.0**-53)

@@ -147,7 +147,7 @@ def certificate(saved: bytes) -> Guarantee:
 def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
     """What `to_bytes` saved under this limit, or a beginning without anybody."""
     if saved is None:
-        nobody = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
+        nobody: dict[str, Any] = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
         return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}
     try:
         state = json.loads(saved)

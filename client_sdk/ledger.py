@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -266,7 +266,7 @@ class HospitalLedger:
         return self._now().isoformat(timespec="seconds")
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Generator[None]:
         before = len(self._entries)
         try:
             self._connection.execute("BEGIN IMMEDIATE")

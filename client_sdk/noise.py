@@ -117,7 +117,7 @@ def _noised(
         # From here on only the noised integers are read: what rounding does to them is post-processing.
         part[:] = noised
         part *= spacing
-    pieces = joined.split([value.numel() for value in gradients.values()])
+    pieces = torch.split(joined, [value.numel() for value in gradients.values()])
     return {
         name: piece.view(value.shape).to(value) for (name, value), piece in zip(gradients.items(), pieces, strict=True)
     }

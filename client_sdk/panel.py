@@ -57,7 +57,7 @@ class RecordPanel:
             )
         # 128 random bits each: two alike among a billion are less likely than 2^-68.
         order = np.lexsort((source.words(len(digests), np.uint64), source.words(len(digests), np.uint64)))
-        return cls(tuple(digests[row] for row in order[: setting.records]), setting)
+        return cls(tuple(digests[int(row)] for row in order[: setting.records]), setting)
 
     @property
     def size(self) -> int:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -69,7 +69,7 @@ def worker(check: Check = False) -> None:
         configure_logging(settings.log_level)
         moving = Worker(coordinator, lease_seconds=settings.lease_seconds)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: moving.stop())
+            signal.signal(number, lambda _number, _frame: moving.stop())
         logging.getLogger("wardround.worker").info("working", extra={"owner": moving.owner})
         moving.run()
 
@@ -130,7 +130,7 @@ def _settings(**options: object) -> Settings:
 
 
 @contextmanager
-def _coordinator(settings: Settings) -> Iterator[Coordinator]:
+def _coordinator(settings: Settings) -> Generator[Coordinator]:
     from server.coordinator import open_coordinator
 
     with _plain_errors():
@@ -142,7 +142,7 @@ def _coordinator(settings: Settings) -> Iterator[Coordinator]:
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
+def _plain_errors() -> Generator[None]:
     """What a person did wrong is one line on standard error, not a traceback."""
     from sqlalchemy.exc import DBAPIError
 

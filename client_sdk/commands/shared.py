@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -88,7 +88,7 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
+def plain_errors() -> Generator[None]:
     """One line on standard error and an exit code, instead of a traceback."""
     from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def records_of(data: Any) -> Records:
 
 def _from_dataset(dataset: Any) -> Examples:
     items = [dataset[i] for i in range(len(dataset))]
-    sizes = {len(item) if isinstance(item, tuple | list) else 0 for item in items}
+    sizes = {len(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else 0 for item in items}
     if sizes not in ({2}, {3}):
         raise DataError("data set: every item is (x, y), or every item is (x, y, patient)")
     inputs = [_array(item[0]) for item in items]

@@ -69,7 +69,7 @@ class Table:
         """The given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         columns = {name: column[index] for name, column in self.columns.items()}
-        return Table(columns, tuple(self.patients[i] for i in index), self.named)
+        return Table(columns, tuple(self.patients[int(i)] for i in index), self.named)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Examples:
     def take(self, rows: Sequence[int] | Array) -> Examples:
         """The given examples, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        return Examples(self.inputs[index], self.labels[index], tuple(self.patients[i] for i in index), self.named)
+        return Examples(self.inputs[index], self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
 
 
 Records = Table | Examples

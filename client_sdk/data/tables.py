@@ -6,6 +6,7 @@ import csv
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -51,12 +52,13 @@ def read_csv(
 def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
     """A table from a Parquet file. Needs the package pyarrow."""
     try:
-        import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
     except ImportError as error:
         raise DataError("Parquet files need the package pyarrow: pip install pyarrow") from error
     if not path.is_file():
         raise FileNotFoundError(path)
-    return Table.of(parquet.read_table(path).to_pydict(), patient_column=patient_column)
+    arrow = cast(Any, parquet)  # It comes without annotations.
+    return Table.of(arrow.read_table(path).to_pydict(), patient_column=patient_column)
 
 
 # The attributes of the UCI heart disease files, which have no header line (Detrano et al. 1989).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -77,7 +77,7 @@ class Capture:
 
     def __exit__(self, *_: object) -> None:
         for layer in self._layers:
-            vars(layer.module).pop("forward", None)
+            cast("dict[str, Any]", vars(layer.module)).pop("forward", None)
 
     def _called(self, layer: Layer, x: Tensor) -> Tensor:
         use = Use(layer, x.detach(), x._version)
@@ -87,6 +87,6 @@ class Capture:
     def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
         """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
         _, *found = torch.autograd.grad(loss, [self._anchor, *parameters.values()], allow_unused=True)
-        for name, grad in zip(parameters, found, strict=True):
+        for name, grad in zip(parameters, cast("list[Tensor | None]", found), strict=True):
             if grad is not None:
                 raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

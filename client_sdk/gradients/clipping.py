@@ -36,7 +36,8 @@ class ClippedSum:
 
 
 def checked_clip_norm(clip_norm: float) -> float:
-    if not (isinstance(clip_norm, (int, float)) and math.isfinite(clip_norm) and clip_norm > 0):
+    number = isinstance(clip_norm, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (number and math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number > 0, got {clip_norm!r}")
     return float(clip_norm)
 

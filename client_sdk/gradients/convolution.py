@@ -57,7 +57,7 @@ class ConvLayer(Layer):
         """(records, *weight shape) gradients, a few records at a time."""
         a, pad = self._padded(a)
         step = max(1, CACHED // self.module.weight.numel())
-        return (self._grouped(x, s, pad) for x, s in zip(a.split(step), g.split(step), strict=True))
+        return (self._grouped(x, s, pad) for x, s in zip(torch.split(a, step), torch.split(g, step), strict=True))
 
     def _correlated(self, a: Tensor, g: Tensor, pad: list[int]) -> Tensor:
         """The gradients as a forward convolution whose filters are the signals; stride and dilation change places."""
@@ -70,7 +70,7 @@ class ConvLayer(Layer):
         for axis, width in enumerate(shape[2:], 2):
             # Where the stride leaves columns over, offsets beyond the kernel come out as well.
             found = found.narrow(axis, 0, width)
-        return found.unflatten(1, (len(a), shape[0])).movedim(0, 2)
+        return torch.unflatten(found, 1, (len(a), shape[0])).movedim(0, 2)
 
     def _grouped(self, a: Tensor, g: Tensor, pad: list[int]) -> Tensor:
         shape = self.module.weight.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from torch import nn
 
@@ -30,12 +31,18 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def _modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    """Every module once, with its name; torch's own annotation leaves the type open."""
+    return cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
+
+
 def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """(where, module) of the layers that may let records reach each other, depending on their mode."""
-    types = (nn.modules.batchnorm._NormBase, nn.Embedding, nn.EmbeddingBag)
+    # The one base that every batch and instance norm shares has no public name.
+    types = (nn.modules.batchnorm._NormBase, nn.Embedding, nn.EmbeddingBag)  # pyright: ignore[reportPrivateUsage]
     return [
         (f"{name or 'the model'} ({type(module).__name__})", module)
-        for name, module in model.named_modules()
+        for name, module in _modules(model)
         if isinstance(module, types)
     ]
 
@@ -62,17 +69,19 @@ def known_layers(model: nn.Module) -> list[Layer]:
     """The layers that own trainable parameters. Raises NotLayerwise when one of them has no closed form here."""
     names = {id(p): name for name, p in trainable(model).items()}
     layers: list[Layer] = []
-    for name, module in model.named_modules():
-        own = {key: names[id(p)] for key, p in module._parameters.items() if p is not None and id(p) in names}
+    for name, module in _modules(model):
+        # Unlike named_parameters() it lists those that were set to None.
+        registered: dict[str, nn.Parameter | None] = vars(module)["_parameters"]
+        own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if not own:
             continue
         rule = KNOWN.get(type(module))
         where = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:
             raise NotLayerwise(f"{where} has no closed form here")
-        if "forward" in vars(module) or not set(module._parameters) <= {"weight", "bias"}:
+        if "forward" in vars(module) or not set(registered) <= {"weight", "bias"}:
             raise NotLayerwise(f"{where} has been re-parametrised or patched")
-        if "weight" not in module._parameters:
+        if "weight" not in registered:
             raise NotLayerwise(f"{where} computes its weight from other parameters")
         layers.append(rule(name, module, own))
     return layers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +160,9 @@ class EmbeddingLayer(Layer):
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         record, token, rows = self._rows(a, g)
-        pairs, where = torch.unique(record * self.module.num_embeddings + token, return_inverse=True)
+        numbered = record * self.module.num_embeddings + token
+        found = cast(Any, torch.unique(numbered, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
+        pairs, where = cast("tuple[Tensor, Tensor]", found)
         merged = rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
         owner = pairs // self.module.num_embeddings
         return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, owner, merged.square().sum(1))}, {}
@@ -208,7 +210,7 @@ class NormalisedLayer(Layer):
 
 def combined(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
     """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each."""
-    shares = weights.split([len(part) for part in parts])
+    shares = torch.split(weights, [len(part) for part in parts])
     first, *others = (w @ part.flatten(1) for w, part in zip(shares, parts, strict=True))
     for other in others:
         first += other
@@ -220,11 +222,16 @@ def squared_norms(values: Tensor) -> Tensor:
     flat = values if values.dim() == 2 else values.flatten(1)
     whole = flat.shape[1] - flat.shape[1] % _BLOCK
     if not whole:
-        return torch.linalg.vector_norm(flat, dim=1).square_()
+        return _norms(flat, 1).square_()
     # Short blocks: a float32 norm over a long row is summed naively and loses five digits.
     blocks = flat[:, :whole].view(len(flat), -1, _BLOCK)
-    total = torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
+    total = _norms(blocks, 2).square_().sum(1)
     return total if whole == flat.shape[1] else total.add_(squared_norms(flat[:, whole:]))
+
+
+def _norms(values: Tensor, axis: int) -> Tensor:
+    # torch.linalg is not annotated.
+    return cast(Tensor, torch.linalg.vector_norm(values, dim=axis))  # pyright: ignore[reportUnknownMemberType]
 
 
 def gram(a: Tensor, g: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +137,8 @@ def ends_in(model: nn.Module, layers: Sequence[Layer]) -> bool:
     if len(layers) != 1 or not isinstance(layers[0], LinearLayer):
         return False
     last = layers[0].module
-    heard = any(vars(last)[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+    own = cast("dict[str, Any]", vars(last))
+    heard = any(own[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     if type(model) is nn.Sequential:
         return model[-1] is last and sum(module is last for module in model) == 1 and not heard
     return model is last and not heard
@@ -150,7 +152,7 @@ def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
         into[name] = value
 
 
-def checked_losses(loss: Loss, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) -> Tensor:
     """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):

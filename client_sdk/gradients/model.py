@@ -149,7 +149,7 @@ class PerRecordGradients:
     def _micro_batches(self, inputs: Tensor, targets: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
         if len(inputs) <= self.micro_batch:
             return [(inputs, targets)]
-        return zip(inputs.split(self.micro_batch), targets.split(self.micro_batch), strict=True)
+        return zip(torch.split(inputs, self.micro_batch), torch.split(targets, self.micro_batch), strict=True)
 
     def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -84,4 +85,6 @@ class PerRecord:
         with torch.enable_grad():
             losses = checked_losses(self.loss, x, self.model(x), y)
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
+        # Torch's annotation leaves out the None of an unused parameter.
+        some = cast("tuple[Tensor | None, ...]", found)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, some, strict=True)]

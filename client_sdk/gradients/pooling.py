@@ -7,7 +7,7 @@ folded in turn, last axis first, so that ties go to the first position in readin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.utils import _pair
 
 
 class _Fold(torch.autograd.Function):
@@ -55,6 +54,10 @@ def _windows(x: Tensor, axis: int, width: int, stride: int) -> Iterator[Tensor]:
         yield x[(..., slice(start, start + span, stride)) + (slice(None),) * (-1 - axis)]
 
 
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
 def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
     """What module.forward(x) gives, value by value, of a module listed by `max_pools`."""
     (high, wide), (down, right) = _pair(module.kernel_size), _pair(module.stride)
@@ -76,7 +79,7 @@ def max_pools(model: nn.Module) -> list[nn.MaxPool2d]:
 
 
 @contextmanager
-def pooled_by_comparison(layers: Sequence[nn.MaxPool2d]) -> Iterator[None]:
+def pooled_by_comparison(layers: Sequence[nn.MaxPool2d]) -> Generator[None]:
     """Within, the layers run as `max_pool`."""
     for layer in layers:
         vars(layer)["forward"] = partial(max_pool, layer)

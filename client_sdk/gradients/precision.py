@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,7 +17,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def exact_products(device: torch.device) -> Iterator[None]:
+def exact_products(device: torch.device) -> Generator[None]:
     """Within, products and convolutions of float32 are float32: no TensorFloat-32 and no bfloat16 in their place.
 
     On CUDA convolutions run in TF32 unless told otherwise. With its three digits a clipped sum would not keep to norms

@@ -8,8 +8,9 @@ squared norms equal autograd's, loss by loss, under the same randomness (so drop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +34,10 @@ def a_few(values: Tensor, count: int) -> Tensor:
 
 
 @contextmanager
-def repeatable(device: torch.device) -> Iterator[Callable[[], None]]:
+def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
     """Yields a function that rewinds the generators dropout draws from; afterwards they stand where they stood."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
         cpu, cuda = torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in devices]
 
         def rewind() -> None:
@@ -87,22 +88,28 @@ def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
     return done.footprint
 
 
+def _length(value: Tensor) -> float:
+    return float(cast(Tensor, value.norm()))  # pyright: ignore[reportUnknownMemberType]
+
+
 def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> None:
     parameters = engine.parameters
-    true = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
-    size = math.sqrt(sum(float(grad.norm()) ** 2 for grad in true if grad is not None))
+    # Torch's annotation leaves out the None of an unused parameter.
+    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    true = cast("tuple[Tensor | None, ...]", found)
+    size = math.sqrt(sum(_length(grad) ** 2 for grad in true if grad is not None))
     chosen = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
     chosen[i] = 1.0
     ours: dict[str, Tensor] = {}
     done.add_weighted(dict.fromkeys(parameters, chosen), ours)
     for (name, parameter), grad in zip(parameters.items(), true, strict=True):
-        own = 0.0 if grad is None else float(grad.norm())
+        own = 0.0 if grad is None else _length(grad)
         norm = math.sqrt(float(done.squares[name][i]))
         zero = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
         expected = zero if grad is None else grad
         # In place: on a large layer every copy counts.
         apart = ours.pop(name).sub_(expected) if name in ours else expected
-        away = max(float(apart.norm()), abs(norm - own))
+        away = max(_length(apart), abs(norm - own))
         # Some gradients are zero but for rounding, such as a bias before a normalisation.
         if not away <= tolerance(parameter.dtype, loss.device) * (own + 1e-3 * size) + 1e-30:
             raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

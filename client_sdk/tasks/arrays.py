@@ -67,7 +67,7 @@ class SmallCnn(Classification):
         pixels = images.astype(np.float32) if images.dtype.kind in "ui" else images
         scaled = (np.clip(pixels, p.low, p.high) - p.low) / (p.high - p.low)
         targets = self.integer_labels(examples.labels)
-        return TaskDataset(torch.from_numpy(2 * scaled - 1).float(), targets, examples.patients)
+        return TaskDataset(torch.as_tensor(2 * scaled - 1).float(), targets, examples.patients)
 
 
 class FeatureParameters(Parameters):
@@ -102,7 +102,7 @@ class LastLayer(Classification):
             norms = np.linalg.norm(features, axis=1, keepdims=True)
         bounded = features * (self.parameters.bound / np.maximum(norms, self.parameters.bound))
         targets = self.integer_labels(examples.labels)
-        return TaskDataset(torch.from_numpy(bounded).float(), targets, examples.patients)
+        return TaskDataset(torch.as_tensor(bounded).float(), targets, examples.patients)
 
 
 def _examples(task: str, data: Records) -> Examples:

@@ -31,7 +31,7 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     if make is None:
         make = _installed(name)
     task = make(parameters)
-    if not isinstance(task, Task):
+    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TaskError(f"the entry point for task {name!r} did not return a Task")
     return task
 

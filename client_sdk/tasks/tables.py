@@ -51,7 +51,7 @@ class TableTask(Classification, Generic[P]):
             raise DataError(f"the table lacks the label column {self.parameters.label!r}")
         inputs = encode_columns(self.columns, data.columns)
         targets = self.integer_labels(data.columns[self.parameters.label], f"label column {self.parameters.label}")
-        return TaskDataset(torch.from_numpy(inputs).float(), targets, data.patients)
+        return TaskDataset(torch.as_tensor(inputs).float(), targets, data.patients)
 
 
 class LogisticRegression(TableTask[TableParameters]):

@@ -83,4 +83,4 @@ class Classification(Task):
             wrong = int(np.sum(~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))))
         if wrong:
             raise DataError(f"{where}: {wrong} of {len(numbers)} are not whole numbers from 0 to {self.classes - 1}")
-        return torch.from_numpy(numbers.astype(np.int64))
+        return torch.as_tensor(numbers.astype(np.int64))

@@ -27,4 +27,4 @@ def released_centre(
         return None
     rate = settings.training.optimiser.learning_rate
     with np.errstate(over="ignore"):  # an infinity stops the step, by name
-        return {name: torch.from_numpy((previous[name] - received[name]) / rate) for name in received}
+        return {name: torch.as_tensor((previous[name] - received[name]) / rate) for name in received}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -101,9 +101,12 @@ class Checkpoints:
             held = torch.load(self._path, weights_only=True)
         except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
             return None
-        if not isinstance(held, dict) or held.pop("round", None) != self._round or set(held) != set(_FIELDS):
+        if not isinstance(held, dict):
             return None
-        return Checkpoint(**held)
+        values = cast("dict[str, Any]", held)
+        if values.pop("round", None) != self._round or set(values) != set(_FIELDS):
+            return None
+        return Checkpoint(**values)
 
 
 _FIELDS = tuple(field.name for field in fields(Checkpoint))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -38,15 +40,17 @@ class PlainGradients:
         """
         source = self._randomness.of(Purpose.SAMPLE, step=step)
         drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
-        batch = torch.from_numpy(drawn).to(self._inputs.device)
+        batch = torch.as_tensor(drawn).to(self._inputs.device)
         losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
         total = losses.sum() / self._privacy.nominal_batch
         if not bool(torch.isfinite(total)):
             raise TrainingStopped("the loss")
         found = torch.autograd.grad(total, list(self._parameters.values()), allow_unused=True)
+        # Torch's annotation leaves out the None of an unused parameter.
+        some = cast("tuple[torch.Tensor | None, ...]", found)
         return {
             name: torch.zeros_like(parameter) if gradient is None else gradient
-            for (name, parameter), gradient in zip(self._parameters.items(), found, strict=True)
+            for (name, parameter), gradient in zip(self._parameters.items(), some, strict=True)
         }
 
     def accounts(self) -> tuple[None, None]:

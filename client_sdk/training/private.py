@@ -73,7 +73,7 @@ class PrivateGradients:
         batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=coins)]
         if self._individual is not None:
             batch = self._individual.admitted(batch, privacy)
-        drawn = torch.from_numpy(batch).to(self._inputs.device)
+        drawn = torch.as_tensor(batch).to(self._inputs.device)
         part = self._clipped(drawn)
         norms, norm = part.norms.cpu().numpy(), 0.0
         if privacy.client_clip_norm is not None:
@@ -127,7 +127,7 @@ class PrivateGradients:
         found[batch] = norms
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
-            others = torch.from_numpy(rest).to(self._inputs.device)
+            others = torch.as_tensor(rest).to(self._inputs.device)
             if self._centre is None:
                 further = self._gradients.norms(self._inputs[others], self._targets[others])
             else:

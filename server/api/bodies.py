@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"t
 
 
 @asynccontextmanager
-async def received(request: Request, blobs: Blobs, limit: int) -> AsyncIterator[Incoming]:
+async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[Incoming]:
     """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
 
     Raises:

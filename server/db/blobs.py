@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class FileBlobs:
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     @contextmanager
-    def receive(self, limit: int) -> Iterator[IncomingFile]:
+    def receive(self, limit: int) -> Generator[IncomingFile]:
         """A temporary file for at most `limit` bytes; it is gone at the end unless it was kept."""
         incoming = IncomingFile(self._incoming / os.urandom(16).hex(), limit)
         try:
