@@ -4,7 +4,8 @@
     pytest tests/goldens                               compares a few that cover every pair of choices in every scheme
     pytest tests/goldens -m "slow or not slow"         compares all
 
-A file that is there is gone on with, so an interrupted recording loses little; delete it to begin anew.
+A file that is there is gone on with, on the machine that began it, so an interrupted recording loses little; delete it
+to begin anew. Only a change that is meant to alter numbers does that.
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ def _record_some(wanted: list[Combination]) -> list[tuple[str, Any]]:
 
 def record(jobs: int) -> None:
     """Run what is not in the file yet."""
+    if PATH.exists() and recorded()["recorded on"] != machine():
+        raise SystemExit(f"{PATH} was begun on another machine or with other libraries: delete it to record anew")
     studies: dict[str, Any] = dict(recorded()["studies"]) if PATH.exists() else {}
     # What covers most comes first, then what costs least.
     rest = sorted(possible()[0], key=lambda one: (one.masking != "none", one.adversary == "path", one.conversion))

@@ -90,4 +90,4 @@ def test_parts_are_put_together_again() -> None:
     parts = record.Parts()
     packed = parts.pack(value)
     assert record.Parts(parts.values).unpack(packed) == value
-    assert len(parts.values) == 4
+    assert len(parts.values) == 3

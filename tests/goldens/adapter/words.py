@@ -67,4 +67,9 @@ def _certificate(value: Json) -> list[Any]:
 
 
 def fingerprint(exact: bytes, values: np.ndarray[Any, Any]) -> Json:
-    return {"sha256": hashlib.sha256(exact).hexdigest()[:32], "values": [float(f"{value:.5g}") for value in values]}
+    return {"sha256": hashlib.sha256(exact).hexdigest()[:32], "values": rounded(values)}
+
+
+def rounded(values: np.ndarray[Any, Any]) -> list[float]:
+    """To five digits."""
+    return [float(f"{value:.5g}") for value in values]
