@@ -1,0 +1,130 @@
+"""From choices to a study's settings, and the records that its hospitals have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accounting.errors import AccountingError
+from client_sdk import tasks
+from client_sdk.data import Examples
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.tasks import TaskDataset
+from server.domain.plan import plan_of
+from tests.goldens.combinations import Combination
+
+Json = dict[str, Any]
+
+CLIENTS, RECORDS, ROUNDS = 3, 48, 2
+_TASK, _TASK_PARAMETERS = "last-layer", {"features": 3, "classes": 2, "bound": 1.0}
+_DISCLOSURES = {"plain": "plain", "noised": "noised", "final": "public"}
+_MASKING = {
+    "colluders": 1,
+    "min_survivors": CLIENTS,
+    "mask_updates": True,
+    "allow_three": True,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+_OPTIMISERS = {"client": "plain", "parallel": "momentum", "sequential": "adam", "joint": "plain"}
+
+
+class NoStudy(ValueError):
+    """These choices exclude each other."""
+
+
+def settings_of(chosen: Combination) -> StudySettings:
+    """The study of these choices.
+
+    Raises:
+        NoStudy: settings or accounting refuse it.
+    """
+    try:
+        settings = StudySettings.model_validate(
+            {
+                "training": _training(chosen.scheme),
+                "privacy": _privacy(chosen),
+                "schedule": {"min_clients": _least_clients(chosen), "round_deadline_seconds": 600.0},
+            }
+        )
+        plan_of(settings)
+    except (ValueError, AccountingError) as error:
+        raise NoStudy(str(error)) from error
+    return settings
+
+
+def _steps(scheme: str) -> int:
+    """Local steps in a round."""
+    return 2 if scheme in ("client", "parallel") else 1
+
+
+def _least_clients(chosen: Combination) -> int:
+    return 0 if chosen.scheme == "client" and chosen.masking == "none" else CLIENTS
+
+
+def _training(scheme: str) -> Json:
+    return {
+        "task": _TASK,
+        "task_parameters": _TASK_PARAMETERS,
+        "algorithm": "fedsgd" if _steps(scheme) == 1 else "fedavg",
+        "local_steps": _steps(scheme),
+        "learning_rate": 0.25,
+        "optimiser": {"name": _OPTIMISERS[scheme], "learning_rate": 0.5},
+    }
+
+
+def _privacy(chosen: Combination) -> Json:
+    scheme = chosen.scheme
+    return {
+        "scheme": scheme,
+        "limits": _limits(chosen),
+        "clip_norm": 1.0,
+        "client_clip_norm": 2.0 if scheme == "joint" else None,
+        "noise_multiplier": 1.0 if scheme == "client" else 2.0,
+        "sampling_rate": 0.5,
+        "nominal_batch": 24.0,
+        "client_sampling_rate": 0.75 if _least_clients(chosen) == 0 else 1.0,
+        "expected_clients": float(CLIENTS),
+        "horizon": ROUNDS * (1 if scheme == "client" else _steps(scheme)),
+        "classical_order": 6.0,
+        "bayesian": None if chosen.limits == "classical" else _estimation(chosen),
+        "disclosure": _DISCLOSURES[chosen.disclosure],
+        # The second round publishes, the first does not.
+        "histogram_noise": {"std": 6.0, "every": 2} if chosen.disclosure == "noised" else None,
+        "panel": {"records": 32, "source": chosen.panel} if chosen.panel in ("members", "held-out") else None,
+        "masking": None if chosen.masking == "none" else _MASKING | {"mask_updates": chosen.masking == "updates"},
+    }
+
+
+def _estimation(chosen: Combination) -> Json:
+    return {
+        "orders": [1.5, 4.0, 9.0],
+        "filter_order": 4.0,
+        "estimator": chosen.estimator,
+        "composition": chosen.composition,
+        "adversary": chosen.adversary,
+        "conversion": chosen.conversion,
+    }
+
+
+def _limits(chosen: Combination) -> list[Json]:
+    levels = {"client": ["client"], "joint": ["instance", "client"]}.get(chosen.scheme, ["instance"])
+    limits: list[Json] = [{"level": level, "notion": "classical", "epsilon": 500.0, "delta": 1e-5} for level in levels]
+    if chosen.limits == "classical":
+        return limits
+    # Far from any sensible promise, so that estimates of a few clients and records say more than the worst case.
+    wide = {"client": (0.5, 0.4), "instance": (0.05, 0.04)}
+    for level in ["client"] if chosen.limits == "clients" else levels:
+        delta, failure = wide[level]
+        limits.append({"level": level, "notion": "bayesian", "epsilon": 400.0, "delta": delta, "failure": failure})
+    return limits
+
+
+def records_of(number: int) -> TaskDataset:
+    """Points around two means; every hospital has its own."""
+    draw = np.random.Generator(np.random.PCG64(1000 + number))
+    labels = draw.integers(0, 2, RECORDS)
+    inputs = draw.uniform(-0.4, 0.4, (RECORDS, 3)) + 0.2 * (2 * labels[:, None] - 1)
+    task = tasks.load(_TASK, _TASK_PARAMETERS)
+    return task.dataset(Examples.of(inputs, labels, [f"p{number}-{i}" for i in range(RECORDS)]))

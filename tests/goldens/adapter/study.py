@@ -1,0 +1,241 @@
+"""A study from its creation to its end, and what it shows on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk import tasks
+from client_sdk.protocol.messages import Roster, StudyCreate
+from client_sdk.protocol.randomness import Purpose, SeededRandomness
+from client_sdk.protocol.secure_sum_messages import Parameters
+from client_sdk.protocol.secure_sum_vectors import decode as decode_sum
+from client_sdk.protocol.session_vectors import sums_as_in_papers, vectors_of
+from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.signing import decode_public_key
+from client_sdk.protocol.tensors import UPDATE, Array, decode, encode, spec_of
+from client_sdk.round_words import words_of
+from client_sdk.secure_sum import SecureSumClient
+from client_sdk.secure_sum_checks import Expectation, Floors, Party
+from client_sdk.terms import PrivacyTerms
+from client_sdk.training import Contribution, LocalTraining
+from client_sdk.weights import weights_of
+from server.services import budget, models, roster, secure_sum, studies
+from server.services.ports import Coordinator
+from server.services.sum_session import sums_scope
+from server.worker import Worker
+from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
+from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, evidence_of, fingerprint, limit_of, rounded
+from tests.secure_sum_hospitals import MemoryStore
+from tests.studies import Hospital
+
+NOW = 1_800_000_000
+
+
+def _key(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(f"key of {name}".encode()).digest())
+
+
+@dataclass
+class _Side:
+    """One hospital: its records, its accounts as they lie on its disk, its half of every secure sum."""
+
+    hospital: Hospital
+    training: LocalTraining
+    saved: bytes | None = None
+    told_records: bool = False
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def terms(self) -> PrivacyTerms | None:
+        settings, patients = self.training.settings, self.training.dataset.patients
+        if not any((x.level, x.notion) == ("instance", "bayesian") for x in settings.privacy.limits):
+            return None
+        if self.saved is not None:
+            return PrivacyTerms.restore(settings, patients, self.saved)
+        return PrivacyTerms(settings, patients, self.training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
+
+    def train(
+        self, weights: Mapping[str, Array], round: int, total: float | None
+    ) -> tuple[Contribution, PrivacyTerms | None]:
+        terms = self.terms()
+        made = self.training.contribution(weights, terms, round=round, total_records=total)
+        self.saved = None if terms is None else terms.to_bytes()
+        return made, terms
+
+
+class Study:
+    """One study on the coordinator, driven to its end."""
+
+    def __init__(
+        self, coordinator: Coordinator, name: str, settings: StudySettings, randomness: SeededRandomness
+    ) -> None:
+        self._coordinator, self._name, self._settings = coordinator, name, settings
+        self._worker = Worker(coordinator, owner="goldens")
+        task = tasks.load(settings.training.task, settings.training.task_parameters)
+        self._model = weights_of(task.model())
+        self._sums: list[Json] = []
+        self._statements: list[Json] = []
+        studies.create(coordinator, StudyCreate(study=name, settings=settings))
+        with coordinator.blobs.receive(1 << 20) as incoming:
+            incoming.write(encode(self._model))
+            models.put_initial(coordinator, name, incoming)
+        self._sides = [
+            _Side(
+                Hospital(coordinator, name, f"h{i}", _key(f"h{i}")).enrol(),
+                LocalTraining(task, records_of(i), settings, randomness, party=f"h{i}"),
+            )
+            for i in range(CLIENTS)
+        ]
+        studies.act(coordinator, name, "start")
+
+    def run(self) -> Json:
+        self._work()
+        while studies.show(self._coordinator, self._name).state != "finished":
+            round = self._look()
+            if self._settings.privacy.masking is None:
+                self._clear_round(round)
+            else:
+                self._masked_round(round)
+            self._work()
+        self._look()
+        return {
+            "end": ENDS[studies.show(self._coordinator, self._name).stop_reason],
+            "models": [self._released(version) for version in range(1, ROUNDS + 1)],
+            "sums": self._sums,
+            "ledger": self._ledger(),
+            "statements": self._statements,
+        }
+
+    # -- rounds
+
+    def _clear_round(self, round: int) -> None:
+        weights = self._weights(round - 1)
+        for side in self._sides:
+            if side.hospital.assignment() is not None:
+                self._send(side, round, *side.train(weights, round, None))
+
+    def _send(self, side: _Side, round: int, made: Contribution, terms: PrivacyTerms | None) -> None:
+        update = {UPDATE + name: array for name, array in made.update.items()}
+        hidden = self._settings.privacy.masking is not None
+        side.hospital.send(round, encode(update | ({} if terms is None or hidden else terms.tensors())))
+
+    def _masked_round(self, round: int) -> None:
+        at, place = self._coordinator, (self._name, round)
+        view = secure_sum.look(at, *place)
+        parameters = Parameters.from_bytes(view.signed.parameters)
+        vectors = vectors_of(self._settings, spec_of(self._model), parameters.clients)
+        expected = Expectation(self._name, round, parameters.model, vectors)
+        members = roster.roster(at, *place)
+        halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
+        for half in halves.values():
+            secure_sum.put_keys(at, *place, half.advertise(view.signed, expected, NOW))
+        # What all are shown alike is read once.
+        keys = secure_sum.key_list(at, *place)
+        for half in halves.values():
+            secure_sum.put_shares(at, *place, half.share(keys, NOW))
+        for side in self._sides:
+            self._upload(side, halves[side.hospital.name], round)
+        survivors = secure_sum.survivor_list(at, *place)
+        for half in halves.values():
+            secure_sum.put_consistency(at, *place, half.confirm(survivors, NOW))
+        confirmed = secure_sum.consistency_list(at, *place)
+        for half in halves.values():
+            secure_sum.put_unmask(at, *place, half.unmask(confirmed, NOW))
+        self._worker.step()
+        self._sums.append(self._opened(round, parameters))
+
+    def _half(self, side: _Side, members: Roster, round: int) -> SecureSumClient:
+        party = Party(
+            client=side.hospital.name,
+            identity=side.hospital.key,
+            coordinator=decode_public_key(self._coordinator.signer.public_key),
+            roster={m.client: decode_public_key(m.public_key) for m in members.members},
+            roster_fingerprint=members.fingerprint,
+            floors=Floors(1, CLIENTS, True),
+        )
+        return SecureSumClient(party, self._name, round, side.store)
+
+    def _upload(self, side: _Side, half: SecureSumClient, round: int) -> None:
+        total = self._total_records() if round > 1 else None
+        made, terms = side.train(self._weights(round - 1), round, total)
+        masking, name = self._settings.privacy.masking, side.hospital.name
+        if masking is not None and not masking.mask_updates:
+            self._send(side, round, made, terms)
+        vectors = vectors_of(self._settings, spec_of(self._model), CLIENTS)
+        # Told once, as a hospital does.
+        records = 0 if total is not None or side.told_records else RECORDS
+        side.told_records = True
+        drawn = side.training.randomness_in(round)
+        words = words_of(
+            self._settings.privacy, spec_of(self._model), vectors, made, terms, records=records, randomness=drawn
+        )
+        upload = half.mask(secure_sum.inbox(self._coordinator, self._name, round, name), words, NOW)
+        secure_sum.put_manifest(self._coordinator, self._name, round, upload.manifest)
+        for vector, masked in upload.vectors.items():
+            body = masked.tobytes()
+            digest = hashlib.sha256(body).hexdigest()
+            slot = secure_sum.begin_octets(self._coordinator, self._name, round, name, vector, digest)
+            if slot is None:
+                raise AssertionError(f"vector {vector} was here before it was sent")
+            with self._coordinator.blobs.receive(slot.limit) as incoming:
+                incoming.write(body)
+                secure_sum.keep_octets(self._coordinator, slot, incoming, digest)
+
+    def _total_records(self) -> float | None:
+        if not sums_as_in_papers(self._settings.privacy):
+            return None
+        for entry in budget.read_ledger(self._coordinator, self._name).entries:
+            told = (entry.body.get("evidence") or {}) if entry.kind == "settled" else {}
+            if "records" in told:
+                return float(told["records"])
+        return None
+
+    def _work(self) -> None:
+        while self._worker.step():
+            pass
+
+    # -- what came out
+
+    def _weights(self, version: int) -> dict[str, Array]:
+        found = models.locate(self._coordinator, self._name, version)
+        return decode(found.path.read_bytes(), spec_of(self._model))
+
+    def _released(self, version: int) -> Json:
+        """All parameters of a released model in order of their names, as float32."""
+        weights = self._weights(version)
+        flat = np.concatenate([weights[name].astype("<f4").reshape(-1) for name in sorted(weights)])
+        return fingerprint(flat.tobytes(), flat)
+
+    def _opened(self, round: int, parameters: Parameters) -> Json:
+        """What the opened sums of every vector mean; to the last bit they are in the models and in the ledger."""
+        result = secure_sum.result(self._coordinator, self._name, round)
+        found: Json = {}
+        for spec in parameters.vectors:
+            scope = f"{sums_scope(self._name, round)}/{spec.name}"
+            path = self._coordinator.blobs.find(scope, result.digests[spec.name].hex())
+            if path is None:
+                raise AssertionError(f"the opened sum {spec.name} is gone")
+            # Not the words: behind the sum they carry a check that is drawn anew by every hospital.
+            values = decode_sum(spec, np.fromfile(path, dtype=spec.dtype))
+            found[VECTORS[spec.name]] = {"values": rounded(values)}
+        return found
+
+    def _ledger(self) -> list[Json]:
+        """What became of every round's reservation, and on what evidence."""
+        entries = budget.read_ledger(self._coordinator, self._name).entries
+        return [
+            {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": evidence_of(entry.body.get("evidence"))}
+            for entry in entries
+        ]
+
+    def _look(self) -> int:
+        """Write down the budget as everybody may read it now; the round that is under way."""
+        told = budget.read_budget(self._coordinator, self._name)
+        shares = [number for one in told.percentiles for number in (one.population, one.epsilon, one.delta)]
+        limits = [limit_of(limit.model_dump(mode="json")) for limit in told.limits]
+        self._statements.append({"round": told.round, "goes on": told.can_continue, "limits": limits, "shares": shares})
+        return told.round
