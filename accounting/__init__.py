@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from accounting.averaged import AveragedAccountant
-from accounting.bayesian import BayesianAccountant
-from accounting.calibration import calibrate_noise, most_steps, prospect, smallest_population
-from accounting.classical import ClassicalAccountant
-from accounting.conversion import (
+from accounting.accountants.averaged import AveragedAccountant
+from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.calibration import calibrate_noise, most_steps, prospect, smallest_population
+from accounting.accountants.classical import ClassicalAccountant
+from accounting.accountants.individual import IndividualFilter
+from accounting.accountants.odometer import Odometer
+from accounting.accountants.reservation import Reservation
+from accounting.errors import (
+    AccountingError,
+    EstimatorRefused,
+    HorizonExceeded,
+    InvalidArgument,
+    LimitExceeded,
+    ReservationClosed,
+    Unreachable,
+)
+from accounting.estimation.upper_mean import binary_upper_mean, upper_mean
+from accounting.mechanisms.conversion import (
     attack_success,
     delta_from_moments,
     epsilon_delta_curve,
@@ -17,21 +30,8 @@ from accounting.conversion import (
     population_fraction,
     posterior_bounds,
 )
-from accounting.divergence import log_moment, replace_one_moment
-from accounting.errors import (
-    AccountingError,
-    EstimatorRefused,
-    HorizonExceeded,
-    InvalidArgument,
-    LimitExceeded,
-    ReservationClosed,
-    Unreachable,
-)
-from accounting.estimation import binary_upper_mean, upper_mean
-from accounting.individual import IndividualFilter
-from accounting.mechanisms import GaussianPair, LaplacePair, OutcomePair, RandomisedResponse, subsampled_moment
-from accounting.odometer import Odometer
-from accounting.reservation import Reservation
+from accounting.mechanisms.divergence import log_moment, replace_one_moment
+from accounting.mechanisms.general import GaussianPair, LaplacePair, OutcomePair, RandomisedResponse, subsampled_moment
 from accounting.units import Guarantee, Level, Notion, Observer, Relation
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accounting import BayesianAccountant, ClassicalAccountant, epsilon_from_moments, log_moment
-from accounting.averaged import AveragedAccountant
+from accounting.accountants.averaged import AveragedAccountant
 from experiments.gradient_norms import FloatArray, Run, clipped_norms
 
 # noise multiplier, sampling rate, steps, delta

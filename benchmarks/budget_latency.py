@@ -20,14 +20,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import append
-from client_sdk.protocol.messages import LedgerHead
-from client_sdk.protocol.signing import LEDGER_HEAD
+from accounting.budget.ledger import append
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.wire.signing import LEDGER_HEAD
 from server.db.ledger_store import lock_account
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import LedgerRow
-from tests.live_coordinator import Live, live, settings_of
+from tests.factories.live_coordinator import Live, live, settings_of
 
 RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 

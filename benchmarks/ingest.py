@@ -31,8 +31,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 
 from benchmarks.measured import RETAIN, processor_seconds
-from client_sdk.protocol.tensors import UPDATE, encode
-from tests.live_coordinator import live, settings_of
+from client_sdk.protocol.wire.tensors import UPDATE, encode
+from tests.factories.live_coordinator import live, settings_of
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
 

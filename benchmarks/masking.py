@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measured import RETAIN
-from client_sdk.protocol import masking, shamir
-from client_sdk.protocol.keystream import keystream as stream_of
-from client_sdk.protocol.secure_sum_messages import least_threshold
-from client_sdk.protocol.secure_sum_plan import count_vector
-from tests.secure_sum_hospitals import Run, World
+from client_sdk.protocol.secure_sum import masking, shamir
+from client_sdk.protocol.secure_sum.keystream import keystream as stream_of
+from client_sdk.protocol.secure_sum.messages import least_threshold
+from client_sdk.protocol.secure_sum.parameters import count_vector
+from tests.factories.secure_sum import Run, World
 
 RESULTS = Path(__file__).parent / "results" / "masking.json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

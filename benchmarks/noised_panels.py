@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from accounting import BayesianAccountant, epsilon_from_moments
-from accounting.noised_sums import BINS, NoisedSums
-from client_sdk.protocol.discrete_gaussian import sampler
-from client_sdk.protocol.randomness import SecureSource
+from accounting.accountants.noised_sums import BINS, NoisedSums
+from client_sdk.protocol.randomness.discrete_gaussian import sampler
+from client_sdk.protocol.randomness.source import SecureSource
 
 ORDER, DELTA, FAILURE, STEPS, HISTOGRAMS = 8.0, 1e-5, 1e-6, 100, 5
 STEP = {"noise_std": 10.0, "sampling_rate": 1.0, "max_distance": 1.0}

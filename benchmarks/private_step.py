@@ -36,7 +36,7 @@ from benchmarks.measured import peak_mib
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.losses import cross_entropy as losses
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
-from client_sdk.noise import SecureSource, add_noise
+from client_sdk.training.noise import SecureSource, add_noise
 
 RESULTS = Path(__file__).parent / "results" / "private_step.json"
 TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}

@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.client import AsyncClient, Client
-from client_sdk.config import Connection
-from client_sdk.credentials import Signature
-from client_sdk.enrolment import enrol
+from client_sdk.api.client import AsyncClient, Client
+from client_sdk.api.config import Connection
+from client_sdk.api.credentials import Signature
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity
-from client_sdk.protocol.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.settings import Limit, Privacy, Schedule, ServerOptimiser, StudySettings, Training
-from client_sdk.protocol.tensors import UPDATE, decode, encode, prefixed, spec_of
+from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
+from client_sdk.protocol.study.settings import Limit, Privacy, Schedule, ServerOptimiser, StudySettings, Training
+from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of
+from client_sdk.study.enrolment import enrol
 from experiments.live import LiveCoordinator
 from experiments.processes import Processes
 

@@ -34,22 +34,22 @@ import numpy as np
 from sqlalchemy import create_engine, make_url, text
 
 from benchmarks.measured import RETAIN, peak_mib, processor_seconds
-from client_sdk._transport import Answer, Outgoing, Transport
-from client_sdk.client import Client
-from client_sdk.config import Connection
-from client_sdk.credentials import Signature
-from client_sdk.enrolment import enrol
+from client_sdk.api.client import Client
+from client_sdk.api.config import Connection
+from client_sdk.api.credentials import Signature
+from client_sdk.api.transport import Answer, Outgoing, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity, Membership
-from client_sdk.masked_round import MaskedRound
-from client_sdk.protocol.messages import AssignmentBody, InvitationCreate, StudyCreate
-from client_sdk.protocol.session_vectors import UPDATE as UPDATE_VECTOR
-from client_sdk.protocol.session_vectors import vectors_of
-from client_sdk.protocol.settings import Limit, Masking, Privacy, Schedule, StudySettings, Training
-from client_sdk.protocol.signing import decode_public_key
-from client_sdk.protocol.tensors import UPDATE, encode, spec_of
-from client_sdk.secure_sum_checks import Floors, Party
-from client_sdk.secure_sum_store import FileStore
+from client_sdk.protocol.secure_sum.layout import UPDATE as UPDATE_VECTOR
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
+from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings, Training
+from client_sdk.protocol.wire.signing import decode_public_key
+from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
+from client_sdk.secure_sum.checks import Floors, Party
+from client_sdk.secure_sum.round import MaskedRound
+from client_sdk.secure_sum.store import FileStore
+from client_sdk.study.enrolment import enrol
 from experiments.live import LiveCoordinator, embedded_postgres
 from experiments.processes import Processes
 

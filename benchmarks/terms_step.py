@@ -23,12 +23,12 @@ from torch import nn
 
 from benchmarks.private_step import small_cnn, tf_cnn
 from client_sdk.gradients.losses import cross_entropy
-from client_sdk.individual import IndividualBudget
-from client_sdk.policy import IndividualLimit
-from client_sdk.protocol.randomness import SecureRandomness
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.guard.individual import IndividualBudget
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.policy import IndividualLimit
+from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
-from client_sdk.terms import PrivacyTerms
 from client_sdk.training.private import PrivateGradients
 
 RESULTS = Path(__file__).parent / "results" / "terms_step.json"

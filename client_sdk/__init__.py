@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client_sdk.client import AsyncClient, Client
-    from client_sdk.config import Connection
-    from client_sdk.credentials import OperatorKey
+    from client_sdk.api.client import AsyncClient, Client
+    from client_sdk.api.config import Connection
+    from client_sdk.api.credentials import OperatorKey
     from client_sdk.errors import (
         ApiError,
         ConnectionFailed,
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
         TrainingStopped,
         WardroundError,
     )
-    from client_sdk.hospital import Hospital
-    from client_sdk.participation import Outcome
-    from client_sdk.policy import SitePolicy
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.hospital import Hospital
+    from client_sdk.study.participation import Outcome
 
 _HOME = {
     "ApiError": "errors",
-    "AsyncClient": "client",
-    "Client": "client",
-    "Connection": "config",
+    "AsyncClient": "api.client",
+    "Client": "api.client",
+    "Connection": "api.config",
     "ConnectionFailed": "errors",
-    "Hospital": "hospital",
+    "Hospital": "study.hospital",
     "NotTrusted": "errors",
-    "OperatorKey": "credentials",
-    "Outcome": "participation",
+    "OperatorKey": "api.credentials",
+    "Outcome": "study.participation",
     "Refused": "errors",
-    "SitePolicy": "policy",
+    "SitePolicy": "guard.policy",
     "TrainingStopped": "errors",
     "WardroundError": "errors",
 }

@@ -29,7 +29,7 @@ WardroundError
 
 from __future__ import annotations
 
-from client_sdk.protocol.messages import Problem
+from client_sdk.protocol.study.messages import Problem
 
 
 class WardroundError(Exception):

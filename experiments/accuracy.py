@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.noise import add_noise
-from client_sdk.protocol.randomness import RandomSource, SeededSource
-from client_sdk.sampling import poisson_batch
+from client_sdk.protocol.randomness.source import RandomSource, SeededSource
+from client_sdk.training.noise import add_noise
+from client_sdk.training.sampling import poisson_batch
 from experiments.accuracy_data import WORKLOADS, Split, Workload
 
 DELTA = 1e-5
@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", help=f"by default {EPSILONS}, or 1 with --quick")
     options = parser.parse_args()
     epsilons = options.epsilons or ((1.0,) if options.quick else EPSILONS)
-    logging.getLogger("client_sdk.protocol.randomness").setLevel(logging.ERROR)
+    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
     # Opacus registers hooks in a way that torch warns about; nothing here depends on it.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     for name in [options.data] if options.data else WORKLOADS:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from accounting import ClassicalAccountant
-from accounting.averaged import AveragedAccountant
+from accounting.accountants.averaged import AveragedAccountant
 from experiments.gradient_norms import FloatArray, Run, clipped_norms
 
 

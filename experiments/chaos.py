@@ -20,9 +20,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from client_sdk.client import Client
+from client_sdk.api.client import Client
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.settings import Scheme
+from client_sdk.protocol.study.settings import Scheme
 from experiments import laws, tiny
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
 from experiments.processes import Process, Processes, ProcessFailed

@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from accounting.budget import Budget, replay
-from accounting.ledger import Entry
-from client_sdk.client import Client
+from accounting.budget.budget import Budget, replay
+from accounting.budget.ledger import Entry
+from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
-from client_sdk.ledger import HospitalLedger, ledger_path
-from client_sdk.outbound import Departure
-from client_sdk.protocol.messages import RoundView
-from client_sdk.secure_sum_store import RoundRecord
+from client_sdk.guard.egress_log import Departure
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.study.messages import RoundView
+from client_sdk.secure_sum.store import RoundRecord
 
 ENDS = ("settled", "stood", "voided")
 # Nats and ε are floats that both sides compute by the same code from the same events.

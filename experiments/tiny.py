@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from client_sdk.protocol.settings import (
+from client_sdk.protocol.study.settings import (
     BayesianSettings,
     Limit,
     Masking,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.messages import OperatorKey
+    from client_sdk.protocol.study.messages import OperatorKey
     from server.config import Settings
     from server.services.ports import Coordinator
 
@@ -84,8 +84,8 @@ def migrate() -> None:
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
     """Make an API key. It is shown once."""
-    from client_sdk.protocol.messages import OperatorKeyCreate
-    from server.services.operators import create_key
+    from client_sdk.protocol.study.messages import OperatorKeyCreate
+    from server.services.studies.operators import create_key
 
     with _coordinator(_settings()) as coordinator:
         _hand_over(lambda: create_key(coordinator, OperatorKeyCreate(role=role, label=label)), key_file)
@@ -93,7 +93,7 @@ def operator_init(label: Label = "", role: RoleOption = "operator", key_file: Ke
 
 def operator_list() -> None:
     """Show all keys, without their secrets."""
-    from server.services.operators import list_keys
+    from server.services.studies.operators import list_keys
 
     with _coordinator(_settings()) as coordinator:
         for key in list_keys(coordinator).keys:
@@ -103,8 +103,8 @@ def operator_list() -> None:
 
 def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
     """Make a successor with the same role and label. The old key works until it is revoked."""
-    from client_sdk.protocol.messages import OperatorKeyCreate
-    from server.services.operators import create_key, list_keys
+    from client_sdk.protocol.study.messages import OperatorKeyCreate
+    from server.services.studies.operators import create_key, list_keys
 
     with _coordinator(_settings()) as coordinator:
         old = next((key for key in list_keys(coordinator).keys if key.id == id and key.revoked_at is None), None)
@@ -116,7 +116,7 @@ def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
 
 def operator_revoke(id: KeyId) -> None:
     """End a key now."""
-    from server.services.operators import revoke_key
+    from server.services.studies.operators import revoke_key
 
     with _coordinator(_settings()) as coordinator:
         typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.randomness import SecureRandomness
+from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import SecureRandomness
 from server.config import Settings
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate, require_current
 from server.db.session import Database
-from server.randomness import AddressedCoins, DiscreteGaussianNoise
 from server.services.ports import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 

@@ -14,13 +14,13 @@ from sqlalchemy.exc import DBAPIError
 
 from server.db.lease import Lease, LeaseLost, acquire, release
 from server.domain.rounds import IllegalMove
-from server.services.close_round import close_round
-from server.services.due import Task, find_due
-from server.services.open_round import begin_round
 from server.services.ports import Coordinator
-from server.services.release_round import release_round
-from server.services.scrub_round import scrub_round, tidy
-from server.services.sum_session import advance_session, open_sums
+from server.services.rounds.close import close_round
+from server.services.rounds.due import Task, find_due
+from server.services.rounds.open import begin_round
+from server.services.rounds.release import release_round
+from server.services.rounds.scrub import scrub_round, tidy
+from server.services.secure_sum.progress import advance_session, open_sums
 
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0

@@ -20,7 +20,7 @@ from client_sdk.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.messages import BudgetStatement, LimitStatement
+    from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
 
 
 def budget(

@@ -14,7 +14,7 @@ Dataset = Annotated[str, typer.Option(help="name of the records whose ledger is 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
     """Check address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
-    from client_sdk.diagnostics import examine
+    from client_sdk.study.diagnostics import examine
 
     with plain_errors():
         findings = examine(settings(), server=server, home=home, dataset=dataset)

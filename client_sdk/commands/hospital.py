@@ -40,7 +40,7 @@ AcceptLost = Annotated[
 
 def enrol(token: Token, server: Server = None, home: Home = None) -> None:
     """Exchange an invitation for a membership; makes the hospital's key if there is none. Repeatable."""
-    from client_sdk.hospital import Hospital
+    from client_sdk.study.hospital import Hospital
 
     with plain_errors():
         given = settings()
@@ -72,7 +72,7 @@ def join(
 
     from client_sdk.commands.rounds import RoundsShown
     from client_sdk.data import load
-    from client_sdk.policy import SitePolicy
+    from client_sdk.guard.policy import SitePolicy
 
     # Warnings and one line a round, on standard error: what a person at the hospital wants to see pass by.
     console = Console(stderr=True)
@@ -117,10 +117,10 @@ def own_budget(
     dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Print this hospital's own budget of one data set, over all studies that use it. Nothing is asked of anybody."""
-    from client_sdk.events import own_spent
-    from client_sdk.individual import certificate
-    from client_sdk.ledger import HospitalLedger, ledger_path
-    from client_sdk.policy import POLICY_FILE, SitePolicy
+    from client_sdk.guard.individual import certificate
+    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+    from client_sdk.study.events import own_spent
 
     with plain_errors():
         directory = home or settings().client_home
@@ -150,7 +150,7 @@ def own_budget(
 
 def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
     """List everything that left this hospital: when, its digest, and which charge paid for it."""
-    from client_sdk.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.ledger import HospitalLedger, ledger_path
 
     with plain_errors():
         directory = home or settings().client_home

@@ -23,9 +23,9 @@ from client_sdk.commands.shared import (
 from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
-    from accounting.ledger import Entry
-    from client_sdk.client import Client
-    from client_sdk.protocol.messages import SignedLedgerHead
+    from accounting.budget.ledger import Entry
+    from client_sdk.api.client import Client
+    from client_sdk.protocol.study.messages import SignedLedgerHead
 
 app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
 Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
@@ -36,8 +36,8 @@ def verify(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Check the chain and the signed head, and compute every ε again from the raw events."""
-    from accounting.budget import replay
-    from accounting.ledger import LedgerError
+    from accounting.budget.budget import replay
+    from accounting.budget.ledger import LedgerError
     from client_sdk.errors import LedgerNotExtended
 
     with plain_errors(), reader(study, server, key_file, home) as client:
@@ -80,7 +80,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
     Raises:
         LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
     """
-    from accounting.ledger import Entry, LedgerError, verify_chain
+    from accounting.budget.ledger import Entry, LedgerError, verify_chain
     from client_sdk.errors import LedgerNotExtended
 
     entries: list[Entry] = []
@@ -100,7 +100,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
 
 def _require_signed(client: Client, study: str, head: SignedLedgerHead) -> None:
     from client_sdk.errors import LedgerNotExtended
-    from client_sdk.protocol.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
+    from client_sdk.protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
     key = client.study(study).coordinator_key
     try:

@@ -23,8 +23,8 @@ from client_sdk.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from client_sdk.client import Client
-    from client_sdk.protocol.messages import RoundView, Study
+    from client_sdk.api.client import Client
+    from client_sdk.protocol.study.messages import RoundView, Study
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
 Round = Annotated[int | None, typer.Option("--round", help="the model that this round released; left out: the latest")]

@@ -29,7 +29,7 @@ def show(
 ) -> None:
     """Show the hospitals, their keys' fingerprints, and the fingerprint of all of them together."""
     from client_sdk.identity import active_fingerprint
-    from client_sdk.protocol.signing import decode_public_key, fingerprint
+    from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors():
         with reader(study, server, key_file, home) as client:

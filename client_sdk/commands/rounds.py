@@ -12,7 +12,7 @@ from client_sdk.commands.shared import number
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from client_sdk.events import RoundEvent, Spent
+    from client_sdk.study.events import RoundEvent, Spent
 
 
 class RoundsShown:

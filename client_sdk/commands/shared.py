@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from client_sdk.config import ClientSettings, load
+from client_sdk.api.config import ClientSettings, load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from client_sdk.client import Client
-    from client_sdk.hospital import Hospital
+    from client_sdk.api.client import Client
+    from client_sdk.study.hospital import Hospital
 
 
 def a_name(value: str) -> str:
     """A study's or hospital's name, refused before anybody is asked."""
-    from client_sdk.protocol.settings import NAME_PATTERN
+    from client_sdk.protocol.study.settings import NAME_PATTERN
 
     if re.fullmatch(NAME_PATTERN, value) is None:
         raise typer.BadParameter("lower-case letters, digits and hyphens, at most 63")
@@ -54,9 +54,9 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     Raises:
         ConfigurationError: no address or no key.
     """
-    from client_sdk.client import Client
-    from client_sdk.config import read_secret
-    from client_sdk.credentials import OperatorKey
+    from client_sdk.api.client import Client
+    from client_sdk.api.config import read_secret
+    from client_sdk.api.credentials import OperatorKey
     from client_sdk.errors import ConfigurationError
 
     given = settings()
@@ -71,7 +71,7 @@ def operator(server: str | None, key_file: Path | None) -> Client:
 
 def hospital(home: Path | None) -> Hospital:
     """The hospital enrolled in the directory."""
-    from client_sdk.hospital import PATIENCE_SECONDS, Hospital
+    from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
 
     given = settings()
     return Hospital.open(
@@ -109,7 +109,7 @@ def _expected() -> tuple[type[Exception], ...]:
     """What a person can do something about. Everything else is a bug and shows its traceback."""
     from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
-    from client_sdk.protocol.tensors import TensorError
+    from client_sdk.protocol.wire.tensors import TensorError
 
     # Naming TaskError would import torch for every command; if it was raised, it is imported.
     tasks = sys.modules.get("client_sdk.tasks")

@@ -24,8 +24,8 @@ from client_sdk.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.messages import Study
-    from client_sdk.protocol.settings import StudySettings
+    from client_sdk.protocol.study.messages import Study
+    from client_sdk.protocol.study.settings import StudySettings
 
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "panel")
 
@@ -51,7 +51,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a study and upload its initial model. Repeatable."""
-    from client_sdk.protocol.messages import StudyCreate
+    from client_sdk.protocol.study.messages import StudyCreate
 
     with plain_errors():
         frozen = read_settings(settings)
@@ -105,7 +105,7 @@ def invite(
     as_json: AsJson = False,
 ) -> None:
     """Make a one-time token for one hospital. It is shown once."""
-    from client_sdk.protocol.messages import InvitationCreate
+    from client_sdk.protocol.study.messages import InvitationCreate
 
     with plain_errors(), operator(server, key_file) as api:
         made = api.invite(study, InvitationCreate(client=client, expires_in_seconds=expires_days * 86400))
@@ -139,7 +139,7 @@ def read_settings(path: Path) -> StudySettings:
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.settings import StudySettings
+    from client_sdk.protocol.study.settings import StudySettings
 
     text = path.read_text(encoding="utf-8")
     try:
@@ -157,8 +157,8 @@ def read_settings(path: Path) -> StudySettings:
 
 def _initial_weights(settings: StudySettings) -> bytes:
     from client_sdk import tasks
-    from client_sdk.protocol.tensors import encode
-    from client_sdk.weights import weights_of
+    from client_sdk.protocol.wire.tensors import encode
+    from client_sdk.training.weights import weights_of
 
     training = settings.training
     return encode(weights_of(tasks.load(training.task, training.task_parameters).model()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from client_sdk.errors import TrainingStopped
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.tensors import Array
+from client_sdk.protocol.wire.tensors import Array
 
 # The coordinator recomputes the norm in float64; this leaves room for the rounding to float32.
 _CLIP_SAFETY = 1 - 2.0**-22

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import Array
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Array
 
 
 def released_centre(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.study.settings import StudySettings
 
 
 class Descent:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
-from client_sdk.individual import IndividualBudget
-from client_sdk.protocol.central_noise import CentralNoise
-from client_sdk.protocol.randomness import Purpose, Randomness, RoundRandomness
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import Array
+from client_sdk.guard.individual import IndividualBudget
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.protocol.randomness.central_noise import CentralNoise
+from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset
-from client_sdk.terms import PrivacyTerms
 from client_sdk.training.bounds import clipped, norm_of
 from client_sdk.training.centre import released_centre
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
@@ -29,7 +29,7 @@ from client_sdk.training.descent import Descent
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.plain import PlainGradients
 from client_sdk.training.private import PrivateGradients
-from client_sdk.weights import load_weights, weights_of
+from client_sdk.training.weights import load_weights, weights_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.randomness import Purpose, RoundRandomness
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.sampling import poisson_batch
+from client_sdk.protocol.randomness.source import Purpose, RoundRandomness
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.patients import Loss
+from client_sdk.training.sampling import poisson_batch
 
 
 class PlainGradients:

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.noise import NoisySum, add_noise
-from client_sdk.protocol.randomness import Purpose, RandomSource, RoundRandomness
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.sampling import poisson_batch
+from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.bounds import projected
+from client_sdk.training.noise import NoisySum, add_noise
 from client_sdk.training.patients import Loss
+from client_sdk.training.sampling import poisson_batch
 
 if TYPE_CHECKING:
-    from client_sdk.individual import IndividualBudget
-    from client_sdk.terms import PrivacyTerms
+    from client_sdk.guard.individual import IndividualBudget
+    from client_sdk.guard.log_moments import PrivacyTerms
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from accounting.budget import Budget
-from accounting.evidence import CumulativeMoments
+from accounting.budget.budget import Budget
+from accounting.plan.evidence import CumulativeMoments
 from client_sdk.data import load as load_records
-from client_sdk.protocol.randomness import SecureRandomness
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import TERMS
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
-from client_sdk.terms import PrivacyTerms
 from client_sdk.training import LocalTraining
-from client_sdk.weights import load_weights, weights_of
+from client_sdk.training.weights import load_weights, weights_of
 from server.domain.plan import plan_of
 
 BATCH = 128

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from client_sdk.commands.shared import number
-from client_sdk.protocol.messages import BudgetStatement, LimitStatement, RoundView
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView
+from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.scenarios import Scenario
 
 BAR = 12

@@ -16,11 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from accounting.classical import ClassicalAccountant
-from accounting.conversion import epsilon_from_moments
-from accounting.divergence import log_moment
+from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import EstimatorRefused
-from accounting.estimation import upper_mean
+from accounting.estimation.upper_mean import upper_mean
+from accounting.mechanisms.conversion import epsilon_from_moments
+from accounting.mechanisms.divergence import log_moment
 from client_sdk.tasks import load
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 

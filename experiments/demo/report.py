@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import Entry
-from client_sdk.client import Client
+from accounting.budget.ledger import Entry
+from client_sdk.api.client import Client
 from client_sdk.commands.shared import number
-from client_sdk.protocol.messages import BudgetStatement
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.study.messages import BudgetStatement
+from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.scenarios import Scenario
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from client_sdk.client import Client
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.api.client import Client
+from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo import report, scenarios
 from experiments.demo.board import Board
 from experiments.demo.hospitals import Joined

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from client_sdk.protocol.settings import (
+from client_sdk.protocol.study.settings import (
     BayesianSettings,
     Limit,
     Masking,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.budget import Budget
-from accounting.ledger import Entry, verify_chain
-from accounting.plan import Plan
-from client_sdk.calls import round_view
-from client_sdk.client import Client
-from client_sdk.protocol.messages import RoundView
+from accounting.budget.budget import Budget
+from accounting.budget.ledger import Entry, verify_chain
+from accounting.plan.plan import Plan
+from client_sdk.api.calls import round_view
+from client_sdk.api.client import Client
+from client_sdk.protocol.study.messages import RoundView
 
 PAUSE_SECONDS = 0.15
 METRICS_SECONDS = 30.0

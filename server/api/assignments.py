@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.messages import Assignment
+from client_sdk.protocol.study.messages import Assignment
 from server.api.auth import Member
 from server.api.context import Here, StudyName
-from server.services import assignment, events
+from server.services import events
 from server.services.ports import Coordinator
+from server.services.rounds import assignment
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["assignments"])
 Wait = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for news")]

@@ -13,12 +13,12 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.signing import RequestClaims as Claims
-from client_sdk.protocol.signing import claimed_identity, decode_public_key, verify_request_token
+from client_sdk.protocol.wire.signing import RequestClaims as Claims
+from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key, verify_request_token
 from server.api.context import ClientName, Context, Here, StudyName
 from server.api.problems import ApiProblem
-from server.services import enrolment, operators
-from server.services.operators import Operator
+from server.services.studies import enrolment, operators
+from server.services.studies.operators import Operator
 
 OPERATOR_KEY_PREFIX = "wrk_"
 

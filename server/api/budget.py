@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from client_sdk.protocol.messages import BudgetStatement
+from client_sdk.protocol.study.messages import BudgetStatement
 from server.api.auth import Reader
 from server.api.context import Here, StudyName
-from server.services import budget
+from server.services.studies import budget
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["budget"])
 

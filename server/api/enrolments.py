@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from client_sdk.protocol.messages import Enrolment, EnrolmentRequest, Invitation, InvitationCreate
+from client_sdk.protocol.study.messages import Enrolment, EnrolmentRequest, Invitation, InvitationCreate
 from server.api.auth import OperatorOnly
 from server.api.context import Here, StudyName
-from server.services import enrolment
+from server.services.studies import enrolment
 
 router = APIRouter(prefix="/v1", tags=["enrolments"])
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.messages import Event
+from client_sdk.protocol.study.messages import Event
 from server.api.auth import Reader
 from server.api.context import After, Context, Here, StudyName
 from server.services import events

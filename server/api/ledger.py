@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from client_sdk.protocol.messages import LedgerPage
+from client_sdk.protocol.study.messages import LedgerPage
 from server.api.auth import Reader
 from server.api.context import After, Here, PageSize, StudyName
-from server.services import budget
+from server.services.studies import budget
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["ledger"])
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from client_sdk.protocol.messages import Metrics
+from client_sdk.protocol.study.messages import Metrics
 from server.api.auth import OperatorOnly
 from server.api.context import Here, StudyName
-from server.services import metrics
+from server.services.studies import metrics
 
 router = APIRouter(prefix="/v1/studies/{study}/models", tags=["metrics"])
 Version = Annotated[int, Path(ge=0, le=2**31 - 1)]

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.messages import ModelInfo
+from client_sdk.protocol.study.messages import ModelInfo
 from server.api.auth import Reader, StreamingOperator
 from server.api.bodies import BODY, MEDIA_TYPE, model_answer, received
 from server.api.context import Here, StudyName
-from server.services import models
+from server.services.studies import models
 
 router = APIRouter(prefix="/v1/studies/{study}/models", tags=["models"])
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]

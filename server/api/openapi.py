@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from client_sdk.protocol.messages import Problem
+from client_sdk.protocol.study.messages import Problem
 from server.api.problems import MEDIA_TYPE
 
 OPEN = {"/livez", "/readyz", "/v1/enrolments"}

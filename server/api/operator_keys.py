@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from client_sdk.protocol.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
+from client_sdk.protocol.study.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
 from server.api.auth import OperatorOnly
 from server.api.context import Here
-from server.services import operators
+from server.services.studies import operators
 
 router = APIRouter(prefix="/v1/operator-keys", tags=["operator keys"])
 KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$")]

@@ -23,11 +23,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from client_sdk.protocol import messages, settings
-from client_sdk.protocol.messages import Problem
-from client_sdk.protocol.settings import Message
-from client_sdk.protocol.signing import ClockSkew, SigningError
-from client_sdk.protocol.tensors import TensorError
+from client_sdk.protocol.study import messages, settings
+from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.wire.signing import ClockSkew, SigningError
+from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected
 from server.telemetry import request_id
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from client_sdk.protocol.messages import Refusal
+from client_sdk.protocol.study.messages import Refusal
 from server.api.auth import Itself
 from server.api.context import ClientName, Here, RoundNumber, StudyName
-from server.services import refuse
+from server.services.rounds import refuse
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/refusals", tags=["refusals"])
 

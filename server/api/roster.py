@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from client_sdk.protocol.messages import KeyRotation, Roster, RosterEntry
+from client_sdk.protocol.study.messages import KeyRotation, Roster, RosterEntry
 from server.api.auth import Itself, OperatorOnly, Reader
 from server.api.context import ClientName, Here, StudyName
-from server.services import enrolment
+from server.services.studies import enrolment
 
 OfRound = Annotated[
     int | None,

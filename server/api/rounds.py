@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from client_sdk.protocol.messages import RoundList, RoundView
+from client_sdk.protocol.study.messages import RoundList, RoundView
 from server.api.auth import Caller, Client, Reader
 from server.api.context import After, Here, PageSize, RoundNumber, StudyName
-from server.services import rounds
-from server.services.operators import Operator
+from server.services.rounds import history as rounds
+from server.services.studies.operators import Operator
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds", tags=["rounds"])
 

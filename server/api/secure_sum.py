@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.secure_sum_messages import (
+from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
     Inbox,
@@ -22,14 +22,15 @@ from client_sdk.protocol.secure_sum_messages import (
     SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum_vectors import VectorName
+from client_sdk.protocol.secure_sum.vectors import VectorName
 from server.api.assignments import Wait
 from server.api.auth import Itself, Member, StreamingItself
 from server.api.bodies import BODY, discarded, received
 from server.api.context import ClientName, Context, Here, RoundNumber, StudyName
 from server.api.problems import ApiProblem
-from server.services import events, secure_sum
+from server.services import events
 from server.services.ports import Coordinator
+from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])
 
@@ -54,7 +55,7 @@ async def session(
 def _look(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
     # The mark first: news that come after it are not slept through.
     mark = events.marks(coordinator, [study]).get(study, 0)
-    return mark, secure_sum.look(coordinator, study, round)
+    return mark, exchanges.look(coordinator, study, round)
 
 
 def _said(
@@ -82,13 +83,13 @@ def put_keys(
     here: Here,
 ) -> None:
     """Step 0: two public keys of this session, signed by the identity key."""
-    _said(secure_sum.put_keys, here, study, round, client, message, reply)
+    _said(exchanges.put_keys, here, study, round, client, message, reply)
 
 
 @router.get("/keys")
 def get_keys(study: StudyName, round: RoundNumber, _: Member, here: Here) -> KeyList:
     """Everybody's keys, once the set is frozen."""
-    return secure_sum.key_list(here.coordinator, study, round)
+    return exchanges.key_list(here.coordinator, study, round)
 
 
 @router.put("/shares/{client}", status_code=201)
@@ -102,13 +103,13 @@ def put_shares(
     here: Here,
 ) -> None:
     """Step 1: shares of this client's secrets, sealed for each other client."""
-    _said(secure_sum.put_shares, here, study, round, client, message, reply)
+    _said(exchanges.put_shares, here, study, round, client, message, reply)
 
 
 @router.get("/shares/{client}")
 def get_shares(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> Inbox:
     """The shares that the others sealed for this client."""
-    return secure_sum.inbox(here.coordinator, study, round, client)
+    return exchanges.inbox(here.coordinator, study, round, client)
 
 
 @router.put("/masked/{client}", status_code=201)
@@ -116,7 +117,7 @@ def put_manifest(
     study: StudyName, round: RoundNumber, client: ClientName, message: Manifest, reply: Response, _: Itself, here: Here
 ) -> None:
     """Step 2: the digests of this client's masked vectors, signed."""
-    _said(secure_sum.put_manifest, here, study, round, client, message, reply)
+    _said(exchanges.put_manifest, here, study, round, client, message, reply)
 
 
 @router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
@@ -132,21 +133,21 @@ async def put_masked(
 ) -> None:
     """Step 2: the octets of one masked vector, after the manifest that names them. Durable when this answers."""
     slot = await run_in_threadpool(
-        secure_sum.begin_octets, here.coordinator, study, round, client, vector, sender.body_sha256
+        exchanges.begin_octets, here.coordinator, study, round, client, vector, sender.body_sha256
     )
     if slot is None:
         await discarded(request, here.settings.body_limit_bytes)
         reply.status_code = 200
         return
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-        created = await run_in_threadpool(secure_sum.keep_octets, here.coordinator, slot, incoming, sender.body_sha256)
+        created = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, sender.body_sha256)
     reply.status_code = 201 if created else 200
 
 
 @router.get("/survivors")
 def get_survivors(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SurvivorList:
     """Whose vectors are in the sum, with their signed manifests."""
-    return secure_sum.survivor_list(here.coordinator, study, round)
+    return exchanges.survivor_list(here.coordinator, study, round)
 
 
 @router.put("/consistency/{client}", status_code=201)
@@ -160,13 +161,13 @@ def put_consistency(
     here: Here,
 ) -> None:
     """Step 3: this client's signature over the survivor set that it was shown."""
-    _said(secure_sum.put_consistency, here, study, round, client, message, reply)
+    _said(exchanges.put_consistency, here, study, round, client, message, reply)
 
 
 @router.get("/consistency")
 def get_consistency(study: StudyName, round: RoundNumber, _: Member, here: Here) -> ConsistencyList:
     """Enough signatures over one survivor set."""
-    return secure_sum.consistency_list(here.coordinator, study, round)
+    return exchanges.consistency_list(here.coordinator, study, round)
 
 
 @router.put("/unmask/{client}", status_code=201)
@@ -180,18 +181,18 @@ def put_unmask(
     here: Here,
 ) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
-    _said(secure_sum.put_unmask, here, study, round, client, message, reply)
+    _said(exchanges.put_unmask, here, study, round, client, message, reply)
     here.wake()
 
 
 @router.get("/result")
 def get_result(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SumResult:
     """The digests of the opened sums, signed."""
-    return secure_sum.result(here.coordinator, study, round)
+    return exchanges.result(here.coordinator, study, round)
 
 
 @router.put("/left/{client}", status_code=204)
 def put_left(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> None:
     """This client sends nothing more in this session: nobody waits for it."""
-    secure_sum.leave(here.coordinator, study, round, client)
+    exchanges.leave(here.coordinator, study, round, client)
     here.wake()

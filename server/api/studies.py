@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from client_sdk.protocol.messages import Study, StudyCreate, StudyList
-from client_sdk.protocol.settings import NAME_PATTERN
+from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
+from client_sdk.protocol.study.settings import NAME_PATTERN
 from server.api.auth import OperatorOnly, Reader, Viewer
 from server.api.context import Context, Here, PageSize, StudyName
-from server.services import studies
-from server.services.studies import Action
+from server.services.studies import lifecycle as studies
+from server.services.studies.lifecycle import Action
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 

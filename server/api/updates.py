@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.messages import UpdateReceipt
+from client_sdk.protocol.study.messages import UpdateReceipt
 from server.api.auth import StreamingItself
 from server.api.bodies import BODY, discarded, received
 from server.api.context import ClientName, Here, RoundNumber, StudyName
-from server.services import submit_update
+from server.services.rounds import submit as submit_update
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/updates", tags=["updates"])
 _AGAIN: dict[int | str, Any] = {200: {"model": UpdateReceipt, "description": "These very bytes are recorded already"}}

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from sqlalchemy import select
 
-from accounting.budget import Budget
-from accounting.ledger import Entry, Kind, append
-from accounting.plan import Plan
-from client_sdk.protocol.canonical import canonical_json
-from client_sdk.protocol.messages import LedgerHead
-from client_sdk.protocol.signing import LEDGER_HEAD
+from accounting.budget.budget import Budget
+from accounting.budget.ledger import Entry, Kind, append
+from accounting.plan.plan import Plan
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import LEDGER_HEAD
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow
 

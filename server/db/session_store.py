@@ -8,7 +8,8 @@ from typing import TypeVar, cast
 
 from sqlalchemy import case, or_, select
 
-from client_sdk.protocol.secure_sum_messages import (
+from client_sdk.protocol.secure_sum.layout import UPDATE
+from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,
@@ -16,9 +17,8 @@ from client_sdk.protocol.secure_sum_messages import (
     SharesMessage,
     UnmaskMessage,
 )
-from client_sdk.protocol.session_vectors import UPDATE
-from client_sdk.protocol.settings import Message
-from client_sdk.protocol.signing import decode_public_key
+from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.wire.signing import decode_public_key
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction
 from server.domain.secure_sum import Failure, Phase, Session

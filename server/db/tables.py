@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from accounting.ledger import Kind
-from client_sdk.protocol.messages import ClientState, RoundState, StopReason, StudyState
+from accounting.budget.ledger import Kind
+from client_sdk.protocol.study.messages import ClientState, RoundState, StopReason, StudyState
 
 Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]

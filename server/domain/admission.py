@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.evidence import CumulativeMoments
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
+from accounting.plan.evidence import CumulativeMoments
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
 from server.domain.mechanism import CentralNoise, central_noise
 

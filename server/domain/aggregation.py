@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.session_vectors import unflatten
-from client_sdk.protocol.tensors import UPDATE, Array, Spec
+from client_sdk.protocol.secure_sum.layout import unflatten
+from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.mechanism import EXACT, CentralNoise
 
 Real = NDArray[np.float64]

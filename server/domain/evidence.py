@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.evidence import CumulativeMoments, DistanceHistogram, Evidence, JointEvidence
-from client_sdk.protocol.session_vectors import CLIENT_TERMS, METRICS, PAPERS, TERMS
-from client_sdk.protocol.settings import Privacy, StudySettings
+from accounting.plan.evidence import CumulativeMoments, DistanceHistogram, Evidence, JointEvidence
+from client_sdk.protocol.secure_sum.layout import CLIENT_TERMS, METRICS, PAPERS, TERMS
+from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]

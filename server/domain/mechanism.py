@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
-from client_sdk.protocol.settings import Privacy
+from client_sdk.protocol.randomness.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
+from client_sdk.protocol.study.settings import Privacy
 
 __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.settings import ServerOptimiser, Training
-from client_sdk.protocol.tensors import Array, Spec
+from client_sdk.protocol.study.settings import ServerOptimiser, Training
+from client_sdk.protocol.wire.tensors import Array, Spec
 from server.domain.aggregation import Real, require_finite
 
 Weights = dict[str, NDArray[np.float32]]

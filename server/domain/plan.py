@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accounting.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
+from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
 from accounting.units import Level, Notion, Observer
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.study.settings import StudySettings
 
 
 def plan_of(settings: StudySettings) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from client_sdk.protocol.messages import RoundState
+from client_sdk.protocol.study.messages import RoundState
 
 _NEXT: dict[RoundState, frozenset[RoundState]] = {
     "collecting": frozenset({"settled", "abandoned", "stopped"}),

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from client_sdk.protocol import masking, shamir, transcript
-from client_sdk.protocol.secure_sum_messages import (
+from client_sdk.protocol.secure_sum import masking, shamir, transcript
+from client_sdk.protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyMessage,
     KeysMessage,

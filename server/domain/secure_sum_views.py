@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.secure_sum_messages import (
+from client_sdk.protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyList,
     DeliveredShare,

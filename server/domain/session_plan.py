@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from client_sdk.protocol.secure_sum_messages import (
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.messages import (
     Deadlines,
     Parameters,
     least_survivors,
     least_threshold,
 )
-from client_sdk.protocol.session_vectors import vectors_of
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import Spec
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Spec
 
 
 def enough(settings: StudySettings, sampled: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from client_sdk.protocol.messages import StudyState
+from client_sdk.protocol.study.messages import StudyState
 from server.domain.errors import Rejected
 
 Action = Literal["start", "pause", "resume", "stop"]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sqlalchemy import select
 
-from client_sdk.protocol.messages import Event
+from client_sdk.protocol.study.messages import Event
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow

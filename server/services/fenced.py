@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from client_sdk.protocol.failpoints import failpoint, register
+from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.lease import Lease
 from server.db.session import Transaction
 from server.services.ports import Coordinator

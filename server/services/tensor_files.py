@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from safetensors import SafetensorError, safe_open
 
-from client_sdk.protocol.tensors import Array, Spec, TensorError, read_file
+from client_sdk.protocol.wire.tensors import Array, Spec, TensorError, read_file
 from server.domain.errors import Code, Rejected
 
 _CODES: dict[str, Code] = {"malformed": "malformed-tensors", "too-large": "body-too-large"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from client_sdk.protocol.messages import (
+from client_sdk.protocol.study.messages import (
     LedgerHead,
     Metrics,
     ModelInfo,
@@ -16,7 +16,7 @@ from client_sdk.protocol.messages import (
     Spent,
     Study,
 )
-from client_sdk.protocol.settings import StudySettings
+from client_sdk.protocol.study.settings import StudySettings
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 
 

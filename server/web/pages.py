@@ -11,12 +11,13 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
-from client_sdk.protocol.messages import BudgetStatement, RoundView, Study, StudyList
-from client_sdk.protocol.settings import Message
+from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study, StudyList
+from client_sdk.protocol.study.settings import Message
 from server.api.auth import Reader, Viewer
 from server.api.context import Here, StudyName
 from server.api.docs import PAGE_HEADERS
-from server.services import budget, rounds, studies
+from server.services.rounds import history
+from server.services.studies import budget, lifecycle
 
 FOLDER = Path(__file__).parent
 NEWEST_ROUNDS = 500
@@ -40,15 +41,15 @@ def all_studies() -> FileResponse:
 @router.get(".json", tags=["dashboard"])
 def all_studies_json(_: Viewer, here: Here) -> StudyList:
     """What the page of all studies shows: the first hundred."""
-    return studies.list_studies(here.coordinator)
+    return lifecycle.list_studies(here.coordinator)
 
 
 @router.get("/{study}.json", tags=["dashboard"])
 def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
     """What the page of a study shows: its state, its budget, its newest rounds."""
-    shown, spent = studies.show(here.coordinator, study), budget.read_budget(here.coordinator, study)
+    shown, spent = lifecycle.show(here.coordinator, study), budget.read_budget(here.coordinator, study)
     after = max(0, spent.round - NEWEST_ROUNDS)
-    newest = rounds.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
+    newest = history.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
     return StudyPage(study=shown, budget=spent, rounds=newest.rounds)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accounting import BayesianAccountant, ClassicalAccountant, IndividualFilter, epsilon_from_moments
-from accounting.histograms import release_charge
+from accounting.estimation.histograms import release_charge
 from accounting.units import FloatArray
 
 ROUNDS, LIMIT, STD, RATE = 50, 2.0, 4.0, 0.1

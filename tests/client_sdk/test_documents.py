@@ -6,10 +6,10 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
+from client_sdk.api.config import PREFIX, ClientSettings
 from client_sdk.cli import register
 from client_sdk.commands.study import read_settings
-from client_sdk.config import PREFIX, ClientSettings
-from client_sdk.policy import Limits, SitePolicy
+from client_sdk.guard.policy import Limits, SitePolicy
 from client_sdk.tasks import load
 
 DOCS = Path(__file__).parents[2] / "docs"

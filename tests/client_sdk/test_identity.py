@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.identity import KEY_FILE, Identity, Membership, active_fingerprint, strangers
-from client_sdk.protocol.messages import Roster, RosterEntry
-from client_sdk.protocol.signing import encode_public_key, roster_fingerprint
+from client_sdk.protocol.study.messages import Roster, RosterEntry
+from client_sdk.protocol.wire.signing import encode_public_key, roster_fingerprint
 
 
 def public() -> str:

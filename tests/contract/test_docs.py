@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from client_sdk.config import ClientSettings
+from client_sdk.api.config import ClientSettings
 from client_sdk.main import build
 from server.config import FOREIGN_NAMES, Settings, load
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from client_sdk.protocol.messages import Problem
+from client_sdk.protocol.study.messages import Problem
 from server.api.problems import CATALOGUE, answer
 from server.domain.errors import Code
 

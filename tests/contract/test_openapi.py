@@ -29,12 +29,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from client_sdk.protocol.signing import ENROLMENT, encode_public_key, request_token, sign_document
-from client_sdk.protocol.tensors import encode
+from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
+from client_sdk.protocol.wire.tensors import encode
 from server.api.openapi import describe
 from server.app import ROUTERS
-from tests.live_coordinator import MODEL, ORIGIN, Hospital, Live, live, settings_of, update_body
-from tests.masked_studies import STEPS, MaskedHospital, masked
+from tests.factories.live_coordinator import MODEL, ORIGIN, Hospital, Live, live, settings_of, update_body
+from tests.factories.masked_studies import STEPS, MaskedHospital, masked
 
 CHECKS = [
     not_a_server_error,

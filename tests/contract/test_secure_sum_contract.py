@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol import masking, secure_sum_vectors, shamir, transcript
-from client_sdk.protocol.secure_sum_messages import Parameters, SignedParameters
-from client_sdk.secure_sum import SecureSumClient
-from client_sdk.secure_sum_checks import Expectation, Floors, Party
+from client_sdk.protocol.secure_sum import masking, shamir, transcript
+from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
+from client_sdk.protocol.secure_sum.messages import Parameters, SignedParameters
+from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.session import SecureSumClient
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views
 from tests.contract import secure_sum_reference as reference
-from tests.secure_sum_hospitals import MemoryStore
+from tests.factories.secure_sum import MemoryStore
 
 NOW = 50
 

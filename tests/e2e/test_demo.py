@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accounting.budget import replay
-from accounting.ledger import Entry
+from accounting.budget.budget import replay
+from accounting.budget.ledger import Entry
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

@@ -14,28 +14,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.client import Client
-from client_sdk.config import Connection
-from client_sdk.credentials import Signature
-from client_sdk.masked_round import MaskedRound, SessionEnded
-from client_sdk.protocol.fixed_point import Words
-from client_sdk.protocol.randomness import SecureRandomness
-from client_sdk.protocol.secure_sum_messages import Parameters
-from client_sdk.protocol.session_vectors import vectors_of
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.signing import decode_public_key
-from client_sdk.protocol.tensors import spec_of
-from client_sdk.round_words import words_of
-from client_sdk.secure_sum_checks import Floors, Party
-from client_sdk.secure_sum_store import FileStore, RoundRecord
+from client_sdk.api.client import Client
+from client_sdk.api.config import Connection
+from client_sdk.api.credentials import Signature
+from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import decode_public_key
+from client_sdk.protocol.wire.tensors import spec_of
+from client_sdk.secure_sum.checks import Floors, Party
+from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.round import MaskedRound, SessionEnded
+from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
 from server.db.secure_sum_tables import SessionMessageRow, SessionRow
-from server.services import roster, secure_sum
-from tests import laws
-from tests.dying import Killed
-from tests.live_coordinator import ORIGIN, Hospital, Live, live
-from tests.masked_studies import masked
-from tests.studies import MODEL, FakeClock, read_model
+from server.services.secure_sum import exchanges
+from server.services.studies import roster
+from tests.factories import laws
+from tests.factories.dying import Killed
+from tests.factories.live_coordinator import ORIGIN, Hospital, Live, live
+from tests.factories.masked_studies import masked
+from tests.factories.studies import MODEL, FakeClock, read_model
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -156,7 +157,7 @@ class Scene:
         for thread in threads.values():
             thread.start()
         for phase, reached in PHASES.items():
-            if secure_sum.look(self.here.coordinator, STUDY, self.rounds).phase == "failed":
+            if exchanges.look(self.here.coordinator, STUDY, self.rounds).phase == "failed":
                 break
             silent = lost if STEPS.index(step) <= STEPS.index(reached) else set[str]()
             self.steps.wait(reached, len(NAMES) - len(silent))
@@ -174,7 +175,7 @@ class Scene:
 
     def pass_deadline(self, phase: str) -> None:
         """If the session still waits in this phase, for those who are lost."""
-        view = secure_sum.look(self.here.coordinator, STUDY, self.rounds)
+        view = exchanges.look(self.here.coordinator, STUDY, self.rounds)
         parameters = Parameters.from_bytes(view.signed.parameters)
         due = parameters.deadlines.model_dump().get(phase, parameters.expires + 1)
         # While shares are opened the session waits for the worker, unless too few have replied.
@@ -206,7 +207,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     # A power of two, so that means of these updates are exact in float32.
     settings = masked(horizon=len(CELLS), expected_clients=4.0)
     clock, steps = FakeClock(), Steps()
-    monkeypatch.setattr("client_sdk.masked_round.failpoint", steps.come)
+    monkeypatch.setattr("client_sdk.secure_sum.round.failpoint", steps.come)
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=2.0) as here:
         enrolled = here.running(STUDY, *NAMES, settings=settings.as_json())
         sites = [Site(here, who, settings, tmp_path / "hospitals") for who in enrolled]

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-import client_sdk.enrolment  # these three register their failpoints
-import client_sdk.participation  # noqa: F401
+import client_sdk.study.enrolment  # these three register their failpoints
+import client_sdk.study.participation  # noqa: F401
 import server.app  # noqa: F401
-from client_sdk.client import Client
-from client_sdk.protocol.failpoints import EXIT_CODE, names
-from client_sdk.protocol.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import encode
+from client_sdk.api.client import Client
+from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.failpoints import EXIT_CODE, names
+from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
-from client_sdk.weights import weights_of
+from client_sdk.training.weights import weights_of
 from experiments import laws, tiny
 from experiments.live import LiveHospital, embedded_postgres, site_policy
 from experiments.processes import Process, Processes, ProcessFailed, until
-from tests.dying_processes import HIT_SECONDS, MASKED, Stage
-from tests.forked_processes import ForkedProcesses
+from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.factories.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -46,9 +46,9 @@ RUNNING = [name for name in (*names("worker."), *names("api.")) if name not in {
 ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
 REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
 # MASKED: the studies here are not masked; tests/e2e/test_masked_failpoints.py.
-# Passed by a command of its own, outside any round: tests/client_sdk/test_participation_killed.py.
+# Passed by a command of its own, outside any round: tests/client_sdk/study/test_participation_killed.py.
 ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
-# Passed in rounds of many local steps only: tests/client_sdk/test_checkpoints.py.
+# Passed in rounds of many local steps only: tests/client_sdk/training/test_checkpoint.py.
 CHECKPOINTED = [name for name in names("hospital.") if name.endswith("-checkpoint")]
 APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *MASKED}
 TRAINING = [name for name in names("hospital.") if name not in APART]

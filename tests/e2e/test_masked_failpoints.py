@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.client import Client
-from client_sdk.hospital import Hospital
-from client_sdk.policy import POLICY_FILE
-from client_sdk.protocol.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import encode
+from client_sdk.api.client import Client
+from client_sdk.guard.policy import POLICY_FILE
+from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
-from client_sdk.weights import weights_of
+from client_sdk.training.weights import weights_of
 from experiments import laws, tiny
 from experiments.live import embedded_postgres, site_policy
 from experiments.processes import until
-from tests.dying_processes import HIT_SECONDS, MASKED, Stage
-from tests.forked_processes import ForkedProcesses
+from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.factories.forked_processes import ForkedProcesses
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 
 from client_sdk import tasks
-from client_sdk.config import Connection
+from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
-from client_sdk.hospital import Hospital
-from client_sdk.ledger import HospitalLedger, ledger_path
-from client_sdk.protocol.secure_sum_messages import Parameters
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.tensors import encode
-from client_sdk.weights import weights_of
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.hospital import Hospital
+from client_sdk.training.weights import weights_of
 from server.db.secure_sum_tables import OctetsRow
-from server.services import secure_sum
-from tests import laws
-from tests.dying import Killed
-from tests.hospital_side import plain_policy, records, settings
-from tests.live_coordinator import Live, live
-from tests.masked_studies import MASKING
-from tests.studies import FakeClock
+from server.services.secure_sum import exchanges
+from tests.factories import laws
+from tests.factories.dying import Killed
+from tests.factories.hospitals import plain_policy, records, settings
+from tests.factories.live_coordinator import Live, live
+from tests.factories.masked_studies import MASKING
+from tests.factories.studies import FakeClock
 
 VECTORS = 2  # update and terms
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -114,7 +114,7 @@ def test_one_hospital_dies_in_round_two_and_comes_back(
             if passages == 2:
                 raise Killed(name)
 
-    monkeypatch.setattr("client_sdk.masked_round.failpoint", die)
+    monkeypatch.setattr("client_sdk.secure_sum.round.failpoint", die)
     for site in sites:
         site.start()
     drive(here, [victim], 60)
@@ -148,7 +148,7 @@ def released(here: Live) -> list[int]:
 
 
 def parameters(here: Live, round: int) -> Parameters:
-    return Parameters.from_bytes(secure_sum.look(here.coordinator, "sepsis", round).signed.parameters)
+    return Parameters.from_bytes(exchanges.look(here.coordinator, "sepsis", round).signed.parameters)
 
 
 def uploads(here: Live, round: int) -> int:

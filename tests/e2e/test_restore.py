@@ -12,11 +12,11 @@ from typing import Protocol
 import psycopg
 import pytest
 
-from client_sdk.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from experiments import laws, tiny
 from experiments.live import LiveCoordinator, embedded_postgres, open_study
 from experiments.processes import Processes, until
-from tests.forked_processes import ForkedProcesses
+from tests.factories.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

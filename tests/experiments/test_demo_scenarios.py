@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.budget import Budget
+from accounting.budget.budget import Budget
 from client_sdk.data import load as load_records
 from client_sdk.tasks import load
 from experiments.demo import scenarios

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger import Entry, append
-from client_sdk.secure_sum_store import RoundRecord
+from accounting.budget.ledger import Entry, append
+from client_sdk.secure_sum.store import RoundRecord
 from experiments import laws
 from experiments.laws import LawBroken
 

@@ -7,7 +7,7 @@ import pytest
 
 from server.db.session import Database
 from server.services.ports import Coordinator
-from tests.studies import FakeClock, coordinator_on
+from tests.factories.studies import FakeClock, coordinator_on
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from server.cli import register
 from server.config import load
 from server.coordinator import open_coordinator
-from server.services.operators import authenticate
+from server.services.studies.operators import authenticate
 
 KEY = re.compile(r"^wrk_[0-9a-f]+_[0-9a-f]+$")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.protocol.signing import LEDGER_HEAD, decode_public_key, fingerprint, verify_document
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, fingerprint, verify_document
 from server.signing_key import FILE_NAME, SigningKeyUnusable, create_signing_key, load_signing_key
 
 

@@ -14,11 +14,12 @@ from sqlalchemy.exc import OperationalError
 
 from server.db.session import Database
 from server.domain.errors import Rejected
-from server.services import release_round, rounds, studies
 from server.services.ports import Coordinator
+from server.services.rounds import history, release
+from server.services.studies import lifecycle
 from server.worker import Worker
-from tests.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.studies import FakeClock, Hospital, coordinator_on, open_study, update, work
+from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
+from tests.factories.studies import FakeClock, Hospital, coordinator_on, open_study, update, work
 
 PATIENCE_SECONDS = 60.0
 
@@ -71,7 +72,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
         for sender in senders:
             sender.start()
         try:
-            eventually(lambda: studies.show(first, "sepsis").state == "finished")
+            eventually(lambda: lifecycle.show(first, "sepsis").state == "finished")
             eventually(lambda: all(round.scrubbed_at is not None for round in facts(first).rounds))
         finally:
             done.set()
@@ -102,7 +103,7 @@ def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> Non
     open_study(coordinator)
     with running(Worker(coordinator, poll_seconds=0.01)):
         eventually(lambda: len(facts(coordinator).rounds) == 1)
-    studies.act(coordinator, "sepsis", "stop")
+    lifecycle.act(coordinator, "sepsis", "stop")
     # On a clock that stands still only a lease that was given back can be taken.
     assert Worker(coordinator).step()
 
@@ -114,17 +115,17 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
     work(coordinator)
     for hospital in hospitals:
         hospital.send(1, update())
-    load = release_round._inputs
+    load = release._inputs
 
     def broken(tx: Any, study: str, number: int) -> Any:
         if study == "a-broken":
             raise OSError("this study's files cannot be read")
         return load(tx, study, number)
 
-    monkeypatch.setattr(release_round, "_inputs", broken)
+    monkeypatch.setattr(release, "_inputs", broken)
     with running(Worker(coordinator, poll_seconds=0.01)):
-        eventually(lambda: rounds.show_round(coordinator, "sound", 1, with_clients=False).state == "released")
-    assert rounds.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
+        eventually(lambda: history.show_round(coordinator, "sound", 1, with_clients=False).state == "released")
+    assert history.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
 
 
 def test_a_worker_outlives_a_database_that_is_away(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from accounting import (
     Odometer,
     epsilon_from_moments,
 )
-from accounting.averaged import AveragedAccountant
+from accounting.accountants.averaged import AveragedAccountant
 
 DELTA = 1e-5
 HORIZON = 24

@@ -14,18 +14,18 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from threadpoolctl import threadpool_limits
 
-from accounting.privacy_loss import ComposedLoss, Steps
-from client_sdk.protocol.randomness import SeededRandomness
+from accounting.mechanisms.privacy_loss import ComposedLoss, Steps
+from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import SeededRandomness
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
-from server.randomness import AddressedCoins, DiscreteGaussianNoise
 from server.services.ports import Coordinator
 from server.signing_key import SigningKey
+from tests.factories.studies import FakeClock
 from tests.goldens.adapter.settings import settings_of
 from tests.goldens.adapter.study import NOW, Study
 from tests.goldens.combinations import Combination
-from tests.studies import FakeClock
 
 
 class Bench:

@@ -10,28 +10,29 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk import tasks
-from client_sdk.protocol.messages import Roster, StudyCreate
-from client_sdk.protocol.randomness import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum_messages import Parameters
-from client_sdk.protocol.secure_sum_vectors import decode as decode_sum
-from client_sdk.protocol.session_vectors import sums_as_in_papers, vectors_of
-from client_sdk.protocol.settings import StudySettings
-from client_sdk.protocol.signing import decode_public_key
-from client_sdk.protocol.tensors import UPDATE, Array, decode, encode, spec_of
-from client_sdk.round_words import words_of
-from client_sdk.secure_sum import SecureSumClient
-from client_sdk.secure_sum_checks import Expectation, Floors, Party
-from client_sdk.terms import PrivacyTerms
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
+from client_sdk.protocol.secure_sum.layout import sums_as_in_papers, vectors_of
+from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
+from client_sdk.protocol.study.messages import Roster, StudyCreate
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import decode_public_key
+from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
+from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
-from client_sdk.weights import weights_of
-from server.services import budget, models, roster, secure_sum, studies
+from client_sdk.training.weights import weights_of
 from server.services.ports import Coordinator
-from server.services.sum_session import sums_scope
+from server.services.secure_sum import exchanges
+from server.services.secure_sum.progress import sums_scope
+from server.services.studies import budget, lifecycle, models, roster
 from server.worker import Worker
+from tests.factories.secure_sum import MemoryStore
+from tests.factories.studies import Hospital
 from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
 from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, evidence_of, fingerprint, limit_of, rounded
-from tests.secure_sum_hospitals import MemoryStore
-from tests.studies import Hospital
 
 NOW = 1_800_000_000
 
@@ -79,7 +80,7 @@ class Study:
         self._model = weights_of(task.model())
         self._sums: list[Json] = []
         self._statements: list[Json] = []
-        studies.create(coordinator, StudyCreate(study=name, settings=settings))
+        lifecycle.create(coordinator, StudyCreate(study=name, settings=settings))
         with coordinator.blobs.receive(1 << 20) as incoming:
             incoming.write(encode(self._model))
             models.put_initial(coordinator, name, incoming)
@@ -90,11 +91,11 @@ class Study:
             )
             for i in range(CLIENTS)
         ]
-        studies.act(coordinator, name, "start")
+        lifecycle.act(coordinator, name, "start")
 
     def run(self) -> Json:
         self._work()
-        while studies.show(self._coordinator, self._name).state != "finished":
+        while lifecycle.show(self._coordinator, self._name).state != "finished":
             round = self._look()
             if self._settings.privacy.masking is None:
                 self._clear_round(round)
@@ -103,7 +104,7 @@ class Study:
             self._work()
         self._look()
         return {
-            "end": ENDS[studies.show(self._coordinator, self._name).stop_reason],
+            "end": ENDS[lifecycle.show(self._coordinator, self._name).stop_reason],
             "models": [self._released(version) for version in range(1, ROUNDS + 1)],
             "sums": self._sums,
             "ledger": self._ledger(),
@@ -125,26 +126,26 @@ class Study:
 
     def _masked_round(self, round: int) -> None:
         at, place = self._coordinator, (self._name, round)
-        view = secure_sum.look(at, *place)
+        view = exchanges.look(at, *place)
         parameters = Parameters.from_bytes(view.signed.parameters)
         vectors = vectors_of(self._settings, spec_of(self._model), parameters.clients)
         expected = Expectation(self._name, round, parameters.model, vectors)
         members = roster.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
         for half in halves.values():
-            secure_sum.put_keys(at, *place, half.advertise(view.signed, expected, NOW))
+            exchanges.put_keys(at, *place, half.advertise(view.signed, expected, NOW))
         # What all are shown alike is read once.
-        keys = secure_sum.key_list(at, *place)
+        keys = exchanges.key_list(at, *place)
         for half in halves.values():
-            secure_sum.put_shares(at, *place, half.share(keys, NOW))
+            exchanges.put_shares(at, *place, half.share(keys, NOW))
         for side in self._sides:
             self._upload(side, halves[side.hospital.name], round)
-        survivors = secure_sum.survivor_list(at, *place)
+        survivors = exchanges.survivor_list(at, *place)
         for half in halves.values():
-            secure_sum.put_consistency(at, *place, half.confirm(survivors, NOW))
-        confirmed = secure_sum.consistency_list(at, *place)
+            exchanges.put_consistency(at, *place, half.confirm(survivors, NOW))
+        confirmed = exchanges.consistency_list(at, *place)
         for half in halves.values():
-            secure_sum.put_unmask(at, *place, half.unmask(confirmed, NOW))
+            exchanges.put_unmask(at, *place, half.unmask(confirmed, NOW))
         self._worker.step()
         self._sums.append(self._opened(round, parameters))
 
@@ -173,17 +174,17 @@ class Study:
         words = words_of(
             self._settings.privacy, spec_of(self._model), vectors, made, terms, records=records, randomness=drawn
         )
-        upload = half.mask(secure_sum.inbox(self._coordinator, self._name, round, name), words, NOW)
-        secure_sum.put_manifest(self._coordinator, self._name, round, upload.manifest)
+        upload = half.mask(exchanges.inbox(self._coordinator, self._name, round, name), words, NOW)
+        exchanges.put_manifest(self._coordinator, self._name, round, upload.manifest)
         for vector, masked in upload.vectors.items():
             body = masked.tobytes()
             digest = hashlib.sha256(body).hexdigest()
-            slot = secure_sum.begin_octets(self._coordinator, self._name, round, name, vector, digest)
+            slot = exchanges.begin_octets(self._coordinator, self._name, round, name, vector, digest)
             if slot is None:
                 raise AssertionError(f"vector {vector} was here before it was sent")
             with self._coordinator.blobs.receive(slot.limit) as incoming:
                 incoming.write(body)
-                secure_sum.keep_octets(self._coordinator, slot, incoming, digest)
+                exchanges.keep_octets(self._coordinator, slot, incoming, digest)
 
     def _total_records(self) -> float | None:
         if not sums_as_in_papers(self._settings.privacy):
@@ -212,7 +213,7 @@ class Study:
 
     def _opened(self, round: int, parameters: Parameters) -> Json:
         """What the opened sums of every vector mean; to the last bit they are in the models and in the ledger."""
-        result = secure_sum.result(self._coordinator, self._name, round)
+        result = exchanges.result(self._coordinator, self._name, round)
         found: Json = {}
         for spec in parameters.vectors:
             scope = f"{sums_scope(self._name, round)}/{spec.name}"

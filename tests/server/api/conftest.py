@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.live_coordinator import Live, live
+from tests.factories.live_coordinator import Live, live
 
 _NUMBERS = count(1)
 

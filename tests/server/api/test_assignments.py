@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client_sdk.protocol.messages import Assignment, AssignmentBody
-from client_sdk.protocol.signing import ASSIGNMENT, decode_public_key, verify_document
-from tests.live_coordinator import Hospital, Live, live, update_body
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody
+from client_sdk.protocol.wire.signing import ASSIGNMENT, decode_public_key, verify_document
+from tests.factories.live_coordinator import Hospital, Live, live, update_body
 
 
 def _poll(here: Live, who: Hospital, wait: float) -> httpx.Response:

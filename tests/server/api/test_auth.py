@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.live_coordinator import ORIGIN, Hospital, Live, update_body
+from tests.factories.live_coordinator import ORIGIN, Hospital, Live, update_body
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_coordinator import Hospital, Live, live, settings_of, update_body
+from tests.factories.live_coordinator import Hospital, Live, live, settings_of, update_body
 
 NAMES = [f"hospital-{number}" for number in range(8)]
 

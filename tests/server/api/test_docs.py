@@ -12,7 +12,7 @@ import pytest
 from server.api.docs import CONTENT_SECURITY_POLICY, SWAGGER_UI_FILES, AssetsMissing, swagger_ui
 from server.app import create_app
 from server.config import Settings
-from tests.live_coordinator import Live
+from tests.factories.live_coordinator import Live
 
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 

@@ -7,7 +7,7 @@ import threading
 
 import httpx
 
-from tests.live_coordinator import Live
+from tests.factories.live_coordinator import Live
 
 
 def _events(answer: httpx.Response) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.live_coordinator import Live, live
+from tests.factories.live_coordinator import Live, live
 
 
 def _status(answer: httpx.Response) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from server.telemetry import JsonLines
-from tests.live_coordinator import Hospital, Live, settings_of, update_body
+from tests.factories.live_coordinator import Hospital, Live, settings_of, update_body
 
 CANARY = "canary-4711"
 

@@ -8,8 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.protocol.tensors import encode
-from tests.live_coordinator import MODEL, Live
+from client_sdk.protocol.wire.tensors import encode
+from tests.factories.live_coordinator import MODEL, Live
 
 BODY = encode(MODEL)
 ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Message, Receive, Scope, Send
 
 from server.api.problems import Problems, problem_of
-from tests.live_coordinator import Live, settings_of
+from tests.factories.live_coordinator import Live, settings_of
 
 CANARY = "patient-4711-canary"
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.messages import BudgetStatement, LedgerPage
-from client_sdk.protocol.signing import (
+from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage
+from client_sdk.protocol.wire.signing import (
     ENROLMENT,
     LEDGER_HEAD,
     decode_public_key,
@@ -18,7 +18,7 @@ from client_sdk.protocol.signing import (
     sign_document,
     verify_document,
 )
-from tests.live_coordinator import Hospital, Live, settings_of, update_body
+from tests.factories.live_coordinator import Hospital, Live, settings_of, update_body
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:

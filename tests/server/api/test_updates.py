@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.protocol.tensors import UPDATE, encode
-from tests.live_coordinator import MODEL, Hospital, Live, update_body
+from client_sdk.protocol.wire.tensors import UPDATE, encode
+from tests.factories.live_coordinator import MODEL, Hospital, Live, update_body
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from server.db.lease import Lease, LeaseLost, acquire, release
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
 from server.services.ports import Coordinator
-from tests.studies import FakeClock, open_study
+from tests.factories.studies import FakeClock, open_study
 
 
 @pytest.fixture

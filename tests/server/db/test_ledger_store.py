@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from accounting.budget import Budget, replay
-from accounting.ledger import LedgerError
-from client_sdk.protocol.messages import LedgerHead
-from client_sdk.protocol.signing import LEDGER_HEAD, decode_public_key, verify_document
+from accounting.budget.budget import Budget, replay
+from accounting.budget.ledger import LedgerError
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from server.db.ledger_store import entries, lock_account
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.domain.plan import plan_of
 from server.services.ports import Coordinator
-from tests.studies import open_study, settings
+from tests.factories.studies import open_study, settings
 
 
 @pytest.fixture

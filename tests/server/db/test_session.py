@@ -12,7 +12,7 @@ from server.db.repositories import find_study
 from server.db.session import Database, Transaction
 from server.db.tables import OperatorKeyRow
 from server.domain.errors import Rejected
-from tests.studies import FakeClock
+from tests.factories.studies import FakeClock
 
 
 def key(id: str) -> OperatorKeyRow:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from client_sdk.protocol.tensors import TERMS, UPDATE, Array, spec_of
+from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
 from server.domain.admission import body_spec, coordinates, examine
 from server.domain.errors import Rejected
-from tests.studies import MODEL, ORDERS, settings
+from tests.factories.studies import MODEL, ORDERS, settings
 
 SPEC = spec_of(MODEL)
 

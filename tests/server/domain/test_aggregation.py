@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from client_sdk.protocol.tensors import UPDATE, Array, spec_of
+from client_sdk.protocol.randomness.coins import DiscreteGaussianNoise
+from client_sdk.protocol.wire.tensors import UPDATE, Array, spec_of
 from server.domain.aggregation import NotFinite, Sum, average, require_finite
 from server.domain.mechanism import CentralNoise
-from server.randomness import DiscreteGaussianNoise
 
 MODEL: dict[str, Array] = {"a": np.zeros((300, 7), np.float32), "b": np.zeros(5, np.float32)}
 SPEC = spec_of(MODEL)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from client_sdk.protocol import masking, transcript
-from client_sdk.protocol.secure_sum_messages import ConsistencyMessage, KeysMessage, UnmaskMessage
+from client_sdk.protocol.secure_sum import masking, transcript
+from client_sdk.protocol.secure_sum.messages import ConsistencyMessage, KeysMessage, UnmaskMessage
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_views as views
 from server.domain.secure_sum import Declined, Repeated, Session
-from tests.secure_sum_hospitals import DEADLINES, EXPIRES, NOW, STEPS, Run, World, small_counts
+from tests.factories.secure_sum import DEADLINES, EXPIRES, NOW, STEPS, Run, World, small_counts
 
 
 def started(step: str, clients: int = 6, lost: dict[str, set[str]] | None = None) -> Run:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol import masking, secure_sum_vectors, transcript
-from client_sdk.protocol.secure_sum_messages import OpenedShare, least_threshold
-from client_sdk.protocol.secure_sum_plan import cost_vector, count_vector, maximum_vector, signed_vector
-from client_sdk.protocol.secure_sum_vectors import Grid
+from client_sdk.protocol.secure_sum import masking, transcript
+from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
+from client_sdk.protocol.secure_sum.messages import OpenedShare, least_threshold
+from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector, signed_vector
+from client_sdk.protocol.secure_sum.vectors import Grid
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined
 from server.domain.secure_sum_views import inbox
-from tests.secure_sum_hospitals import STEPS, Run, World, small_counts, stream
+from tests.factories.secure_sum import STEPS, Run, World, small_counts, stream
 
 
 def survivors_of(lost: dict[str, set[str]], names: list[str]) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live_coordinator import Live, live, update_body
+from tests.factories.live_coordinator import Live, live, update_body
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `browser`)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -14,7 +14,7 @@ import pytest
 
 import server
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
-from tests.live_coordinator import Hospital, Live, live, update_body
+from tests.factories.live_coordinator import Hospital, Live, live, update_body
 
 # Just enough of a document for the drawing: elements that remember their attributes and children.
 NODE = """

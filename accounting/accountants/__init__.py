@@ -1,0 +1,1 @@
+"""Composition: what many steps cost together, in each definition."""

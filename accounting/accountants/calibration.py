@@ -1,0 +1,214 @@
+"""Planning on the safe side: how much noise, how many rounds, how many people, and what Bayes can add at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from accounting.accountants.classical import ClassicalAccountant
+from accounting.errors import InvalidArgument, Unreachable
+from accounting.mechanisms.conversion import epsilon_from_moments
+from accounting.mechanisms.divergence import Values, log_moment
+from accounting.units import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
+
+# Integers suffice but for large ε, where the best order lies between 0 and 2.
+DEFAULT_ORDERS = tuple(
+    float(order)
+    for order in np.unique(np.concatenate([np.arange(0.1, 3, 0.1).round(1), np.arange(3, 65), [80, 128, 256]]))
+)
+
+
+def rdp_epsilon(
+    noise_multiplier: float, *, sampling_rate: float, steps: int, delta: float, orders: Values = DEFAULT_ORDERS
+) -> float:
+    """ε of `steps` equal steps of DP-SGD by Rényi divergences: the worst case over records.
+
+    Pass one order for a filter: then it is also valid when plan or stop adapt.
+    """
+    number = check_count("steps", steps, least=0)
+    moments = number * log_moment(
+        np.atleast_1d(np.asarray(orders, dtype=np.float64)),
+        1.0,
+        noise_std=check_positive("noise_multiplier", noise_multiplier),
+        sampling_rate=sampling_rate,
+    )
+    return epsilon_from_moments(orders, moments, delta)[0]
+
+
+def calibrate_noise(
+    *,
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    method: Literal["rdp", "pld"] = "rdp",
+    order: float | None = None,
+    account: Callable[[float], float] | None = None,
+    tolerance: float = 1e-3,
+) -> float:
+    """The smallest noise multiplier, to a relative tolerance, whose ε does not exceed the target.
+
+    method   "rdp" at the best order, or at the one `order` of a filter; "pld" for plans that never adapt
+    account  another ε, as a non-increasing function of the noise multiplier
+
+    Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Raises Unreachable where 2²⁰ is not enough.
+    """
+    target = check_positive("epsilon", epsilon)
+    check_delta(delta)
+    check_rate("sampling_rate", sampling_rate)
+    check_count("steps", steps)
+    accuracy = check_positive("tolerance", tolerance)
+    check_choice("method", method, ("rdp", "pld"))
+    if method == "pld" and order is not None:
+        raise InvalidArgument("order", "belongs to method rdp")
+    orders = DEFAULT_ORDERS if order is None else [check_positive("order", order)]
+
+    def by_moments(noise: float) -> float:
+        return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)
+
+    def by_losses(noise: float) -> float:
+        plan = ClassicalAccountant(delta=delta, method="pld")
+        plan.step(noise_multiplier=noise, sampling_rate=sampling_rate, count=steps)
+        return plan.epsilon()
+
+    if account is not None:
+        return _least(lambda noise: account(noise) <= target, 1.0, 2.0, accuracy)
+    enough = _least(lambda noise: by_moments(noise) <= target, 1.0, 2.0, accuracy)
+    if method == "rdp":
+        return enough
+    # Loss distributions are dear and never need more noise: begin where the moments end.
+    return _least(lambda noise: by_losses(noise) <= target, enough, 1.25, accuracy)
+
+
+def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:
+    """The most steps (or rounds) whose ε does not exceed the target, by bisection; 0 when one is too many.
+
+    account  ε as a non-decreasing function of the number of steps
+    """
+    target = check_positive("epsilon", epsilon)
+    check_delta(delta)
+    return _last(lambda steps: account(steps) <= target, check_count("at_most", at_most))
+
+
+def smallest_population(
+    *,
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    expected_batch: float,
+    steps: int,
+    orders: Values = DEFAULT_ORDERS,
+    at_most: int = 1_000_000_000,
+) -> int:
+    """The fewest records (or clients) among whom `expected_batch` are sampled each step, so that ε is within target.
+
+    Poisson sampling at rate expected_batch/N; Unreachable when even `at_most` are not enough.
+    """
+    target = check_positive("epsilon", epsilon)
+    batch = check_positive("expected_batch", expected_batch)
+    check_delta(delta)
+    limit = check_count("at_most", at_most)
+    fewest = max(1, math.ceil(batch))
+
+    def within(people: int) -> bool:
+        rate = min(1.0, batch / people)
+        spent = rdp_epsilon(noise_multiplier, sampling_rate=rate, steps=steps, delta=delta, orders=orders)
+        return spent <= target
+
+    if fewest > limit or not within(limit):
+        raise Unreachable(f"a population of {limit} is too small for epsilon = {target!r}")
+    # The largest population that is too small, then one more.
+    return fewest + _last(lambda extra: not within(fewest + extra - 1), limit - fewest + 1)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What an estimate from m samples can promise at best, beside the worst case over records.
+
+    classical      ε of the worst case at the same orders and δ
+    best           ε if every sampled record cost exactly nothing: no data can show less
+    log_moment_gain  nats of log-moment that m samples can gain at most, ≈ ln(m / ln(1/γ))
+    """
+
+    classical: float
+    best: float
+    log_moment_gain: float
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether the estimate can beat the worst case at all."""
+        return self.best < self.classical
+
+
+def prospect(
+    *,
+    samples: int,
+    failure: float,
+    delta: float,
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    adaptive: bool,
+    orders: Values = DEFAULT_ORDERS,
+) -> Prospect:
+    """What a distribution-free estimate from running sums can gain, told before a study starts.
+
+    A bound that fails with probability γ cannot exclude that a fraction 1 − γ^{1/m} of the population, unseen in m
+    samples, costs the worst case V: E e^G ≤ 1 + (1 − γ^{1/m})(e^V − 1) is the least any method may report. adaptive:
+    the same at order 2λ+1, halved (the notion `certified`).
+    """
+    m, gamma, total = check_count("samples", samples), check_delta(failure, "failure"), check_delta(delta)
+    if gamma >= total:
+        raise InvalidArgument("failure", f"must be below delta = {total!r}")
+    lams = np.atleast_1d(np.asarray(orders, dtype=np.float64))
+    number = check_count("steps", steps)
+    std = check_positive("noise_multiplier", noise_multiplier)
+
+    def worst(at: Values) -> FloatArray:
+        return number * log_moment(at, 1.0, noise_std=std, sampling_rate=sampling_rate)
+
+    unseen = -math.expm1(math.log(gamma) / m)
+    ledger = worst(2 * lams + 1 if adaptive else lams)
+    # log(1 + unseen·(e^V − 1)) without overflow
+    floors = np.logaddexp(math.log1p(-unseen), math.log(unseen) + ledger) / (2 if adaptive else 1)
+    classical = worst(lams)
+    best, _ = epsilon_from_moments(lams, np.minimum(floors, classical), total - gamma)
+    return Prospect(epsilon_from_moments(lams, classical, total)[0], best, -math.log(unseen))
+
+
+def _least(holds: Callable[[float], bool], start: float, factor: float, accuracy: float) -> float:
+    """The least noise for which it holds, to a relative accuracy, on the side where it holds."""
+    high = start
+    while not holds(high):
+        high *= factor
+        if high > 2**20:
+            raise Unreachable("no noise multiplier up to 2^20 reaches this epsilon")
+    low = high / factor
+    while low > 1e-3 and holds(low):
+        low, high = low / factor, low
+    while high - low > accuracy * high:
+        middle = (low + high) / 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _last(holds: Callable[[int], bool], at_most: int) -> int:
+    """The largest n ≤ at_most for which holds(1), …, holds(n); 0 if not even 1."""
+    low, high = 0, 1
+    while high <= at_most and holds(high):
+        low, high = high, 2 * high
+    high = min(high, at_most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low

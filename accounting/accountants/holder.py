@@ -1,0 +1,108 @@
+"""Composition by Hölder's inequality: every step is bounded by itself, at a power fixed beforehand.
+
+c_t(λ) = w_t · log E_{x'} exp(φ_t/w_t) with Σ w_t ≤ 1 fixed before the first step; Σ c_t bounds the log-moment of the
+whole run (Triastcyn 2020, Theorem 1, with its exponents T generalised to 1/w_t). The same x' is in every step, so the
+product of plain expectations is no bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from accounting.accountants.costs import Measurement, Step
+from accounting.encoding import array_from_json, array_to_json
+from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
+from accounting.estimation.upper_mean import Estimator, upper_mean
+from accounting.units import FloatArray, check_array
+
+
+class Weights:
+    """w_1, w_2, …: given, 1/horizon each, or open-ended 1/(t(t+1))."""
+
+    def __init__(self, horizon: int | None, given: Sequence[float] | None) -> None:
+        self._given: FloatArray | None = None
+        self._horizon = horizon
+        if given is None:
+            return
+        self._given = check_array("weights", given)
+        if bool((self._given == 0).any()):
+            raise InvalidArgument("weights", "every weight must be > 0")
+        # math.fsum: ten thousand weights of 1/10000 must not be refused for their rounding.
+        if math.fsum(self._given.tolist()) > 1 + 1e-12:
+            raise InvalidArgument("weights", "must sum to at most 1")
+        if horizon is not None and horizon != self._given.size:
+            raise InvalidArgument("weights", f"are {self._given.size} for a horizon of {horizon}")
+
+    def __getitem__(self, step: int) -> float:
+        """The weight of step 1, 2, …"""
+        last = self._horizon if self._given is None else self._given.size
+        if last is not None and step > last:
+            raise HorizonExceeded(f"step {step} lies past the horizon of {last} steps")
+        if self._given is not None:
+            return float(self._given[step - 1])
+        return 1 / (step * (step + 1)) if self._horizon is None else 1 / self._horizon
+
+
+class HolderLedger:
+    """Σ c_t for every row; a row is a ledger order with its own share of the failure probability."""
+
+    def __init__(
+        self, orders: FloatArray, shares: FloatArray, weights: Weights, estimator: Estimator, *, failure: float
+    ) -> None:
+        self._failure = failure
+        self._orders, self._shares, self._weights = orders, shares, weights
+        self._estimator: Estimator = estimator
+        self._sums = np.zeros(orders.size)
+        self._steps = 0
+
+    def check(self, steps: int = 1) -> None:
+        _ = self._weights[self._steps + steps]
+
+    def moments(self) -> FloatArray:
+        return self._sums.copy()
+
+    def worst(self, step: Step, steps: int = 1) -> FloatArray:
+        """The rows after `steps` more steps at the clip norm: a sure bound, no estimate."""
+        self.check(steps)
+        return self._sums + steps * step.ceiling(self._orders)
+
+    def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
+        """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
+        weight = self._weights[self._steps + 1]
+        ceiling = step.ceiling(self._orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
+        cost, estimated = ceiling, False
+        if measured is not None:
+            try:
+                cost, estimated = self._estimate(step, measured, weight, ceiling), True
+            except EstimatorRefused:
+                if step.max_distance is None:
+                    raise
+        self._sums = self._sums + (np.minimum(cost, ceiling) if reserved or cap else cost)
+        self._steps += 1
+        return estimated
+
+    def _estimate(self, step: Step, measured: Measurement, weight: float, ceiling: FloatArray) -> FloatArray:
+        share = weight / 2 if measured.count_noise > 0 else weight
+        # Half for the noise of the counts, which is one event for all orders.
+        counts = measured.settled_counts(self._failure * weight / 2)
+        costs = np.empty_like(ceiling)
+        for row, values in enumerate(step.costs(self._orders, measured.distances)):
+            top = float(ceiling[row]) / weight
+            if not np.isfinite(values).all() or (self._estimator != "student-t" and math.isinf(top)):
+                costs[row] = np.inf
+                continue
+            log_values, log_max = np.minimum(values / weight, top), top if math.isfinite(top) else None
+            costs[row] = weight * upper_mean(
+                log_values, float(self._shares[row]) * share, method=self._estimator, log_max=log_max, counts=counts
+            )
+        return costs
+
+    def state(self) -> dict[str, Any]:
+        return {"sums": array_to_json(self._sums), "steps": self._steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._sums, self._steps = array_from_json(state["sums"]), int(state["steps"])

@@ -1,0 +1,186 @@
+"""Individual Rényi accounting: each record is charged for its own norms and leaves when its bound is reached."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.conversion import Values, largest_moment
+from accounting.mechanisms.divergence import log_moment
+from accounting.units import (
+    FloatArray,
+    Guarantee,
+    Level,
+    Notion,
+    Observer,
+    Relation,
+    check_array,
+    check_count,
+    check_delta,
+    check_positive,
+    check_rate,
+)
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class IndividualFilter:
+    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for everybody.
+
+    Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
+    excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or
+    horizon is assumed, and the plan may adapt to the releases.
+
+    Two ways to treat sampling, by `sampling_rate` of each step:
+      1       who takes part is visible or is not credited: the sampled are charged in full, the others nothing
+      q < 1   the coins stay secret: everybody is charged at rate q, those whose norm was not computed at max_distance
+
+    The sums are secrets of the records and are never part of the certificate; neither is who was excluded.
+    """
+
+    def __init__(
+        self,
+        *,
+        order: float,
+        delta: float,
+        limit_epsilon: float,
+        members: int,
+        level: Level = Level.INSTANCE,
+        observer: Observer = Observer.RELEASES,
+    ) -> None:
+        self.order = check_positive("order", order)
+        self.delta = check_delta(delta)
+        self.limit_epsilon = check_positive("limit_epsilon", limit_epsilon)
+        self.level, self.observer = Level(level), Observer(observer)
+        self._bound = largest_moment(self.order, self.limit_epsilon, self.delta)
+        if self._bound <= 0:
+            raise InvalidArgument("limit_epsilon", f"leaves no room for any step at order {order!r} and this delta")
+        self._spent: FloatArray = np.zeros(check_count("members", members))
+        self._excluded: BoolArray = np.zeros(members, dtype=np.bool_)
+        self._steps = 0
+        self._rates: tuple[float, float] | None = None
+
+    @property
+    def members(self) -> int:
+        return self._spent.size
+
+    def admit(
+        self,
+        distances: Values,
+        *,
+        noise_std: float,
+        sampling_rate: float,
+        max_distance: float | None = None,
+        measured: BoolArray | None = None,
+    ) -> BoolArray:
+        """Charge one step; say which of the measured records may contribute.
+
+        distances     clipped norms of the measured records, in panel order
+        max_distance  the clip norm; required when sampling_rate < 1 and somebody's norm is missing
+        measured      (members,) bool: whose norms these are, None for all; at sampling_rate 1 also who takes part
+
+        Returns a bool array like `distances`; a False must contribute exactly zero.
+        Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance; nothing is then charged.
+        """
+        rate = check_rate("sampling_rate", sampling_rate)
+        chosen = self._chosen(measured)
+        norms = check_array("distances", distances) if chosen.any() else np.zeros(0)
+        if norms.size != int(chosen.sum()):
+            raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
+        charges = np.zeros(self.members)
+        if rate < 1 and not chosen.all():
+            if max_distance is None:
+                raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
+            charges[:] = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+        if max_distance is not None and bool((norms > check_positive("max_distance", max_distance)).any()):
+            raise InvalidArgument("distances", "holds a norm above max_distance")
+        if norms.size:
+            charges[chosen] = log_moment(self.order, norms, noise_std=noise_std, sampling_rate=rate)
+        total = self._spent + charges
+        self._excluded = self._excluded | (total > self._bound)
+        self._spent = np.where(self._excluded, self._spent, total)
+        self._steps += 1
+        low, high = self._rates or (rate, rate)
+        self._rates = (min(low, rate), max(high, rate))
+        return ~self._excluded[chosen]
+
+    def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
+        """(members,) bool: who may take part in the next step whatever their norms turn out to be.
+
+        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them. The
+        others must be left out for good: tell `admit` that they measure max_distance.
+        """
+        rate = check_rate("sampling_rate", sampling_rate)
+        most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+        return ~self._excluded & (self._spent + most <= self._bound)
+
+    def epsilon(self) -> float:
+        """The bound fixed in advance, or 0 before the first step."""
+        return self.limit_epsilon if self._steps else 0.0
+
+    def certificate(self) -> Guarantee:
+        """The same for every reader and every path: nothing in it depends on a norm."""
+        return Guarantee(
+            epsilon=self.epsilon(),
+            delta=self.delta,
+            level=self.level,
+            notion=Notion.INDIVIDUAL,
+            relation=Relation.ADD_REMOVE,
+            observer=self.observer,
+            assumption="nobody contributes after being excluded, and neither sums nor exclusions are shown",
+            steps=self._steps,
+            orders=(self.order,),
+            order=self.order,
+            sampling_rate=self._rates,
+            composition="filter",
+            adversary="adaptive",
+            conversion="improved",
+            resolution="rounded up",
+        )
+
+    def state(self) -> dict[str, Any]:
+        """JSON-safe and secret: it holds every record's sum."""
+        return {
+            "order": self.order,
+            "delta": self.delta,
+            "limit_epsilon": self.limit_epsilon,
+            "level": str(self.level),
+            "observer": str(self.observer),
+            "spent": self._spent.tolist(),
+            "excluded": self._excluded.tolist(),
+            "steps": self._steps,
+            "rates": None if self._rates is None else list(self._rates),
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """The filter whose `state` this was."""
+        spent = check_array("spent", state["spent"])
+        out = cls(
+            order=state["order"],
+            delta=state["delta"],
+            limit_epsilon=state["limit_epsilon"],
+            members=spent.size,
+            level=Level(state["level"]),
+            observer=Observer(state["observer"]),
+        )
+        if len(state["excluded"]) != spent.size or bool((spent > out._bound).any()):
+            raise InvalidArgument("state", "does not belong to one filter")
+        out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)
+        out._steps = check_count("steps", state["steps"], least=0)
+        out._rates = None if state["rates"] is None else (state["rates"][0], state["rates"][1])
+        return out
+
+    def _chosen(self, measured: BoolArray | None) -> BoolArray:
+        if measured is None:
+            return np.ones(self.members, dtype=np.bool_)
+        chosen = np.asarray(measured)
+        if chosen.dtype != np.bool_ or chosen.shape != (self.members,):
+            raise InvalidArgument("measured", f"must be {self.members} booleans")
+        return chosen
+
+    def _moment(self, distance: float, noise_std: float, rate: float) -> float:
+        return float(log_moment(self.order, distance, noise_std=noise_std, sampling_rate=rate))

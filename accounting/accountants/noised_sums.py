@@ -1,0 +1,180 @@
+"""Running sums of a fixed panel, told through noised histograms alone.
+
+A hospital keeps G_i = Σ_t φ_t(λ, d_{t,i}) for the m records of a panel whose size is public. At a few declared
+checkpoints it counts them into bins of rounded-up sums, adds discrete Gaussian noise to every count, and estimates from
+the noised counts. Whatever is told, at whatever time, is computed from noised counts and public numbers: once the
+histograms are charged, telling it costs nothing.
+
+What a histogram costs (√2, not 1). The panel is m of the n records, drawn uniformly; a smaller data set is padded in
+the top bin. Let D' be D with one more record r, and couple the draws: where the panel of D' lacks r, the panel of D
+is the same; where it holds r, the panel of D has another record in r's place, uniform over the rest, or a pad. Both
+are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at most √2 in the L2 norm. Given what
+was released, the sums of all other records do not depend on r. Rényi divergence is jointly quasi-convex (van Erven &
+Harremoës 2014, Theorem 13), so the secret draw adds nothing, and one histogram with discrete Gaussian noise costs
+λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the panel is held out of training, what is trained
+on differs in one record in both cases, r or the one in its place, which the steps' own charge covers at the clip
+norm; a Bayesian or certified number, which charges x′ its own norms, is read with the place of x′ left empty: a pad,
+or one record less to train on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from accounting.accountants.bayesian_settings import Adversary
+from accounting.accountants.costs import Step
+from accounting.encoding import array_from_json, array_to_json
+from accounting.errors import InvalidArgument
+from accounting.estimation.histograms import IntArray, count_values, release_charge, running_sum_bins
+from accounting.estimation.upper_mean import MONOTONE, Estimator, lower_counts, upper_mean
+from accounting.mechanisms.divergence import Values
+from accounting.units import FloatArray, Relation, check_array, check_choice, check_count, check_delta, check_orders
+
+# Noise hides about z·√(2·bins·ln(bins/γ)) records: more bins round less and hide more.
+BINS = 16
+# Mass that the noise leaves in the top bin anyway; bins finer than this share of it would be wasted.
+_FLOOR = 0.02
+_SUM_INFLATION = 1 + 1e-12
+
+
+class NoisedSums:
+    """Bounds on log E e^{λL} of a record drawn from the population, moved by noised histograms alone.
+
+    orders        conversion orders λ of the report; filter_order: λ*, the order at which the histograms are taken
+    failure       γ: half for the noise of counts, half for the estimates, shared by all checkpoints
+    adversary     adaptive: sums are kept at 2λ+1, and half of the bound is read (`accounting.accountants.bayesian`)
+    checkpoints   most histograms that are ever estimated from; all of them hold together, so the least bound counts
+    records       m, the public size of the panel;  noise_std: z of every count
+
+    At an order below λ* the same histogram serves, since φ(λ, d)/λ never falls in λ (Rényi divergence grows with its
+    order): G(λ) ≤ (λ/λ*)·G(λ*). Above it the clip norm counts.
+    """
+
+    def __init__(
+        self,
+        *,
+        orders: Sequence[float],
+        filter_order: float,
+        failure: float,
+        adversary: Adversary,
+        estimator: Estimator,
+        checkpoints: int,
+        records: int,
+        noise_std: float,
+    ) -> None:
+        self._orders = np.concatenate([[filter_order], check_orders(orders)])
+        self._adaptive = check_choice("adversary", adversary, ("path", "adaptive")) == "adaptive"
+        self._ledger_orders = 2 * self._orders + 1 if self._adaptive else self._orders
+        if estimator not in MONOTONE:
+            raise InvalidArgument("estimator", f"{estimator} may fall when a count moves up")
+        self._estimator: Estimator = estimator
+        self._failure, self._noise = check_delta(failure, "failure"), noise_std
+        self._most, self._used = check_count("checkpoints", checkpoints), 0
+        self._release = self._released(self._ledger_orders)
+        self._sums: FloatArray = np.zeros(check_count("records", records, least=3))
+        # Σφ at the clip norm; what the published histograms cost; and the classical moments that cap both.
+        self._ceiling, self._told, self._cap = (np.zeros(self._orders.size) for _ in range(3))
+        self._known, self._known_ceiling = np.zeros(self._orders.size), np.zeros(self._orders.size)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every declared checkpoint is used up: a further histogram would tell nothing."""
+        return self._used >= self._most
+
+    def step(
+        self, distances: Values | None = None, *, noise_std: float, sampling_rate: float, max_distance: float
+    ) -> None:
+        """One noised step; distances (records,), None: every record at max_distance."""
+        step = Step(noise_std=noise_std, sampling_rate=sampling_rate, max_distance=max_distance)
+        ceiling = step.ceiling(self._ledger_orders)
+        added: FloatArray | float = float(ceiling[0])
+        if distances is not None:
+            found = check_array("distances", distances)
+            if found.size != self._sums.size or float(found.max()) > max_distance:
+                raise InvalidArgument("distances", f"must be {self._sums.size}, none above max_distance")
+            added = np.minimum(step.costs(self._ledger_orders[:1], found)[0], ceiling[0])
+        self._sums = self._sums + added
+        self._ceiling = self._ceiling + ceiling
+        self._cap = self._cap + step.ceiling(self._orders)
+
+    def histogram(self) -> IntArray:
+        """(BINS,) true counts of the sums, rounded up to their edges. Nobody may see them before their noise is on."""
+        edges = self._edges()
+        return count_values(np.minimum(self._sums, edges[-1]), edges)
+
+    def publish(self, noised: IntArray | None) -> None:
+        """Charge a histogram, and estimate from its noised counts; None: it was lost, and tells nothing.
+
+        Raises:
+            InvalidArgument: not BINS integers, or more histograms than checkpoints.
+        """
+        if self.exhausted:
+            raise InvalidArgument("noised", f"is one histogram more than the {self._most} declared")
+        estimates = None if noised is None else self._estimates(noised)
+        self._used += 1
+        self._told = self._told + self._release
+        self._cap = self._cap + self._released(self._orders)
+        if estimates is not None:
+            self._known, self._known_ceiling = np.minimum(estimates, self._since()), self._ceiling
+
+    def filter_moment(self) -> float:
+        """Nats at λ*, rounded up."""
+        return float(self._moments()[0])
+
+    def log_moments(self) -> FloatArray:
+        """Nats at every order of the report, rounded up."""
+        return self._moments()[1:]
+
+    def state(self) -> dict[str, Any]:
+        """Everything that changes, JSON-safe and exact."""
+        names = ("sums", "ceiling", "told", "cap", "known", "known_ceiling")
+        return {"used": self._used} | {name: array_to_json(getattr(self, f"_{name}")) for name in names}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Undo `state` on an account of the same settings."""
+        sums, rest = (
+            array_from_json(state["sums"]),
+            {name: array_from_json(state[name]) for name in ("ceiling", "told", "cap", "known", "known_ceiling")},
+        )
+        if sums.shape != self._sums.shape or any(row.shape != self._orders.shape for row in rest.values()):
+            raise InvalidArgument("state", "was saved with another panel or other orders")
+        self._used, self._sums = int(state["used"]), sums
+        for name, row in rest.items():
+            setattr(self, f"_{name}", row)
+
+    def _released(self, orders: FloatArray) -> FloatArray:
+        distinct, inverse = np.unique(orders, return_inverse=True)
+        return release_charge(distinct, noise_std=self._noise, relation=Relation.REPLACE_ONE)[inverse]
+
+    def _edges(self) -> FloatArray:
+        if self._ceiling[0] == 0:
+            raise InvalidArgument("noised", "there is no step to publish a histogram of")
+        return running_sum_bins(float(self._ceiling[0]), bins=BINS, floor=_FLOOR).edges
+
+    def _estimates(self, noised: IntArray) -> FloatArray:
+        """Bounds on log E e^G at every ledger order up to the filter's; the ceiling elsewhere."""
+        edges, share = self._edges(), self._failure / (2 * self._most)
+        told = check_array("noised", noised, low=-math.inf)
+        if told.size != edges.size:
+            raise InvalidArgument("noised", f"must be {edges.size} counts")
+        counts = lower_counts(told, self._noise, share, sample_size=self._sums.size).astype(np.float64)
+        found = self._ceiling.copy()
+        for row in np.flatnonzero(self._ledger_orders <= self._ledger_orders[0]):
+            ceiling, ratio = float(self._ceiling[row]), float(self._ledger_orders[row] / self._ledger_orders[0])
+            # The filter's certificate and the report's are two; the report splits its share over its orders.
+            mine = share if row == 0 else share / (self._orders.size - 1)
+            values = np.minimum(edges * ratio * _SUM_INFLATION, ceiling)
+            found[row] = upper_mean(values, mine, method=self._estimator, log_max=ceiling, counts=counts)
+        return found
+
+    def _since(self) -> FloatArray:
+        """The last estimate and the worst case of every step after it."""
+        return self._known + (self._ceiling - self._known_ceiling) * _SUM_INFLATION
+
+    def _moments(self) -> FloatArray:
+        rows = self._since() + self._told
+        return np.minimum(rows / 2 if self._adaptive else rows, self._cap) * _SUM_INFLATION

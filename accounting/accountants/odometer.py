@@ -1,0 +1,92 @@
+"""A running ε that is shown while the study goes on, and may be acted on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from accounting.accountants.classical import ClassicalAccountant
+from accounting.errors import InvalidArgument, LimitExceeded
+from accounting.mechanisms.conversion import largest_moment
+from accounting.units import check_array, check_choice, check_delta, check_positive
+
+Mode = Literal["checkpoints", "end-point"]
+
+
+class Odometer:
+    """What may be shown during a run without the looking itself breaking the guarantee.
+
+    checkpoints  checkpoint t is read at δ_t = δ/(t(t+1)), which sum to less than δ: all numbers shown hold together,
+                 whenever the reader stops. With `order` fixed noise and sampling may adapt too; without it the plan
+                 is fixed and every checkpoint takes its best order.
+    end-point    the filter: the number shown is `limit_epsilon` from the first step on; `allows` says whether the
+                 next step still fits under it at the fixed order. One δ, no union.
+    """
+
+    def __init__(
+        self,
+        *,
+        delta: float,
+        mode: Mode = "checkpoints",
+        order: float | None = None,
+        limit_epsilon: float | None = None,
+    ) -> None:
+        self.delta = check_delta(delta)
+        self.mode: str = check_choice("mode", mode, ("checkpoints", "end-point"))
+        if (limit_epsilon is None) != (self.mode == "checkpoints"):
+            raise InvalidArgument("limit_epsilon", 'belongs to mode "end-point" and to it alone')
+        if self.mode == "end-point" and order is None:
+            raise InvalidArgument("order", "must be fixed before the first step in mode end-point")
+        self.order = None if order is None else check_positive("order", order)
+        self.limit_epsilon = None if limit_epsilon is None else check_positive("limit_epsilon", limit_epsilon)
+        if order is not None and limit_epsilon is not None and largest_moment(order, limit_epsilon, delta) <= 0:
+            raise InvalidArgument("limit_epsilon", "leaves no room for any step at this order and delta")
+        self._account = ClassicalAccountant(delta=self.delta, method="rdp", order=self.order)
+        self._shown: list[float] = []
+
+    @property
+    def checkpoints(self) -> tuple[float, ...]:
+        """Every ε shown so far; they hold simultaneously."""
+        return tuple(self._shown)
+
+    def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
+        """Charge `count` steps; in mode end-point a step past the limit is refused, the odometer unchanged."""
+        if self.limit_epsilon is not None and not self.allows(
+            noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count
+        ):
+            raise LimitExceeded(f"{count} more steps would pass ε = {self.limit_epsilon!r} at order {self.order!r}")
+        self._account.step(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count)
+
+    def allows(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> bool:
+        """Whether `count` such steps fit under the limit; always true in mode checkpoints."""
+        after = self._account.epsilon_after(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count)
+        return self.limit_epsilon is None or after <= self.limit_epsilon
+
+    def show(self) -> float:
+        """Declare the next checkpoint and return its ε; in mode end-point the fixed limit."""
+        if self.limit_epsilon is not None:
+            shown = self.limit_epsilon if self._account.steps else 0.0
+        else:
+            t = len(self._shown) + 1
+            shown = self._account.epsilon_at(self.delta / (t * (t + 1)))
+        self._shown.append(shown)
+        return shown
+
+    def state(self) -> dict[str, Any]:
+        """JSON-safe; `restore` of it goes on where this one is."""
+        return {
+            "delta": self.delta,
+            "mode": self.mode,
+            "order": self.order,
+            "limit_epsilon": self.limit_epsilon,
+            "account": self._account.state(),
+            "shown": list(self._shown),
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """The odometer whose `state` this was."""
+        names = ("delta", "mode", "order", "limit_epsilon")
+        out = cls(**{name: state[name] for name in names})
+        out._account = ClassicalAccountant.restore(state["account"])
+        out._shown = check_array("shown", state["shown"]).tolist() if state["shown"] else []
+        return out

@@ -1,0 +1,185 @@
+"""Composition by running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed panel, and one bound on E e^G.
+
+Exact where Hölder's inequality is not: the same x' is in every step, and so is its sum. Needs no horizon. Every step
+adds to every G_i, sampled or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.accountants.costs import Measurement, Step
+from accounting.encoding import array_from_json, array_to_json
+from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
+from accounting.estimation.upper_mean import Estimator, upper_mean
+from accounting.units import FloatArray, check_count
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def declared_checkpoints(checkpoints: int | Sequence[int] | None, horizon: int | None) -> tuple[int, ...] | None:
+    """Steps at which estimates may be read; n means n of them spread evenly over the horizon."""
+    if checkpoints is None:
+        return None
+    if isinstance(checkpoints, Sequence):
+        steps = tuple(check_count("checkpoints", step) for step in checkpoints)
+        if not steps or any(a >= b for a, b in pairwise(steps)):
+            raise InvalidArgument("checkpoints", "must be one or more strictly increasing step numbers")
+        return steps
+    number = check_count("checkpoints", checkpoints)
+    if horizon is None or number > horizon:
+        raise InvalidArgument("checkpoints", "as a number needs a horizon at least as large")
+    return tuple(math.ceil(horizon * (i + 1) / number) for i in range(number))
+
+
+class RunningLedger:
+    """One row per ledger order. `once` marks rows read at a fixed order by a filter: they need one failure share.
+
+    A filter may read its row every step: it goes wrong only if it admits the first step whose true moment is too
+    large, and that is one event at one step.
+    """
+
+    def __init__(
+        self,
+        orders: FloatArray,
+        shares: FloatArray,
+        once: BoolArray,
+        estimator: Estimator,
+        *,
+        horizon: int | None,
+        checkpoints: tuple[int, ...] | None,
+    ) -> None:
+        self._orders, self._shares, self._once = orders, shares, once
+        self._estimator: Estimator = estimator
+        self._horizon, self._checkpoints = horizon, checkpoints
+        self._steps = 0
+        self._sums: FloatArray | None = None
+        self._ceiling = np.zeros(orders.size)
+        # The last estimate that was declared, and the ceiling then: what came after counts in full.
+        self._known, self._known_ceiling = np.zeros(orders.size), np.zeros(orders.size)
+        self._live = once | (checkpoints is None)
+        self._present: FloatArray | None = None
+        self._observed = False
+        # What was reserved for the present step: shown values stay below it, decisions never use it.
+        self._reserved = np.full(orders.size, np.inf)
+
+    def check(self, steps: int = 1) -> None:
+        if self._horizon is not None and self._steps + steps > self._horizon:
+            raise HorizonExceeded(f"step {self._steps + steps} lies past the horizon of {self._horizon} steps")
+
+    def moments(self) -> FloatArray:
+        if self._present is None:
+            self._present = self._since(self._ceiling)
+            if self._sums is not None and self._steps > 0:
+                for row in np.flatnonzero(self._live):
+                    sure = float(self._present[row])
+                    self._present[row] = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
+            self._present = np.minimum(self._present, self._reserved)
+        return self._present.copy()
+
+    def worst(self, step: Step, steps: int = 1) -> FloatArray:
+        """The rows if the next steps cost every record its ceiling: the same estimate of G + φ(C), at V + φ(C)."""
+        self.check(steps)
+        extra = steps * step.ceiling(self._orders)
+        ahead = self._since(self._ceiling + extra)
+        if self._sums is not None:
+            for row in np.flatnonzero(self._live):
+                sums, top = self._sums[row] + extra[row], self._ceiling[row] + extra[row]
+                ahead[row] = self._bound(int(row), sums, top, self._steps + steps, float(ahead[row]))
+        return ahead
+
+    def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
+        """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
+        _ = cap  # the ceiling bounds every sum here already
+        self.check()
+        known = step.max_distance is not None
+        ceiling = step.ceiling(self._orders) if known else np.full_like(self._ceiling, np.inf)
+        most = np.where(self._once, self.worst(step), np.inf) if reserved else np.full_like(self._ceiling, np.inf)
+        if measured is not None:
+            self._sums = self._added(step, measured, ceiling)
+        elif self._sums is not None:
+            self._sums = self._sums + ceiling[:, None]
+        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, most, None
+        self._steps += 1
+        if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
+            for row in np.flatnonzero(~self._live):
+                sure = float(self._since(self._ceiling)[row])
+                found = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
+                self._known[row], self._known_ceiling[row] = found, self._ceiling[row]
+        return measured is not None
+
+    def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
+        if measured.counts is not None:
+            raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
+        if self._observed:
+            raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no panel")
+        size = measured.distances.size
+        if self._sums is not None and size != self._sums.shape[1]:
+            raise InvalidArgument("distances", f"is a panel of {size}, the panel so far has {self._sums.shape[1]}")
+        before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
+        return before + np.minimum(step.costs(self._orders, measured.distances), ceiling[:, None])
+
+    def observe(self, rows: BoolArray, values: FloatArray, counts: FloatArray | None, log_max: float) -> None:
+        """The clients' own sums up to this step, for the marked rows."""
+        if self._sums is not None:
+            raise InvalidArgument("log_values", "this account keeps its own panel")
+        if self._checkpoints is not None and self._steps not in self._checkpoints and not self._once[rows].all():
+            raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
+        found = {
+            int(row): upper_mean(
+                values, self._share(int(row), self._steps), method=self._estimator, log_max=log_max, counts=counts
+            )
+            for row in np.flatnonzero(rows)
+        }
+        # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
+        sure = np.where(self._once, self._ceiling, self._since(self._ceiling))
+        for row, bound in found.items():
+            self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
+        self._observed, self._present = True, None
+
+    def _bound(self, row: int, sums: FloatArray, ceiling: float, steps: int, sure: float) -> float:
+        """The estimate, or what is sure without it; never above what is sure."""
+        if not np.isfinite(sums).all() or (self._estimator != "student-t" and math.isinf(ceiling)):
+            return sure
+        log_max = float(ceiling) if math.isfinite(ceiling) else None
+        values = sums if log_max is None else np.minimum(sums, log_max)
+        try:
+            return min(sure, upper_mean(values, self._share(row, steps), method=self._estimator, log_max=log_max))
+        except EstimatorRefused:
+            return sure
+
+    def _share(self, row: int, steps: int) -> float:
+        share = float(self._shares[row])
+        if self._once[row]:
+            return share
+        t = max(1, steps)
+        return share / (t * (t + 1) if self._checkpoints is None else len(self._checkpoints))
+
+    def _since(self, ceiling: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            later = ceiling - self._known_ceiling
+        return self._known + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "steps": self._steps,
+            "sums": None if self._sums is None else array_to_json(self._sums),
+            "ceiling": array_to_json(self._ceiling),
+            "known": array_to_json(self._known),
+            "known_ceiling": array_to_json(self._known_ceiling),
+            "reserved": array_to_json(self._reserved),
+            "observed": self._observed,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._steps, self._observed = int(state["steps"]), bool(state["observed"])
+        self._sums = None if state["sums"] is None else array_from_json(state["sums"])
+        self._ceiling = array_from_json(state["ceiling"])
+        self._known, self._known_ceiling = array_from_json(state["known"]), array_from_json(state["known_ceiling"])
+        self._reserved, self._present = array_from_json(state["reserved"]), None

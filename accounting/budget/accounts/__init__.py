@@ -1,0 +1,8 @@
+"""The accounts behind a budget: one class for each way in which a limit is kept."""
+
+from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.classical import ClassicalLimit
+from accounting.budget.accounts.cumulative import CumulativeLimit
+from accounting.budget.accounts.histogram import HistogramLimit, distance_edges
+
+__all__ = ["ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount", "distance_edges"]

@@ -1,0 +1,129 @@
+"""One limit's running account: what is spent, what the next round could cost at most, what it did cost.
+
+An account's state is its charged past only; the worst case of a round that is under way is computed from the public
+plan whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
+from accounting.plan.evidence import Evidence
+from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.units import Guarantee
+
+NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
+
+
+class LimitAccount(ABC):
+    """One limit of one plan, charged round by round."""
+
+    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
+        self.plan = plan
+        self.limit = limit
+        self.mechanism = plan.mechanism(limit.level)
+        self.rounds = 0
+        self.published = 0
+
+    @property
+    @abstractmethod
+    def enforced_by(self) -> str:
+        """The public rule that says no, in words."""
+
+    @abstractmethod
+    def epsilon(self) -> float:
+        """ε charged so far, as it is enforced."""
+
+    @abstractmethod
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        """ε if one more round cost its most; `publishes`: it also publishes a noised histogram."""
+
+    @abstractmethod
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+        """Charge one round at its evidence; None, or evidence that allows no estimate: at its worst case."""
+
+    def charge_histogram(self) -> None:
+        """Charge a published histogram without its round."""
+        raise InvalidArgument("plan", "its histograms are never charged without their rounds")
+
+    @property
+    @abstractmethod
+    def growth(self) -> float:
+        """ε that one more round adds if it costs what the last one did; infinite before the first."""
+
+    def rounds_left(self) -> int:
+        """Rounds that may still begin if they cost what the last one did; an estimate, the horizon aside."""
+        after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
+        if not after <= self.limit.epsilon:
+            return 0
+        spare = self.limit.epsilon - after
+        return 1 + int(spare / self.growth) if spare < self.growth * self.plan.horizon else self.plan.horizon
+
+    @abstractmethod
+    def certificate(self, *, finished: bool) -> Guarantee: ...
+
+    @abstractmethod
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        """Tighter numbers beside the enforced one, each valid under what its certificate says."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+    @property
+    def bayesian(self) -> BayesianPlan:
+        """The plan's Bayesian settings, which an account of a Bayesian limit has."""
+        if self.plan.bayesian is None:
+            raise InvalidArgument("plan", "has no Bayesian settings")
+        return self.plan.bayesian
+
+    @property
+    def delta(self) -> float:
+        """The limit's δ, less what the noise sampler may add to it over the whole study."""
+        limit = self.limit
+        return spendable_delta(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0)
+
+    @property
+    def beta(self) -> float:
+        """What delta leaves for the privacy loss itself."""
+        return math.nextafter(self.delta - (self.limit.failure or 0.0), 0.0)
+
+    def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
+        """The guarantee at the limit's own δ, with what it assumes."""
+        said, limit = guarantee.assumption if assumption is None else assumption, self.limit
+        if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0):
+            said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
+        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
+
+    @property
+    def _releases(self) -> int:
+        # At most one histogram a step.
+        return self.plan.horizon * (1 if self.plan.release is None else 2)
+
+    def fits_worst_round(self, *, publishes: bool) -> bool:
+        # Written so that NaN reads as overspent.
+        return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
+
+
+def read_at_the_best_order(best: Guarantee) -> tuple[str, Guarantee]:
+    """The report beside a filter: tighter, and right only for a stop that the terms did not choose."""
+    sentence = (
+        f"{best.assumption.removesuffix('.')}; read at the best of all orders, so the stop was not chosen by the terms"
+    )
+    return "best order", dataclasses.replace(best, assumption=sentence)
+
+
+def growth_to_json(growth: float) -> float | None:
+    """JSON knows no infinity, which stands for: no round yet."""
+    return None if math.isinf(growth) else growth
+
+
+def growth_from_json(growth: float | None) -> float:
+    return math.inf if growth is None else growth

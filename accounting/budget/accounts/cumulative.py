@@ -1,0 +1,218 @@
+"""The Bayesian limit at instance level: the largest of the clients' own cumulative bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from accounting.accountants.bayesian_settings import notion_of
+from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
+from accounting.errors import InvalidArgument
+from accounting.estimation.histograms import release_charge
+from accounting.mechanisms.conversion import epsilon_from_moments
+from accounting.mechanisms.divergence import log_moment
+from accounting.plan.evidence import CumulativeMoments, Evidence, moments_in
+from accounting.plan.plan import LimitPlan, Plan
+from accounting.units import FloatArray, Guarantee, Relation
+
+_RESTS_ON = {
+    "student-t": "model-based: e to the log-moment is normal over the population",
+    "members": "distribution-free: the members' records are a random sample of their population",
+    "held-out": "distribution-free: the held-out panels, drawn before the first round and never trained on, are random "
+    "samples of their populations",
+}
+
+
+class CumulativeLimit(LimitAccount):
+    """Bayesian, instance level: the largest of the clients' own cumulative log-moment bounds.
+
+    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported;
+    it never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
+    So settling stays below the reservation by construction. Under disclosure `public` the filter counts worst cases;
+    the reports are shown at the end.
+    """
+
+    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
+        super().__init__(plan, limit)
+        # Row 0 is the filter order, the rest the report.
+        self._growth, self._cap = self._worst_step()
+        self._release_growth, self._release_cap = self._release()
+        self._reported: FloatArray = np.zeros_like(self._cap)
+        self._papers: FloatArray | None = np.zeros(len(self.bayesian.orders)) if plan.scheme == "sequential" else None
+        self._last_growth = math.inf
+
+    @property
+    def enforced_by(self) -> str:
+        return f"Bayesian moment at order {self.bayesian.filter_order:g}"
+
+    def epsilon(self) -> float:
+        return self._read(self._enforced(), self.rounds)
+
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        after = self._at_worst(self.rounds + 1, self.published + publishes)
+        if self.plan.disclosure != "public":
+            after = self._reserved(publishes)
+        return self._read(float(after[0]), self.rounds + 1)
+
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+        told, reserved, before = moments_in(evidence), self._reserved(publishes), self._reported
+        settled = reserved
+        if told is not None and len(told.moments) == len(self.bayesian.orders):
+            floor = np.zeros_like(before) if told.complete else before
+            settled = np.minimum(np.maximum(floor, [told.filter, *told.moments]), reserved)
+        self._papers = self._as_in_papers(told)
+        self._reported, self.rounds = settled, self.rounds + 1
+        self.published += publishes
+        self._last_growth = max(0.0, float(settled[0] - before[0]))
+
+    def charge_histogram(self) -> None:
+        self.published += 1
+        grown = np.nextafter(self._reported + self._release_growth, np.inf)
+        self._reported = np.minimum(grown, self._at_worst(self.rounds, self.published))
+
+    @property
+    def growth(self) -> float:
+        steps = self.mechanism.steps_per_round
+        nats = steps * float(self._cap[0]) if self.plan.disclosure != "plain" else self._last_growth
+        return nats / self.bayesian.filter_order
+
+    def certificate(self, *, finished: bool) -> Guarantee:
+        revealed = self.plan.disclosure != "public" or finished
+        moment = float(self._reported[0]) if revealed else self._enforced()
+        return self._guarantee(self._read(moment, self.rounds), self.bayesian.filter_order, revealed)
+
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):
+            return []
+        bayesian = self.bayesian
+        epsilon, order = epsilon_from_moments(
+            bayesian.orders, self._reported[1:], self.beta, conversion=bayesian.conversion
+        )
+        best = read_at_the_best_order(self._guarantee(epsilon, order, revealed=True))
+        return [best] if self._papers is None else [best, self._paper_report(self._papers)]
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "rounds": self.rounds,
+            "published": self.published,
+            "reported": self._reported.tolist(),
+            "last_growth": growth_to_json(self._last_growth),
+            "papers": None if self._papers is None else self._papers.tolist(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        reported = np.array(state["reported"], dtype=np.float64)
+        if reported.shape != self._cap.shape:
+            raise InvalidArgument("state", "was saved with other orders")
+        self._reported, self.rounds, self.published = reported, state["rounds"], state["published"]
+        self._last_growth = growth_from_json(state["last_growth"])
+        papers: list[float] | None = state["papers"]
+        self._papers = None if papers is None else np.array(papers, dtype=np.float64)
+
+    def _worst_step(self) -> tuple[FloatArray, FloatArray]:
+        """Nats one noised step adds to the bound at most, and to its classical cap, at every order."""
+        step = self.mechanism
+
+        def cost(orders: FloatArray) -> FloatArray:
+            return log_moment(orders, step.clip_norm, noise_std=step.noise_std, sampling_rate=step.sampling_rate)
+
+        return self._growth_and_cap(cost)
+
+    def _release(self) -> tuple[FloatArray, FloatArray]:
+        """The same of one published histogram."""
+        release = self.plan.release
+        if release is None:
+            return np.zeros_like(self._cap), np.zeros_like(self._cap)
+        # A record of a panel takes one count from a bin and adds it to another.
+        return self._growth_and_cap(
+            lambda orders: release_charge(orders, noise_std=release.std, relation=Relation.REPLACE_ONE)
+        )
+
+    def _growth_and_cap(self, cost: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        rows = [np.array([self.bayesian.filter_order]), np.array(self.bayesian.orders)]
+        cap = np.concatenate([cost(row) for row in rows])
+        if self.bayesian.adversary == "path":
+            return cap, cap
+        # Adaptive: the ledger is kept at 2λ+1 and halved.
+        return np.concatenate([cost(2 * row + 1) for row in rows]) / 2, cap
+
+    def _reserved(self, publishes: bool) -> FloatArray:
+        steps = self.mechanism.steps_per_round
+        grown = np.nextafter(self._reported + (steps * self._growth + publishes * self._release_growth), np.inf)
+        return np.minimum(grown, self._at_worst(self.rounds + 1, self.published + publishes))
+
+    def _at_worst(self, rounds: int, published: int) -> FloatArray:
+        """The classical moments after that many rounds and published histograms: the cap of any bound."""
+        steps = rounds * self.mechanism.steps_per_round
+        return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
+
+    def _as_in_papers(self, told: CumulativeMoments | None) -> FloatArray | None:
+        """The papers' running sum; given up for good once a round does not tell its part."""
+        if self._papers is None or told is None or told.papers is None or len(told.papers) != self._papers.size:
+            return None
+        return np.nextafter(self._papers + np.array(told.papers), np.inf)
+
+    def _paper_report(self, moments: FloatArray) -> tuple[str, Guarantee]:
+        bayesian = self.bayesian
+        epsilon, order = epsilon_from_moments(bayesian.orders, moments, self.beta, conversion=bayesian.conversion)
+        sentence = (
+            "as in the papers: who takes part is secret and independent, sizes are equal, and the noise of the sum "
+            "does not depend on who takes part; none of it holds against the coordinator or the peers"
+        )
+        best = self._guarantee(epsilon, order, revealed=True)
+        return "sequential, as in the papers", dataclasses.replace(best, assumption=sentence, composition="holder")
+
+    def _enforced(self) -> float:
+        if self.plan.disclosure == "public":
+            return float(self._at_worst(self.rounds, self.published)[0]) if self.rounds else 0.0
+        return float(self._reported[0])
+
+    def _read(self, moment: float, rounds: int) -> float:
+        if rounds == 0 and self.published == 0:
+            return 0.0
+        order = self.bayesian.filter_order
+        return epsilon_from_moments([order], [moment], self.beta, conversion=self.bayesian.conversion)[0]
+
+    def _guarantee(self, epsilon: float, order: float, revealed: bool) -> Guarantee:
+        plan, bayesian = self.plan, self.bayesian
+        sentence = _RESTS_ON["student-t" if bayesian.estimator == "student-t" else bayesian.sample]
+        if not revealed:
+            sentence = "worst case over all records; the realised terms are read when the study has finished"
+        promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
+        guarantee = Guarantee(
+            epsilon=epsilon,
+            delta=self.limit.delta,
+            level=self.limit.level,
+            notion=notion_of(bayesian.estimator, bayesian.sample, bayesian.adversary),
+            relation=self.mechanism.relation,
+            observer=plan.observer,
+            assumption=sentence + ", each client's estimate for its own population" + promise,
+            steps=self.rounds * self.mechanism.steps_per_round,
+            orders=bayesian.orders,
+            order=order,
+            sampling_rate=(self.mechanism.sampling_rate, self.mechanism.sampling_rate),
+            horizon=plan.horizon,
+            estimator=bayesian.estimator,
+            composition=bayesian.composition,
+            beta=self.beta,
+            gamma=self.limit.failure,
+            adversary=bayesian.adversary,
+            sample=bayesian.sample,
+            conversion=bayesian.conversion,
+            resolution=self._resolution(),
+            capped=True,
+        )
+        return self.worded(guarantee)
+
+    def _resolution(self) -> str:
+        release = self.plan.release
+        if release is None:
+            return "each hospital rounds its own bound up"
+        return (
+            f"each hospital's panel is read from histograms with noise {release.std!r} on the counts, at most every "
+            f"{release.every} rounds; worst cases between them"
+        )

@@ -1,0 +1,151 @@
+"""The Bayesian limit of scheme client: a histogram of the sampled clients' distances in every round."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+
+from accounting.accountants.bayesian import BayesianAccountant
+from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
+from accounting.errors import InvalidArgument
+from accounting.plan.evidence import DistanceHistogram, Evidence, histogram_in
+from accounting.plan.plan import LimitPlan, Plan
+from accounting.units import FloatArray, Guarantee, Level
+
+BINS = 64
+
+
+def distance_edges(plan: Plan) -> FloatArray:
+    """Upper bin edges for a client's distance, (64,): equal steps up to the clip norm, public like the plan.
+
+    Raises:
+        PlanError: the scheme does not protect clients.
+    """
+    top = plan.mechanism(Level.CLIENT).clip_norm
+    edges = top * np.arange(1, BINS + 1) / BINS
+    edges[-1] = top
+    return edges
+
+
+class HistogramLimit(LimitAccount):
+    """Bayesian, client level: each round's sampled clients, counted by the distance their update covers.
+
+    Composed by Hölder's inequality, because every round has its own sample of clients.
+
+    Under disclosure `public` the limit is kept by an account that sees no evidence; the other is read at the end.
+    """
+
+    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
+        super().__init__(plan, limit)
+        self._edges = distance_edges(plan)
+        self._seen = self._open()
+        self._kept = self._open() if plan.disclosure == "public" else self._seen
+        self._last_growth = math.inf
+
+    @property
+    def enforced_by(self) -> str:
+        return f"Bayesian moment at order {self.bayesian.filter_order:g}"
+
+    def epsilon(self) -> float:
+        return self._kept.epsilon()
+
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        if self.rounds >= self._most_rounds:
+            return math.inf
+        ahead = copy.deepcopy(self._kept)
+        self._charge(ahead, None, publishes)
+        return ahead.epsilon()
+
+    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+        before = self._kept.filter_moment()
+        told = self._readable(evidence) if publishes or self.plan.release is None else None
+        self._charge(self._seen, told, publishes)
+        if self._kept is not self._seen:
+            self._charge(self._kept, None, publishes)
+        self.rounds += 1
+        self.published += publishes
+        self._last_growth = self._kept.filter_moment() - before
+
+    @property
+    def growth(self) -> float:
+        return self._last_growth / self.bayesian.filter_order
+
+    def certificate(self, *, finished: bool) -> Guarantee:
+        # The budget lets no round begin that might pass the limit: an adaptive certificate states it.
+        return self.worded((self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon))
+
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):
+            return []
+        return [read_at_the_best_order(self.worded(self._seen.report()))]
+
+    def state(self) -> dict[str, Any]:
+        accounts = {"seen": self._seen.state(), "kept": self._kept.state()}
+        return {
+            "rounds": self.rounds,
+            "published": self.published,
+            "last_growth": growth_to_json(self._last_growth),
+            **accounts,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._seen.restore(state["seen"])
+        self._kept.restore(state["kept"])
+        self.rounds, self.published = state["rounds"], state["published"]
+        self._last_growth = growth_from_json(state["last_growth"])
+
+    def _open(self) -> BayesianAccountant:
+        plan, bayesian, limit = self.plan, self.bayesian, self.limit
+        if limit.failure is None:
+            raise InvalidArgument("failure", "is missing from a Bayesian limit")
+        return BayesianAccountant(
+            orders=bayesian.orders,
+            delta=self.delta,
+            failure=limit.failure,
+            # A published histogram is one more step; at most one a round.
+            horizon=plan.horizon + (0 if plan.release is None else self._most_rounds),
+            composition="holder",
+            estimator=bayesian.estimator,
+            adversary=bayesian.adversary,
+            conversion=bayesian.conversion,
+            filter_order=bayesian.filter_order,
+            level=limit.level,
+            observer=plan.observer,
+            relation=self.mechanism.relation,
+        )
+
+    @property
+    def _most_rounds(self) -> int:
+        return self.plan.horizon // self.mechanism.steps_per_round
+
+    def _charge(self, account: BayesianAccountant, told: DistanceHistogram | None, publishes: bool) -> None:
+        step, release = self.mechanism, self.plan.release
+        rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
+        for number in range(step.steps_per_round):
+            if told is None or number > 0:
+                account.step(noise_std=step.noise_std, **rates)
+            elif release is None:
+                account.step(self._edges, counts=told.counts, noise_std=step.noise_std, **rates)
+            else:
+                account.step(
+                    self._edges,
+                    counts=told.counts,
+                    count_noise=max(told.count_noise, release.std),
+                    sample_size=told.sample_size,
+                    noise_std=step.noise_std,
+                    **rates,
+                )
+        if release is not None and publishes:
+            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.release_sensitivity)
+
+    def _readable(self, evidence: Evidence | None) -> DistanceHistogram | None:
+        """The histogram, if it is one of this plan; anything else is charged at the worst case."""
+        told = histogram_in(evidence)
+        if told is None or len(told.counts) != self._edges.size:
+            return None
+        if (told.sample_size is None) != (self.plan.release is None):
+            return None
+        return told if told.sample_size is not None or sum(told.counts) > 0 else None

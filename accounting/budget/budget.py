@@ -1,0 +1,331 @@
+"""May the next round begin? All limits of one study over one ledger: authorise, reserve, then settle or stand.
+
+Pure: the same entries in the same order give the same answers, live or replayed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit, LimitAccount
+from accounting.budget.feasibility import require_feasible
+from accounting.budget.ledger import GENESIS, Entry, LedgerError, verify_chain
+from accounting.errors import AccountingError, InvalidArgument
+from accounting.mechanisms.conversion import attack_success
+from accounting.plan.evidence import Evidence, evidence_from_dict
+from accounting.plan.plan import LimitPlan, Plan
+from accounting.units import Guarantee, Level, Notion
+
+StopReason = Literal["horizon-reached", "budget-exhausted", "stopped"]
+POPULATIONS = (0.9, 0.99, 0.999)
+
+
+class BudgetExceeded(AccountingError):
+    """The round may not begin; `reason` says whether a limit or the horizon ended the study."""
+
+    def __init__(self, authorisation: Authorisation) -> None:
+        super().__init__(f"no further round: {authorisation.reason}")
+        self.authorisation = authorisation
+
+
+class OutOfOrder(AccountingError):
+    """A round was settled that is not reserved, reserved twice, or anything came after the end."""
+
+
+@dataclass(frozen=True)
+class Authorisation:
+    """The answer to: may the next round begin? `limit` is the (level, notion) that would be passed."""
+
+    allowed: bool
+    reason: StopReason | None = None
+    limit: tuple[Level, Notion] | None = None
+
+
+class Budget:
+    """The limits of one plan.
+
+    Guarantees: a reserved round is always paid for, at most at its reservation; after a restore everything reads as
+    before; nothing changes when an error is raised.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.accounts = [account_of(plan, limit) for limit in plan.limits]
+        self.last_round = 0
+        self.charged_rounds = 0
+        self.pending: int | None = None
+        self.finished: str | None = None
+
+    @classmethod
+    def open(cls, plan: Plan) -> Self:
+        """A budget in which at least one round fits.
+
+        Raises:
+            FirstRoundOverspends: none does; says which noise would fit.
+            PlanError: no noise would.
+        """
+        require_feasible(plan, lambda candidate: cls(candidate).accounts)
+        return cls(plan)
+
+    def authorise(self, round: int | None = None) -> Authorisation:
+        """Whether this round (None: the next one) may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
+        if self.finished is not None:
+            return Authorisation(False, "stopped")
+        if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.horizon:
+            return Authorisation(False, "horizon-reached")
+        publishes = self.plan.publishes(round or self.last_round + 1)
+        for account in self.accounts:
+            if not account.fits_worst_round(publishes=publishes):
+                return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.notion))
+        return Authorisation(True)
+
+    def reserve(self, round: int) -> None:
+        """Take the worst case of `round` out of the budget.
+
+        Raises:
+            BudgetExceeded: a limit or the horizon would be passed.
+            OutOfOrder: another round is under way, or this one is not later than the last.
+        """
+        if self.pending is not None:
+            raise OutOfOrder(f"round {self.pending} is still reserved")
+        if round <= self.last_round:
+            raise OutOfOrder(f"round {round} is not after round {self.last_round}")
+        authorisation = self.authorise(round)
+        if not authorisation.allowed:
+            raise BudgetExceeded(authorisation)
+        self.pending = self.last_round = round
+
+    def settle(self, round: int, evidence: Evidence | None) -> None:
+        """Charge `round` at what it showed; None, or evidence that allows no estimate: at its reservation."""
+        self._require_pending(round)
+        for account in self.accounts:
+            account.charge(evidence, publishes=self.plan.publishes(round))
+        self.charged_rounds += 1
+        self.pending = None
+
+    def stand(self, round: int, reason: str) -> None:
+        """Charge an abandoned round in full: somebody saw something of it."""
+        self.settle(round, None)
+
+    def void(self, round: int, reason: str) -> None:
+        """Give an abandoned round's reservation back: nothing left any building.
+
+        A histogram of a panel stays charged: its hospital has drawn it, and may tell what it read in a later round.
+        """
+        self._require_pending(round)
+        if self.plan.publishes(round) and self.plan.scheme in ("parallel", "sequential"):
+            for account in self.accounts:
+                account.charge_histogram()
+        self.pending = None
+
+    def finish(self, reason: str, evidence: Sequence[Evidence | None] | None = None) -> None:
+        """No round after this. A round under way must be settled first.
+
+        evidence  disclosure `public`: what every charged round showed, withheld until now; changes what certificates
+                  tell, not what was enforced
+
+        Raises:
+            OutOfOrder: a round is under way, the study is finished, or the evidence is not one for each charged round.
+        """
+        if self.pending is not None or self.finished is not None:
+            raise OutOfOrder("the study has a round under way or is already finished")
+        if evidence is not None:
+            self._reveal(evidence)
+        self.finished = reason
+
+    def _reveal(self, evidence: Sequence[Evidence | None]) -> None:
+        if self.plan.disclosure != "public" or len(evidence) != self.charged_rounds:
+            raise OutOfOrder("evidence is withheld in public studies only, one item for each charged round")
+        accounts = [account_of(self.plan, account.limit) for account in self.accounts]
+        for told in evidence:
+            for account in accounts:
+                account.charge(told, publishes=False)
+        self.accounts = accounts
+
+    def apply(self, entry: Entry) -> None:
+        """Do what a ledger entry says happened.
+
+        Raises:
+            LedgerError: the entry cannot have happened; the budget is unchanged.
+        """
+        try:
+            self._dispatch(entry)
+        except (OutOfOrder, BudgetExceeded, InvalidArgument) as error:
+            raise LedgerError(entry.sequence, str(error)) from error
+
+    def statements(self) -> list[dict[str, Any]]:
+        """One JSON statement per limit, the enforced number first, and one per level that nothing protects."""
+        allowed = self.authorise().allowed
+        bounded = {account.limit.level for account in self.accounts}
+        unbounded = [_unbounded(level) for level in Level if level not in bounded]
+        return [self._statement(account, allowed) for account in self.accounts] + unbounded
+
+    def percentiles(self) -> list[dict[str, float]]:
+        """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction."""
+        bayesian = [account for account in self.accounts if account.limit.notion is Notion.BAYESIAN]
+        return [
+            {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
+            for account in bayesian
+            for p in POPULATIONS
+            if math.isfinite(epsilon := self._shown(account))
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """JSON from which `restore` continues exactly."""
+        return {
+            "last_round": self.last_round,
+            "charged_rounds": self.charged_rounds,
+            "pending": self.pending,
+            "finished": self.finished,
+            "accounts": [account.state() for account in self.accounts],
+        }
+
+    @classmethod
+    def restore(cls, plan: Plan, state: Mapping[str, Any]) -> Self:
+        """The budget whose `state` this was."""
+        budget = cls(plan)
+        if len(state["accounts"]) != len(budget.accounts):
+            raise InvalidArgument("state", "belongs to another plan")
+        for account, saved in zip(budget.accounts, state["accounts"], strict=True):
+            account.restore(saved)
+        budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
+        budget.pending, budget.finished = state["pending"], state["finished"]
+        return budget
+
+    def _dispatch(self, entry: Entry) -> None:
+        reason = str(entry.body.get("reason", ""))
+        match entry.kind, entry.round:
+            case "reserved", int(round):
+                self.reserve(round)
+            case "settled", int(round):
+                self.settle(round, evidence_from_dict(entry.body.get("evidence")))
+            case "stood", int(round):
+                self.stand(round, reason)
+            case "voided", int(round):
+                self.void(round, reason)
+            case "finished", None:
+                told = entry.body.get("evidence")
+                self.finish(reason, None if told is None else [evidence_from_dict(item) for item in told])
+            case kind, _:
+                raise LedgerError(entry.sequence, f"an entry of kind {kind} has no place here")
+
+    def _require_pending(self, round: int) -> None:
+        if self.pending != round:
+            raise OutOfOrder(f"round {round} is not reserved")
+
+    def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
+        next_round = self.pending or self.last_round + 1
+        publishes = self.plan.publishes(next_round)
+        worst = account.epsilon_after_worst_round(publishes=publishes)
+        classical = self._classical_beside(account)
+        spent = self._shown(account)
+        reserved = min(
+            worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes)
+        )
+        after = spent if self.pending is None else reserved
+        finished = self.finished is not None
+        certificate = _capped(account.certificate(finished=finished), classical)
+        exhausted = self.pending is None and not worst <= account.limit.epsilon
+        return {
+            "level": str(account.limit.level),
+            "notion": str(account.limit.notion),
+            "state": "exhausted" if exhausted else "within",
+            "epsilon": account.limit.epsilon,
+            "delta": account.limit.delta,
+            "enforced_by": account.enforced_by,
+            "spent": _finite(spent),
+            "reserved": _finite(after - spent),
+            "remaining": _finite(max(0.0, account.limit.epsilon - after)),
+            "observer": str(self.plan.observer),
+            "attack_success": _attack_success(spent, account.limit.delta),
+            "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
+            "certificate": certificate.to_dict(),
+            "reports": [_report(name, guarantee) for name, guarantee in account.reports(finished=finished)],
+        }
+
+    def _classical_beside(self, account: LimitAccount) -> LimitAccount | None:
+        """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
+
+        The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
+        """
+        if account.limit.notion is Notion.CLASSICAL:
+            return None
+        for other in self.accounts:
+            same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
+            if other.limit.notion is Notion.CLASSICAL and same:
+                return other
+        return None
+
+    def _shown(self, account: LimitAccount) -> float:
+        classical = self._classical_beside(account)
+        return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
+
+    def _rounds_left(self, account: LimitAccount) -> int:
+        within_horizon = self.plan.horizon // self.plan.steps_per_round - self.charged_rounds
+        return max(0, min(account.rounds_left(), within_horizon))
+
+
+def replay(entries: Iterable[Entry]) -> Budget:
+    """The budget that a whole ledger leads to, its chain verified on the way.
+
+    Raises:
+        LedgerError: the chain is broken, the first entry opens no study, or an entry cannot have happened.
+    """
+    budget: Budget | None = None
+    head = (0, GENESIS)
+    for entry in entries:
+        head = verify_chain([entry], after=head)
+        if budget is None:
+            budget = Budget(_plan_in(entry))
+        else:
+            budget.apply(entry)
+    if budget is None:
+        raise LedgerError(0, "an empty ledger opens no study")
+    return budget
+
+
+def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
+    """The kind of account that keeps this limit under this plan."""
+    if limit.notion is Notion.CLASSICAL:
+        return ClassicalLimit(plan, limit)
+    return HistogramLimit(plan, limit) if limit.level is Level.CLIENT else CumulativeLimit(plan, limit)
+
+
+def _plan_in(entry: Entry) -> Plan:
+    plan = entry.body.get("plan")
+    if entry.kind != "opened" or not isinstance(plan, Mapping):
+        raise LedgerError(entry.sequence, "the first entry must open the study with its plan")
+    try:
+        return Plan.from_dict(plan)  # pyright: ignore[reportUnknownArgumentType]
+    except (InvalidArgument, ValueError) as error:
+        raise LedgerError(entry.sequence, str(error)) from error
+
+
+def _attack_success(epsilon: float, delta: float) -> float:
+    # A few units in the last place cover the function's own rounding.
+    return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
+
+
+def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:
+    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
+    if classical is None or classical.epsilon() >= guarantee.epsilon:
+        return guarantee
+    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _report(name: str, guarantee: Guarantee) -> dict[str, Any]:
+    return {"name": name, "epsilon": _finite(guarantee.epsilon), "certificate": guarantee.to_dict()}
+
+
+def _unbounded(level: Level) -> dict[str, Any]:
+    empty = dict.fromkeys(("epsilon", "delta", "enforced_by", "spent", "reserved", "remaining", "observer"))
+    nothing = dict.fromkeys(("attack_success", "rounds_left_estimate", "certificate"))
+    return {"level": str(level), "notion": "classical", "state": "unbounded", **empty, **nothing, "reports": []}

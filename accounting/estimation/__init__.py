@@ -1,0 +1,1 @@
+"""From what was seen of some records to bounds that hold for the population."""

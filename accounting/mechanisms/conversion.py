@@ -1,0 +1,189 @@
+"""From log-moments to (ε, δ), and from (ε, δ) to sentences people can use."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.divergence import Values
+from accounting.units import (
+    FloatArray,
+    check_array,
+    check_choice,
+    check_count,
+    check_delta,
+    check_nonnegative,
+    check_number,
+    check_orders,
+    check_positive,
+)
+
+Conversion = Literal["improved", "chernoff"]
+
+# Total variation between what a noised sum of up to 10⁸ numbers draws and the exact discrete Gaussian: its cut tails.
+SAMPLING_ERROR = 1e-40
+
+
+def epsilon_from_moments(
+    orders: Values, log_moments: Values, delta: float, *, conversion: Conversion = "improved"
+) -> tuple[float, float]:
+    """ε = min_λ [C(λ) + ln c_λ − ln δ]/λ and the order λ that gives it.
+
+    "improved": c_λ = (1/(λ+1))(λ/(λ+1))^λ (Canonne, Kamath & Steinke 2020, Proposition 12: pointwise in the loss, so
+    it holds under the expectation over x' too). "chernoff": c_λ = 1 (Triastcyn & Faltings 2020, Corollary 1).
+    Subtract the estimator's failure probability from `delta` first.
+
+    Edge cases: a log-moment of exactly 0 means no loss, ε = 0; never negative; infinite log-moments drop their order,
+    and ε is inf when none is left.
+    """
+    lams, moments = _curve(orders, log_moments)
+    target = check_delta(delta)
+    offset = _log_constant(lams, conversion)
+    if bool((moments == 0).any()):
+        return 0.0, float(lams[int(np.argmax(moments == 0))])
+    epsilons = (moments + offset - math.log(target)) / lams
+    # Three roundings of relative 2⁻⁵³ each, taken upwards.
+    epsilons = epsilons + 4e-16 * (moments + np.abs(offset) - math.log(target)) / lams
+    best = int(np.argmin(epsilons))
+    return max(0.0, float(epsilons[best])), float(lams[best])
+
+
+def delta_from_moments(
+    orders: Values, log_moments: Values, epsilon: float, *, conversion: Conversion = "improved"
+) -> tuple[float, float]:
+    """δ = min_λ c_λ exp(C(λ) − λε), at most 1, and its order. The estimator's failure is the caller's to add."""
+    lams, moments = _curve(orders, log_moments)
+    target = check_nonnegative("epsilon", epsilon)
+    offset = _log_constant(lams, conversion)
+    if bool((moments == 0).any()):
+        return 0.0, float(lams[int(np.argmax(moments == 0))])
+    logs = moments + offset - lams * target
+    logs = logs + 4e-16 * (moments + np.abs(offset) + lams * target)
+    best = int(np.argmin(logs))
+    return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
+
+
+def spendable_delta(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> float:
+    """δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
+
+    P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. What is too small to change a float is
+    covered by the rounding of ε. Where ε is so large that most of δ − failure would go, δ is returned as it is: see
+    `takes_noise_as_exact`.
+    """
+    if takes_noise_as_exact(delta, epsilon, releases, failure=failure):
+        return delta
+    return delta - _sampling_slack(epsilon, releases)
+
+
+def takes_noise_as_exact(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> bool:
+    """Whether ε is so large (65 and more) that a certificate must say that the noise is taken to be exact."""
+    return _sampling_slack(epsilon, releases) > (delta - failure) / 2
+
+
+def _sampling_slack(epsilon: float, releases: int) -> float:
+    return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
+
+
+def epsilon_delta_curve(
+    orders: Values, log_moments: Values, deltas: Values, *, failure: float = 0.0, conversion: Conversion = "improved"
+) -> list[tuple[float, float]]:
+    """(ε, δ) for every δ asked; inf where δ does not exceed the estimator's failure probability."""
+    gamma = check_nonnegative("failure", failure)
+    points: list[tuple[float, float]] = []
+    for delta in check_array("deltas", deltas).tolist():
+        beta = check_delta(delta, "deltas") - gamma
+        found = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
+        points.append((found, delta))
+    return points
+
+
+def largest_moment(order: float, epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
+    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits."""
+    lam = check_positive("order", order)
+    offset = float(_log_constant(np.array([lam]), conversion)[0])
+    spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
+    return spendable - offset + log_beta - 1e-15 * (spendable + abs(offset) - log_beta)
+
+
+def attack_success(epsilon: float, delta: float = 0.0) -> float:
+    """Most a membership attacker with even odds can be right: (e^ε + δ)/(1 + e^ε).
+
+    At δ = 0 this is P(A) = 1/(1 + e^{−ε}) (Triastcyn & Faltings 2020, eq. 1). ε = inf gives 1.
+    """
+    loss = _possibly_infinite(epsilon)
+    slack = check_nonnegative("delta", delta)
+    tail = math.exp(-loss)
+    return min(1.0, (1 + slack * tail) / (1 + tail))
+
+
+def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
+    """Lowest and highest belief after the release for one who believed `prior` before, under pure ε-DP.
+
+    p/(e^ε + (1 − e^ε)p) and e^ε p/(1 + (e^ε − 1)p) (Danger 2022, section 2). A guarantee with δ > 0 holds this up to
+    probability δ.
+    """
+    belief = check_number("prior", prior)
+    if not 0 <= belief <= 1:
+        raise InvalidArgument("prior", f"must be in [0, 1], not {belief!r}")
+    tail = math.exp(-_possibly_infinite(epsilon))
+    if belief in (0.0, 1.0):
+        return belief, belief
+    return belief * tail / (1 - belief + belief * tail), belief / (belief + tail * (1 - belief))
+
+
+def population_fraction(delta: float, dp_delta: float, *, directions: int = 1) -> float:
+    """The least fraction of the population that enjoys (ε, dp_delta)-DP, given (ε, delta) on average over it.
+
+    1 − delta/dp_delta by Markov's inequality (Triastcyn & Faltings 2020, section 4.4.1), in each direction of the
+    neighbouring relation; directions=2 counts those protected in both.
+    """
+    average, single = check_delta(delta), check_delta(dp_delta, "dp_delta")
+    if check_count("directions", directions) > 2:
+        raise InvalidArgument("directions", "must be 1 or 2")
+    return max(0.0, 1 - directions * average / single)
+
+
+def percentile_delta(delta: float, fraction: float, *, directions: int = 1) -> float:
+    """δ₀ such that at least `fraction` of the population enjoys (ε, δ₀)-DP, given (ε, delta) on average; at most 1."""
+    average, share = check_delta(delta), check_nonnegative("fraction", fraction)
+    if share >= 1:
+        raise InvalidArgument("fraction", "must be < 1: an average says nothing about everybody")
+    if check_count("directions", directions) > 2:
+        raise InvalidArgument("directions", "must be 1 or 2")
+    return min(1.0, directions * average / (1 - share))
+
+
+def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
+    """(kε, k e^{kε} δ) for k records (Triastcyn 2020, Proposition 5); δ at most 1."""
+    k = check_count("size", size)
+    loss, slack = _possibly_infinite(epsilon), check_delta(delta)
+    log_delta = math.log(k) + k * loss + math.log(slack)
+    return k * loss, math.exp(min(0.0, log_delta))
+
+
+def _curve(orders: Values, log_moments: Values) -> tuple[FloatArray, FloatArray]:
+    lams = check_orders(np.atleast_1d(np.asarray(orders)))
+    moments = np.atleast_1d(np.asarray(log_moments, dtype=np.float64))
+    if moments.shape != lams.shape:
+        raise InvalidArgument("log_moments", f"has shape {moments.shape}, orders {lams.shape}")
+    if bool(np.isnan(moments).any()):
+        raise InvalidArgument("log_moments", "holds NaN")
+    if bool((moments < 0).any()):
+        raise InvalidArgument("log_moments", "holds a negative value: λ times a divergence never is")
+    return lams, moments
+
+
+def _log_constant(lams: FloatArray, conversion: str) -> FloatArray:
+    if check_choice("conversion", conversion, ("improved", "chernoff")) == "chernoff":
+        return np.zeros_like(lams)
+    return -np.log1p(lams) - lams * np.log1p(1 / lams)
+
+
+def _possibly_infinite(epsilon: float) -> float:
+    loss = check_number("epsilon", epsilon, finite=False)
+    if loss < 0:
+        raise InvalidArgument("epsilon", f"must be ≥ 0, not {loss!r}")
+    return loss

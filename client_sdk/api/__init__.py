@@ -1,0 +1,1 @@
+"""The coordinator's API over HTTP: requests, attempts, transport, credentials."""

@@ -1,0 +1,196 @@
+"""Bytes over HTTP, and nothing else: the only file that knows which HTTP library is used."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from client_sdk.api.config import Connection
+from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
+
+DEFAULT_ANSWER_LIMIT = 16 << 20
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One request. `target` is path and query; `quiet_seconds` is added to the longest silence allowed."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+    quiet_seconds: float = 0.0
+    answer_limit: int = DEFAULT_ANSWER_LIMIT
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status, headers under lower-case names, and the whole body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def request_id(self) -> str | None:
+        return self.headers.get("x-request-id")
+
+
+def require_safe_url(connection: Connection) -> bool:
+    """Whether the coordinator is on this machine.
+
+    Raises:
+        ConfigurationError: no http(s) address, credentials inside it, or plain HTTP to another machine.
+    """
+    parts = urlsplit(connection.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigurationError("the coordinator's address is https://host[:port]")
+    if parts.username or parts.password:
+        raise ConfigurationError("the coordinator's address holds no user name or password: it is logged by proxies")
+    loopback = _is_loopback(parts.hostname)
+    if parts.scheme == "http" and not loopback and not connection.allow_http:
+        raise ConfigurationError(
+            "plain HTTP to another machine is refused: use https://, or allow it knowingly (WARDROUND_ALLOW_HTTP=true)"
+        )
+    return loopback
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _options(connection: Connection) -> dict[str, Any]:
+    loopback = require_safe_url(connection)
+    timeout = httpx.Timeout(connection.read_seconds, connect=connection.connect_seconds)
+    proxy = None if connection.proxy is None else connection.proxy.get_secret_value()
+    return {
+        "base_url": connection.url,
+        "timeout": timeout,
+        "verify": trust(connection),
+        "proxy": proxy,
+        # A proxy of the environment could not reach this machine's own loopback.
+        "trust_env": not loopback,
+        "follow_redirects": False,
+    }
+
+
+def trust(connection: Connection) -> ssl.SSLContext:
+    """The system's certificate authorities, and the private one if there is one.
+
+    Raises:
+        ConfigurationError: the file is not there or holds no certificate.
+    """
+    context = ssl.create_default_context()
+    if connection.ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=connection.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"{connection.ca_file} is not a PEM file of certificates") from error
+    return context
+
+
+def _timeout(connection: Connection, outgoing: Outgoing) -> httpx.Timeout:
+    return httpx.Timeout(connection.read_seconds + outgoing.quiet_seconds, connect=connection.connect_seconds)
+
+
+def _failure(error: httpx.HTTPError) -> ConnectionFailed:
+    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+    # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
+    detail = f"the coordinator did not answer ({type(error).__name__}); `wardround doctor` looks for the reason"
+    return ConnectionFailed(detail, sent=not never_sent)
+
+
+class _Body:
+    """Collects an answer's body up to its limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._parts, self._size = limit, list[bytes](), 0
+
+    def add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            raise UnexpectedAnswer(f"the answer is longer than the {self._limit} bytes that are expected")
+        self._parts.append(part)
+
+    def answer(self, response: httpx.Response) -> Answer:
+        return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, b"".join(self._parts))
+
+
+class Transport:
+    """Blocking. `handler` replaces the network (tests, in-process servers).
+
+    Raises ConfigurationError for an address that must not be used; `send` raises ConnectionFailed or UnexpectedAnswer.
+    """
+
+    def __init__(self, connection: Connection, *, handler: httpx.BaseTransport | None = None) -> None:
+        self._connection = connection
+        self._http = httpx.Client(transport=handler, **_options(connection))
+
+    def send(self, outgoing: Outgoing) -> Answer:
+        body = _Body(outgoing.answer_limit)
+        try:
+            with self._http.stream(
+                outgoing.method,
+                outgoing.target,
+                headers=dict(outgoing.headers),
+                content=outgoing.body or None,
+                timeout=_timeout(self._connection, outgoing),
+            ) as response:
+                for part in response.iter_bytes():
+                    body.add(part)
+                return body.answer(response)
+        except httpx.HTTPError as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncTransport:
+    """The same without blocking."""
+
+    def __init__(self, connection: Connection, *, handler: httpx.AsyncBaseTransport | None = None) -> None:
+        self._connection = connection
+        self._http = httpx.AsyncClient(transport=handler, **_options(connection))
+
+    async def send(self, outgoing: Outgoing) -> Answer:
+        body = _Body(outgoing.answer_limit)
+        try:
+            async with self._http.stream(
+                outgoing.method,
+                outgoing.target,
+                headers=dict(outgoing.headers),
+                content=outgoing.body or None,
+                timeout=_timeout(self._connection, outgoing),
+            ) as response:
+                async for part in response.aiter_bytes():
+                    body.add(part)
+                return body.answer(response)
+        except httpx.HTTPError as error:
+            raise _failure(error) from error
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,88 @@
+"""Whose records are measured: all of a hospital's, or a fixed panel drawn once and remembered by digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from client_sdk.errors import ConfigurationError, Refused
+from client_sdk.protocol.randomness.source import RandomSource
+from client_sdk.protocol.study.settings import Panel
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The panel among today's records.
+
+    rows     of the training data that are measured;  places  of each of them in the panel
+    trained  rows that are trained on: all, but those held out
+    """
+
+    rows: Rows
+    places: Rows
+    trained: Rows
+
+
+@dataclass(frozen=True)
+class RecordPanel:
+    """Fixed before the first round. A place whose record is gone, or never was, counts at the clip norm.
+
+    digests  of the records drawn, in the order of their places
+    setting  the study's; None: every record of the first round, none may join later
+    """
+
+    digests: tuple[str, ...]
+    setting: Panel | None
+
+    @classmethod
+    def draw(cls, setting: Panel | None, patients: Sequence[str], source: RandomSource) -> RecordPanel:
+        """A uniform draw without repetition; of fewer patients than places, all.
+
+        Raises:
+            ConfigurationError: the panel is held out and would leave nothing to train on. Stays in this building.
+        """
+        digests = [_digest(patient) for patient in patients]
+        if setting is None:
+            return cls(tuple(digests), None)
+        if setting.source == "held-out" and len(digests) <= setting.records:
+            raise ConfigurationError(
+                f"panel: {setting.records} records are held out of training and this data set has {len(digests)}: do "
+                "not take part in this study"
+            )
+        # 128 random bits each: two alike among a billion are less likely than 2^-68.
+        order = np.lexsort((source.words(len(digests), np.uint64), source.words(len(digests), np.uint64)))
+        return cls(tuple(digests[int(row)] for row in order[: setting.records]), setting)
+
+    @property
+    def size(self) -> int:
+        """How many places; public where the study sets it."""
+        return len(self.digests) if self.setting is None else self.setting.records
+
+    def seats(self, patients: Sequence[str]) -> Seats:
+        """Where the panel's records are among these.
+
+        Raises:
+            Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
+        """
+        place = {digest: i for i, digest in enumerate(self.digests)}
+        found = [place.get(_digest(patient), -1) for patient in patients]
+        places = np.array(found, dtype=np.int64)
+        rows = np.flatnonzero(places >= 0).astype(np.int64)
+        if self.setting is None and rows.size < places.size:
+            raise Refused(
+                "records-added",
+                "records were added since the first round: leave them out, or take them into a new study",
+            )
+        held_out = self.setting is not None and self.setting.source == "held-out"
+        trained = np.flatnonzero(places < 0) if held_out else np.arange(places.size)
+        return Seats(rows, places[rows], trained.astype(np.int64))
+
+
+def _digest(patient: str) -> str:
+    return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

@@ -1,0 +1,196 @@
+"""What each patient of this hospital has lost, over all studies on one data set: an individual Rényi filter.
+
+Every patient keeps a sum of its own and is left out of a step that could carry it past the limit (Feldman & Zrnic
+2021). Sums and who was left out are secrets: nothing here leaves the hospital.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.accountants.individual import IndividualFilter
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.divergence import log_moment
+from accounting.units import Guarantee, Observer
+from client_sdk.errors import ConfigurationError, LedgerDamaged
+from client_sdk.guard.distances import accounted
+from client_sdk.guard.own_budget import Charge
+from client_sdk.guard.policy import IndividualLimit
+from client_sdk.protocol.study.settings import Privacy
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass
+class IndividualBudget:
+    """The patients' own sums, for one set of training records. Made by `open`.
+
+    patients  digests of everybody who was ever counted, in the order of the filter
+    rows      place of each training record among them
+    before    what a patient who appears only now is charged: rounds that left without being counted, at their worst
+    entries   of the hospital's ledger, whose rounds are counted
+    """
+
+    limit: IndividualLimit
+    filter: IndividualFilter
+    patients: list[str]
+    rows: Rows
+    before: float
+    entries: int
+
+    @classmethod
+    def open(
+        cls,
+        limit: IndividualLimit,
+        saved: bytes | None,
+        patients: Sequence[str],
+        *,
+        entries: int,
+        sent_since: Callable[[int], Sequence[Charge]],
+    ) -> Self:
+        """The sums as they were saved, or new ones.
+
+        patients    of the training records, in their order, each once
+        entries     in the hospital's ledger now
+        sent_since  charges of the rounds that left in entries after a given one. Rounds that left without being counted
+                    here, because no limit was kept or the ledger was lost, are charged to everybody at the clip norm
+
+        Raises:
+            ConfigurationError: the sums were begun under another limit, or what has left already may pass this one.
+            LedgerDamaged: not saved by `to_bytes`.
+        """
+        state = _read(limit, saved)
+        known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
+        uncounted = sent_since(state["entries"])
+        missed = sum(_worst(charge, limit.fixed_order()) for charge in uncounted)
+        here = [_digest(patient) for patient in patients]
+        everybody = list(dict.fromkeys([*known, *here]))
+        new = len(everybody) - len(known)
+        inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
+        inner["excluded"] = [*inner["excluded"], *([False] * new)]
+        inner["steps"] += sum(charge.steps for charge in uncounted)
+        try:
+            filter = IndividualFilter.restore(inner)
+        except InvalidArgument as error:
+            raise ConfigurationError(
+                f"individual: rounds that left without being counted may have cost more than epsilon {limit.epsilon:g}"
+            ) from error
+        place = {digest: i for i, digest in enumerate(everybody)}
+        rows = np.array([place[digest] for digest in here], dtype=np.int64)
+        return cls(limit, filter, everybody, rows, before + missed, entries)
+
+    def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
+        """Those of the drawn records who may take part in the next step, whatever their gradients are."""
+        room = self.filter.has_room(**_mechanism(privacy))
+        return drawn[room[self.rows[drawn]]]
+
+    def charge(self, known: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
+        """One noised step in which only `admitted` records took part.
+
+        known     records whose gradient norms were computed, among them all who took part
+        norms     theirs, before clipping, finite
+        rounding  as in `client_sdk.guard.distances`
+
+        Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability
+        sampling_rate; at rate 1 they took no part. Whoever had no room is out for good. Whoever is not among today's
+        records is not charged.
+        """
+        distances = np.zeros(self.filter.members)
+        measured = np.ones(self.filter.members, dtype=np.bool_)
+        measured[self.rows] = False
+        measured[self.rows[known]] = True
+        distances[self.rows[known]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
+        # Whom the coins of earlier steps left out must stay out, also of cheaper steps: the filter then refuses them.
+        closed = self.rows[~self.filter.has_room(**_mechanism(privacy))[self.rows]]
+        measured[closed], distances[closed] = True, privacy.clip_norm
+        self.filter.admit(distances[measured], measured=measured, **_mechanism(privacy))
+
+    def left_out(self, privacy: Privacy) -> int:
+        """How many of today's records have no room for another step of this study. Not to be told outside."""
+        return int(np.sum(~self.filter.has_room(**_mechanism(privacy))[self.rows]))
+
+    def to_bytes(self, *, entries: int | None = None) -> bytes:
+        """Everything that must survive; patients only as digests.
+
+        entries  of the ledger once this is committed, where that counts a further round
+        """
+        saved = {
+            "patients": self.patients,
+            "before": self.before,
+            "entries": self.entries if entries is None else entries,
+            "filter": self.filter.state(),
+        }
+        return json.dumps(saved, allow_nan=False).encode()
+
+
+def certificate(saved: bytes) -> Guarantee:
+    """The guarantee for everybody, out of what `to_bytes` gave: nothing in it depends on a record.
+
+    Raises:
+        LedgerDamaged: not given by `to_bytes`.
+    """
+    try:
+        return IndividualFilter.restore(json.loads(saved)["filter"]).certificate()
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+
+
+def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
+    """What `to_bytes` saved under this limit, or a beginning without anybody."""
+    if saved is None:
+        nobody: dict[str, Any] = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
+        return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}
+    try:
+        state = json.loads(saved)
+        inner, counts = state["filter"], {len(state["patients"])}
+        counts |= {len(inner["spent"]), len(inner["excluded"])}
+        begun = (inner["limit_epsilon"], inner["delta"], inner["order"])
+        if len(counts) > 1 or not math.isfinite(state["before"]) or state["entries"] < 0:
+            raise ValueError("one sum for every patient is expected")
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+    if begun != (limit.epsilon, limit.delta, limit.fixed_order()):
+        raise ConfigurationError(
+            "individual: the patients' own sums of this data set were begun under another epsilon, delta or order"
+        )
+    return state
+
+
+def _new_filter(limit: IndividualLimit, members: int) -> IndividualFilter:
+    # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
+    return IndividualFilter(
+        order=limit.fixed_order(),
+        delta=limit.delta,
+        limit_epsilon=limit.epsilon,
+        members=members,
+        observer=Observer.COORDINATOR,
+    )
+
+
+def _mechanism(privacy: Privacy) -> dict[str, Any]:
+    return {
+        "noise_std": privacy.noise_multiplier * privacy.clip_norm,
+        "sampling_rate": privacy.sampling_rate,
+        "max_distance": privacy.clip_norm,
+    }
+
+
+def _worst(charge: Charge, order: float) -> float:
+    if charge.level != "instance":
+        raise ConfigurationError("individual: an update without noise left before, which has no finite cost")
+    once = log_moment(order, 1.0, noise_std=charge.noise_multiplier, sampling_rate=charge.sampling_rate)
+    told = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0
+    return charge.steps * float(once) + charge.histograms * float(told)
+
+
+def _digest(patient: str) -> str:
+    return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

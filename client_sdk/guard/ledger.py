@@ -1,0 +1,334 @@
+"""The hospital's own ledger: what it sent from one set of records, over all studies that use them.
+
+One SQLite file per data set, every commit synced. The entries are hash-chained like the coordinator's. A charge is
+durable before anything is computed for it; the finished update's digest and the running sums become durable together.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
+from client_sdk.guard import egress_log as outbound
+from client_sdk.guard.egress_log import Departure
+from client_sdk.guard.own_budget import Charge, OwnLimit, require_affordable
+from client_sdk.protocol.study.settings import NAME_PATTERN
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    sequence INTEGER PRIMARY KEY,
+    kind     TEXT NOT NULL,
+    study    TEXT NOT NULL,
+    round    INTEGER,
+    body     TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    sha256   TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_charge_per_round ON entries (study, round, kind);
+CREATE TABLE IF NOT EXISTS heads_seen (
+    study    TEXT PRIMARY KEY,
+    sequence INTEGER NOT NULL,
+    sha256   TEXT NOT NULL,
+    reserved INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
+"""
+# Stands beside the studies' sums under what can be no study's name.
+_INDIVIDUAL = "/individual"
+
+
+@dataclass(frozen=True)
+class ChargedRound:
+    """A round this ledger has paid for. `sha256` of the finished update; None until there is one.
+
+    sequence: of the entry that holds the charge.
+    """
+
+    sequence: int
+    model_sha256: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class SeenHead:
+    """How far the coordinator's ledger had come: entries, last hash, last round reserved. By default: nothing seen."""
+
+    sequence: int = 0
+    sha256: str = GENESIS
+    reserved: int = 0
+
+
+class HospitalLedger:
+    """All studies on one data set. One process at a time; `open(read_only=True)` only looks.
+
+    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then nothing changed).
+    """
+
+    def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
+        self._connection, self._lock, self._now = connection, lock, now
+        self._entries = [_entry_of(row) for row in connection.execute("SELECT * FROM entries ORDER BY sequence")]
+        try:
+            verify_chain(self._entries)
+        except LedgerError as error:
+            raise LedgerDamaged(f"the hospital's ledger is not what was written: {error}") from error
+
+    @classmethod
+    def open(
+        cls, path: Path, *, read_only: bool = False, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> Self:
+        """The ledger at `path`, a new one if there is none.
+
+        Raises:
+            LedgerInUse: another process has it open.
+            LedgerDamaged: not a ledger, or its chain is broken.
+            ConfigurationError: read_only, and no ledger is there.
+        """
+        if read_only and not path.exists():
+            raise ConfigurationError(f"there is no ledger at {path}")
+        lock = None if read_only else _take_lock(path)
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = _connect(path, read_only=read_only)
+            return cls(connection, lock, now)
+        except (sqlite3.DatabaseError, LedgerDamaged) as error:
+            if connection is not None:
+                connection.close()
+            _release(lock)
+            if isinstance(error, LedgerDamaged):
+                raise
+            raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries)
+
+    def opened(self, study: str) -> Mapping[str, Any] | None:
+        """What was written when this hospital first joined `study`; None if it never did."""
+        return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
+
+    def open_study(self, study: str, facts: Mapping[str, Any]) -> None:
+        """Write down that this hospital takes part in `study`, under which settings."""
+        with self._writing():
+            self._append("opened", study, None, facts)
+
+    def charges(self) -> list[Charge]:
+        """Every charge of every study, also for rounds whose update never became ready."""
+        return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "stood")]
+
+    def charged_round(self, study: str, round: int) -> ChargedRound | None:
+        """The charge that paid for this round, if there is one."""
+        entries = {entry.kind: entry for entry in self._of(study) if entry.round == round}
+        if "reserved" not in entries:
+            return None
+        settled = entries.get("settled")
+        charge = entries["reserved"]
+        return ChargedRound(
+            charge.sequence, charge.body["model_sha256"], None if settled is None else settled.body["sha256"]
+        )
+
+    def rounds_known(self, study: str) -> set[int]:
+        """Rounds that this ledger has charged, one by one or as lost."""
+        one_by_one = {e.round for e in self._of(study) if e.kind == "reserved" and e.round is not None}
+        return one_by_one | set(range(1, self.rounds_lost(study) + 1))
+
+    def rounds_sent(self, study: str) -> int:
+        """Rounds of which something may have left: finished ones and lost ones."""
+        finished = {e.round for e in self._of(study) if e.kind == "settled" and e.round is not None}
+        return len(finished | set(range(1, self.rounds_lost(study) + 1)))
+
+    def rounds_lost(self, study: str) -> int:
+        """Rounds 1 … n that were accepted as lost; 0: none."""
+        return max((entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "stood"), default=0)
+
+    def charge(self, study: str, round: int, charge: Charge, limits: tuple[OwnLimit, ...], model_sha256: str) -> None:
+        """Pay for one round, before anything of it is computed.
+
+        Raises:
+            OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
+        """
+        require_affordable(self.charges(), charge, limits)
+        with self._writing():
+            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
+
+    def finish_update(
+        self, study: str, round: int, *, sha256: str, size: int, sums: bytes | None, individual: bytes | None = None
+    ) -> None:
+        """The update of a charged round lies finished on the disk: its digest and what it cost, in one commit.
+
+        sums        the study's running sums
+        individual  the patients' own sums over all studies
+        """
+        charged = self.charged_round(study, round)
+        if charged is None:
+            raise LedgerDamaged(f"round {round} of study {study} was computed without a charge")
+        with self._writing():
+            self._append("settled", study, round, {"sha256": sha256, "bytes": size})
+            for key, data in ((study, sums), (_INDIVIDUAL, individual)):
+                if data is not None:
+                    self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
+            departure = Departure(study, round, "update", sha256, size, charged.sequence, self._moment())
+            outbound.make_ready(self._connection, departure)
+
+    def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
+        """A refusal is about to leave."""
+        with self._writing():
+            departure = Departure(study, round, "refusal", sha256, size, None, self._moment())
+            outbound.make_ready(self._connection, departure)
+
+    def mark_answered(self, study: str, round: int, sha256: str, answer: str) -> None:
+        """The coordinator answered to a body that left."""
+        with self._writing():
+            outbound.mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
+
+    def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
+        """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
+        body = {**asdict(per_round), "steps": per_round.steps * rounds, "rounds_lost": rounds}
+        with self._writing():
+            self._append("stood", study, rounds, body)
+            # Sums that miss rounds would be too small; they begin again from the worst case.
+            self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
+
+    def finish_study(self, study: str, reason: str) -> None:
+        """The study ended; said once."""
+        if all(entry.kind != "finished" for entry in self._of(study)):
+            with self._writing():
+                self._append("finished", study, None, {"reason": reason})
+
+    def sums(self, study: str) -> bytes | None:
+        """The running sums as they were last written."""
+        return self._sums(study)
+
+    def individual(self) -> bytes | None:
+        """The patients' own sums as they were last written."""
+        return self._sums(_INDIVIDUAL)
+
+    def sent_since(self, sequence: int) -> list[Charge]:
+        """Charges of rounds that were finished, or accepted as lost, in entries after `sequence`."""
+        paid = {(e.body["study"], e.round): e for e in self._entries if e.kind == "reserved"}
+        return [
+            Charge.from_body((entry if entry.kind == "stood" else paid[entry.body["study"], entry.round]).body)
+            for entry in self._entries
+            if entry.sequence > sequence and entry.kind in ("settled", "stood")
+        ]
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the entry that is written next."""
+        return self._entries[-1].sequence + 1 if self._entries else 1
+
+    def head_seen(self, study: str) -> SeenHead:
+        """The coordinator's ledger when it was last looked at."""
+        query = "SELECT sequence, sha256, reserved FROM heads_seen WHERE study = ?"
+        row = self._connection.execute(query, (study,)).fetchone()
+        return SeenHead() if row is None else SeenHead(*row)
+
+    def see_head(self, study: str, head: SeenHead) -> None:
+        """From now on the coordinator's ledger must extend this head."""
+        with self._writing():
+            values = (study, head.sequence, head.sha256, head.reserved)
+            self._connection.execute("INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?)", values)
+
+    def departures(self, study: str | None = None) -> list[Departure]:
+        """The outbound log."""
+        return outbound.departures(self._connection, study)
+
+    def _sums(self, key: str) -> bytes | None:
+        row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._connection.close()
+        _release(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _of(self, study: str) -> Iterator[Entry]:
+        return (entry for entry in self._entries if entry.body["study"] == study)
+
+    def _moment(self) -> str:
+        return self._now().isoformat(timespec="seconds")
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        before = len(self._entries)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            del self._entries[before:]
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise LedgerNotWritten("the hospital's ledger cannot be written; is the disk full?") from error
+            raise
+
+    def _append(self, kind: Kind, study: str, round: int | None, body: Mapping[str, Any]) -> None:
+        entry = append(self._entries[-1] if self._entries else None, kind, round, {"study": study, **body})
+        row = (entry.sequence, kind, study, round, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._entries.append(entry)
+
+
+def ledger_path(directory: Path, dataset: str) -> Path:
+    """Where the ledger of a data set lies.
+
+    Raises:
+        ConfigurationError: not a name.
+    """
+    if not re.fullmatch(NAME_PATTERN, dataset):
+        raise ConfigurationError(f"dataset: {dataset!r} is not a name of lower-case letters, digits and hyphens")
+    return directory / "ledgers" / f"{dataset}.db"
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    if read_only:
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_SCHEMA + outbound.SCHEMA)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _take_lock(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise LedgerInUse(f"another process uses the ledger {path}: stop it first") from error
+    return descriptor
+
+
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
+
+
+def _entry_of(row: tuple[Any, ...]) -> Entry:
+    sequence, kind, _, round, body, previous, sha256 = row
+    return Entry(sequence, kind, round, json.loads(body), previous, sha256)

@@ -1,0 +1,175 @@
+"""The site policy: a file that the hospital owns, checked before anything else; no study can switch it off."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from client_sdk.errors import ConfigurationError, PolicyRefused
+from client_sdk.guard.own_budget import OwnLimit
+from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
+from client_sdk.secure_sum.checks import Floors
+
+POLICY_FILE = "policy.toml"
+Set = Annotated[frozenset[Name], Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LimitSection(_Section):
+    """The hospital's own classical limit at one level; `order` is chosen from epsilon and delta if left out."""
+
+    epsilon: Positive
+    delta: Probability
+    order: Positive | None = None
+
+
+class Limits(_Section):
+    instance: LimitSection | None = None
+    client: LimitSection | None = None
+
+
+class IndividualLimit(_Section):
+    """What each patient may lose, over all studies on the same records: (epsilon, delta), by Rényi sums of their own.
+
+    order       of the sums; chosen from epsilon and delta if left out
+    every_norm  compute every patient's norm at every step, not only of those who were drawn: slower, charges less
+    """
+
+    epsilon: Positive
+    delta: Probability
+    order: Positive | None = None
+    every_norm: bool = False
+
+    def fixed_order(self) -> float:
+        """The one order at which the sums are kept."""
+        return OwnLimit.usual_order(self.epsilon, self.delta) if self.order is None else self.order
+
+
+class SitePolicy(_Section):
+    """What this hospital allows. Left out: the strict reading.
+
+    studies                 names of the studies it may take part in; left out: any that a person joins
+    datasets                data sets that may be used; left out: any
+    excluded_patients       identifiers that are never trained on
+    least_noise_multiplier  every noised step needs at least this much
+    limits                  own budget per level, over all studies on the same records
+    individual              each patient's own limit; whoever could pass it is left out from then on
+    needs_masking           take part only where updates are masked
+    least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
+    least_survivors         no sum of fewer hospitals is opened
+    allow_three             sums of three hospitals are allowed, of which two need be honest
+    plain_disclosure        allow privacy terms that are shown as they are
+    unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
+    pinned_roster           take part only with a roster that was compared out of band and pinned
+    """
+
+    studies: Set | None = None
+    datasets: Set | None = None
+    excluded_patients: tuple[str, ...] = Field(default=(), repr=False)
+    least_noise_multiplier: Positive | None = None
+    limits: Limits = Limits()
+    individual: IndividualLimit | None = None
+    needs_masking: bool = False
+    least_colluders: Annotated[int, Field(ge=1)] = 1
+    least_survivors: Annotated[int, Field(ge=3)] = 4
+    allow_three: bool = False
+    plain_disclosure: bool = False
+    unnoised_updates: bool = False
+    pinned_roster: bool = False
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The policy in a TOML file. `excluded_patients_file` names a file with one identifier a line, beside it.
+
+        Raises:
+            ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            excluded = values.pop("excluded_patients_file", None)
+            if excluded is not None:
+                lines = (path.parent / excluded).read_text(encoding="utf-8").splitlines()
+                listed = [*values.get("excluded_patients", []), *(line.strip() for line in lines if line.strip())]
+                values["excluded_patients"] = listed
+            return cls.model_validate(values)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the site policy {path}, or the list it names, cannot be read") from error
+        except (tomllib.TOMLDecodeError, TypeError) as error:
+            raise ConfigurationError(f"the site policy {path} is not valid TOML") from error
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+            raise ConfigurationError(f"the site policy {path}: {wrong}") from None
+
+    def own_limits(self) -> tuple[OwnLimit, ...]:
+        """The hospital's own limits, each with the order at which it is enforced."""
+        sections: dict[LevelName, LimitSection | None] = {
+            "instance": self.limits.instance,
+            "client": self.limits.client,
+        }
+        found: list[OwnLimit] = []
+        for level, section in sections.items():
+            if section is not None:
+                usual = OwnLimit.usual_order(section.epsilon, section.delta)
+                order = usual if section.order is None else section.order
+                found.append(OwnLimit(level, section.epsilon, section.delta, order))
+        return tuple(found)
+
+    def floors(self) -> Floors:
+        """What this hospital demands of any secure sum."""
+        least = 3 if self.allow_three else self.least_survivors
+        return Floors(self.least_colluders, least, self.allow_three)
+
+    def check(self, study: str, dataset: str, settings: StudySettings, *, roster_pinned: bool) -> None:
+        """Whether this hospital takes part.
+
+        Raises:
+            PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        """
+        privacy = settings.privacy
+        noised_here = privacy.scheme != "client"
+        masked = privacy.masking is not None and privacy.masking.mask_updates
+        rules = (
+            (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
+            (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
+            (
+                noised_here or self.unnoised_updates,
+                "unnoised",
+                "unnoised_updates: updates would leave without noise",
+            ),
+            (
+                noised_here or self.limits.instance is None,
+                "unnoised",
+                "limits.instance: an update without noise has no finite cost at this level",
+            ),
+            (
+                noised_here or self.individual is None,
+                "unnoised",
+                "individual: an update without noise has no finite cost at this level",
+            ),
+            (
+                self.least_noise_multiplier is None or privacy.noise_multiplier >= self.least_noise_multiplier,
+                "noise",
+                "least_noise_multiplier: the study adds less noise",
+            ),
+            (
+                privacy.scheme == "client" or self.limits.client is None,
+                "limits",
+                "limits.client: this hospital's own ledger counts its level in scheme client alone",
+            ),
+            (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
+            (
+                privacy.disclosure != "plain" or privacy.bayesian is None or self.plain_disclosure,
+                "disclosure",
+                "plain_disclosure: the study shows privacy terms as they are",
+            ),
+            (not self.pinned_roster or roster_pinned, "roster", "pinned_roster: no roster is pinned for this study"),
+        )
+        for allowed, rule, text in rules:
+            if not allowed:
+                raise PolicyRefused(f"policy-{rule}", f"the site policy says no: {text}")

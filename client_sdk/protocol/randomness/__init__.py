@@ -1,0 +1,1 @@
+"""Randomness that privacy rests on: its source, exact noise, coins."""

@@ -1,0 +1,65 @@
+"""Central noise for a sum of clipped updates: integers on a public grid, so that sums are exact and noise is too.
+
+Every update is rounded to multiples of `spacing` before it is added. Sums of integers below 2^53 are exact in
+float64 in any order, so removing one client moves the sum by exactly its own rounded update, whose norm is at most
+`sensitivity`. Noise is drawn in grid units with standard deviation noise_multiplier · sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from client_sdk.protocol.secure_sum.layout import public_grid
+
+CLIP_TOLERANCE = 1e-6
+EXACT = 2.0**53
+
+
+@dataclass(frozen=True)
+class CentralNoise:
+    """The mechanism of one study with `coordinates` parameters.
+
+    spacing      grid spacing, a power of two at most min(1, noise_multiplier) · clip_norm · 2^-14 / sqrt(coordinates)
+    sensitivity  most that one client can move the sum, in the L2 norm: its clipped norm and the rounding
+    std          noise standard deviation on the scale of the sum
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    coordinates: int
+
+    @property
+    def spacing(self) -> float:
+        return public_grid(self.clip_norm * min(1.0, self.noise_multiplier), self.coordinates)
+
+    @property
+    def rounding(self) -> float:
+        """Half a grid step in every coordinate, as an L2 norm."""
+        return _up(self.spacing * math.sqrt(self.coordinates) / 2)
+
+    @property
+    def sensitivity(self) -> float:
+        return _up(self.clip_norm * (1 + CLIP_TOLERANCE) + self.rounding)
+
+    @property
+    def std(self) -> float:
+        return _up(self.noise_multiplier * self.sensitivity)
+
+    @property
+    def units(self) -> float:
+        """`std` in grid units: the parameter of the discrete Gaussian."""
+        return self.std / self.spacing
+
+    def accounted_distance(self, norm: float) -> float:
+        """The distance d with d / (noise_multiplier · clip_norm) >= (norm + rounding) / std: what the budget counts."""
+        return min(self.clip_norm, _up(self.clip_norm * (norm + self.rounding) / self.sensitivity))
+
+    def admits(self, norm: float) -> bool:
+        """Whether an update of this norm respects the clip. NaN does not."""
+        return norm <= self.clip_norm * (1 + CLIP_TOLERANCE)
+
+
+def _up(value: float) -> float:
+    # Four relative ulps cover the roundings of the products and sums above.
+    return math.nextafter(value * (1 + 2.0**-50), math.inf)

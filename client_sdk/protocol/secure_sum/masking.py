@@ -1,0 +1,164 @@
+"""Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, with signed keys; section 4).
+
+Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector,
+and its AES-256 keystream is added to that vector only: a key never masks twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.keystream import KEY_BYTES, MAX_BYTES, keystream
+from client_sdk.protocol.secure_sum.transcript import H
+
+TAG_BYTES = 16
+# Target, keystream and zeros of one chunk stay in the second-level cache together.
+CHUNK_BYTES = 1 << 17
+_ZEROS = bytes(CHUNK_BYTES)
+
+
+class MaskingError(ValueError):
+    """Key material or an encrypted share is unusable. The text says which."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One client's X25519 private key together with the cohort hash H1 that salts everything it derives."""
+
+    owner: str
+    private: bytes = field(repr=False)
+    h1: bytes
+
+    @cached_property
+    def _key(self) -> X25519PrivateKey:
+        # Loading a private key costs as much as using it.
+        return X25519PrivateKey.from_private_bytes(self.private)
+
+    def share_key(self, peer: str, public: bytes) -> bytes:
+        """AES-256-GCM key for the shares between the owner and `peer`."""
+        return self._derive("share", peer, public)
+
+    def mask_key(self, peer: str, public: bytes, vector: str) -> bytes:
+        """Key of the pair's mask for one vector, the same on both sides."""
+        return self._derive("mask", peer, public, vector)
+
+    def _derive(self, use: str, peer: str, public: bytes, *more: str) -> bytes:
+        if peer == self.owner:
+            raise MaskingError("a client has no pair key with itself")
+        try:
+            secret = self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise MaskingError(f"the public key of {peer} is not a usable X25519 key") from error
+        return derive_key(secret, self.h1, use, *sorted((self.owner, peer)), *more)
+
+
+def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
+    """32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
+    if any("|" in word or not word for word in info):
+        raise MaskingError('names in a key derivation are not empty and hold no "|"')
+    return HKDF(SHA256(), KEY_BYTES, salt, "|".join(info).encode()).derive(secret)
+
+
+def self_mask_key(seed: bytes, h1: bytes, vector: str) -> bytes:
+    """Key of the mask that only the owner of the 32-byte seed b adds to one vector."""
+    return derive_key(seed, h1, "self", vector)
+
+
+def public_key(private: bytes) -> bytes:
+    """The 32-byte X25519 public key of a 32-byte private key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def is_usable(public: bytes) -> bool:
+    """Whether secrets can be agreed with a public key: points of small order give none (RFC 7748, section 6.1)."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
+def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes) -> bytes:
+    """AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
+
+    The key serves one message in each direction of one session, so the nonce is the direction.
+    """
+    return AESGCM(key).encrypt(_direction(sender, recipient), share, _context(h1, sender, recipient))
+
+
+def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes) -> bytes:
+    """Inverse of `seal_share`.
+
+    Raises:
+        MaskingError: altered, meant for another pair, session or cohort, or not from `sender`.
+    """
+    try:
+        return AESGCM(key).decrypt(_direction(sender, recipient), sealed, _context(h1, sender, recipient))
+    except InvalidTag as error:
+        raise MaskingError(f"the share from {sender} does not open") from error
+
+
+def _context(h1: bytes, sender: str, recipient: str) -> bytes:
+    return H("secagg/1/share", h1, sender.encode(), recipient.encode())
+
+
+def _direction(sender: str, recipient: str) -> bytes:
+    return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
+
+
+def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Words:
+    """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
+    raw = np.empty(size * dtype.itemsize + 64, np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + size * dtype.itemsize].view(dtype)
+
+
+def apply_masks(
+    words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: Words | None = None
+) -> None:
+    """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
+
+    `head`, if given, is first copied to the front of `words`, chunk by chunk while the chunk is in the cache.
+    Memory: one chunk, whatever the number of keys. The chunk loop is outside, so `words` is walked once.
+
+    Raises:
+        MaskingError: `words` is not a contiguous, writeable vector of little-endian 32- or 64-bit words of at most
+            64 GiB, a key is not 32 bytes, or a key occurs twice.
+    """
+    if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
+        raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
+    if len({*add, *subtract}) != len(add) + len(subtract):
+        raise MaskingError("a mask key is used once")
+    if any(len(key) != KEY_BYTES for key in (*add, *subtract)):
+        raise MaskingError("a mask key is 32 bytes")
+    if words.nbytes > MAX_BYTES:
+        raise MaskingError("words is longer than one keystream")
+    if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
+        raise MaskingError("head is a vector of the same words, no longer than words")
+    adding, subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
+    mask = aligned(CHUNK_BYTES // words.itemsize, words.dtype)
+    buffer = mask.view(np.uint8)
+    for start in range(0, words.size, mask.size):
+        chunk = words[start : start + mask.size]
+        size = chunk.nbytes
+        if head is not None:
+            part = head[start : start + chunk.size]
+            chunk[: part.size] = part
+        zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
+        for cipher in adding:
+            cipher.update_into(zeros, room)
+            np.add(chunk, stream, out=chunk)
+        for cipher in subtracting:
+            cipher.update_into(zeros, room)
+            np.subtract(chunk, stream, out=chunk)

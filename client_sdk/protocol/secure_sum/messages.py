@@ -1,0 +1,279 @@
+"""Wire types of the secure sum: the signed parameters of a session and the messages of its five exchanges.
+
+Signatures cover values (`transcript`), not JSON; only `Parameters` is hashed as the bytes that travel.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
+
+from client_sdk.protocol.secure_sum import shamir
+from client_sdk.protocol.secure_sum.masking import TAG_BYTES
+from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
+from client_sdk.protocol.study.messages import Sha256
+from client_sdk.protocol.study.settings import Message, Name
+from client_sdk.protocol.wire.canonical import canonical_json
+
+SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
+# Both 36-byte shares of one client, sealed for one recipient.
+SLOT_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+
+
+_TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
+
+
+def _from_base64url(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        standard = value.encode("ascii").translate(_TO_STANDARD) + b"=" * (-len(value) % 4)
+        raw = binascii.a2b_base64(standard, strict_mode=True)
+    except ValueError as error:
+        raise ValueError("not base64url") from error
+    if _to_base64url(raw) != value:
+        raise ValueError("base64url is written without padding and in canonical form")
+    return raw
+
+
+def _to_base64url(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
+
+
+def _text(smallest: int, largest: int) -> WithJsonSchema:
+    """The JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
+    lengths = {"minLength": (4 * smallest + 2) // 3, "maxLength": (4 * largest + 2) // 3}
+    return WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]*$", **lengths})
+
+
+# bytes in Python, unpadded base64url in JSON.
+Octets = Annotated[bytes, BeforeValidator(_from_base64url), PlainSerializer(_to_base64url, when_used="json")]
+Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
+Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
+Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
+Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
+
+
+class ParameterFault(ValueError):
+    """The parameters of a session break a rule. `code` is stable, the text says which rule."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class Deadlines(Message):
+    """When the coordinator stops waiting at each of the steps that freeze a set."""
+
+    keys: Seconds
+    shares: Seconds
+    masked: Seconds
+
+
+class Parameters(Message):
+    """Everything the parties agree on before a key exists; the coordinator signs the canonical JSON.
+
+    session        32 random bytes, unique to this attempt at the round
+    roster, model  fingerprint of the pinned roster; digest of the model that the round starts from
+    clients        n, the planned cohort; `threshold` is computed for it
+    colluders      c, how many of them may share what they know with the coordinator
+    threshold      t shares rebuild a secret
+    neighbours     k, with how many others a client exchanges masks: n - 1 in the complete graph
+    min_survivors  with fewer masked vectors the session fails and nothing is opened
+    expires        after this the session is dead and clients erase its secrets
+    """
+
+    version: Literal[1] = 1
+    suite: str = Field(default=SUITE, max_length=128)
+    study: Name
+    round: int = Field(ge=1, lt=2**53)
+    session: Key
+    roster: Sha256
+    model: Sha256
+    clients: int = Field(ge=1, le=1_000)
+    colluders: int = Field(ge=0, le=1_000)
+    threshold: int = Field(ge=1, le=1_000)
+    neighbours: int = Field(ge=1, le=1_000)
+    min_survivors: int = Field(ge=1, le=1_000)
+    vectors: tuple[VectorSpec, ...] = Field(min_length=1, max_length=8)
+    deadlines: Deadlines
+    expires: Seconds
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON: what travels, is hashed to ph, and is signed."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Parse canonical JSON.
+
+        Raises:
+            ParameterFault: not these parameters, or not in canonical form.
+        """
+        try:
+            parameters = cls.model_validate_json(raw)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise ParameterFault("malformed-parameters", f"the parameters are malformed at {where!r}") from error
+        if parameters.to_bytes() != raw:
+            raise ParameterFault("malformed-parameters", "the parameters are not in canonical form")
+        return parameters
+
+    def vector(self, name: str) -> VectorSpec | None:
+        return next((spec for spec in self.vectors if spec.name == name), None)
+
+
+def least_threshold(clients: int, colluders: int) -> int:
+    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
+    return (clients + colluders) // 2 + 1
+
+
+def least_survivors(clients: int, colluders: int, threshold: int) -> int:
+    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, colluders + 3)
+
+
+def require_sound(parameters: Parameters) -> None:
+    """The rules that coordinator and client both apply before a key exists.
+
+    Raises:
+        ParameterFault: with the rule that is broken.
+    """
+    n, c, t = parameters.clients, parameters.colluders, parameters.threshold
+    if parameters.suite != SUITE:
+        raise ParameterFault("unknown-suite", f"the suite {parameters.suite!r} is not known here")
+    if n < 3:
+        raise ParameterFault("too-few-clients", f"with {n} clients each would learn the other's value")
+    if n == 3 and c > 1:
+        raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
+    if parameters.neighbours != n - 1:
+        raise ParameterFault("unknown-graph", f"only the complete graph is known: {n - 1} neighbours for {n} clients")
+    if t < least_threshold(n, c):
+        raise ParameterFault("low-threshold", f"threshold {t} is below {least_threshold(n, c)} for n = {n}, c = {c}")
+    if t > n or parameters.min_survivors > n:
+        raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {max(t, parameters.min_survivors)}")
+    if parameters.min_survivors < least_survivors(n, c, t):
+        raise ParameterFault(
+            "low-survivors", f"min_survivors {parameters.min_survivors} is below {least_survivors(n, c, t)}"
+        )
+    names = [spec.name for spec in parameters.vectors]
+    if len(set(names)) != len(names):
+        raise ParameterFault("repeated-vector", "two vectors share a name, and with it their masks")
+    for spec in parameters.vectors:
+        if (fault := spec.fault(n)) is not None:
+            raise ParameterFault("unsound-vector", f"vector {spec.name}: {fault}")
+    times = (*parameters.deadlines.model_dump().values(), parameters.expires)
+    if list(times) != sorted(times):
+        raise ParameterFault("unordered-deadlines", "deadlines follow the order of the steps and end before expiry")
+
+
+class SignedParameters(Message):
+    """`parameters` are the canonical bytes, so that no re-serialisation stands between signer and verifier."""
+
+    parameters: Annotated[Octets, Field(max_length=65_536), _text(0, 65_536)]
+    signature: Signature
+
+
+class SessionView(Message):
+    """A session as it stands: the signed parameters, the phase, and why it failed if it did."""
+
+    signed: SignedParameters
+    phase: Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
+    failure: str | None = None
+
+
+class KeysMessage(Message):
+    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+
+    client: Name
+    share_key: Key
+    mask_key: Key
+    signature: Signature
+
+
+class KeyList(Message):
+    """U1, in the order of the client names."""
+
+    entries: tuple[KeysMessage, ...] = Field(max_length=1_000)
+
+
+class SharesMessage(Message):
+    """Step 1: `slots` holds 88 sealed bytes for every other member of U1, in the order of their names."""
+
+    client: Name
+    commitment: Digest
+    slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES), _text(0, 1_000 * SLOT_BYTES)]
+    signature: Signature
+
+
+class DeliveredShare(Message):
+    sender: Name
+    sealed: Annotated[Octets, Field(min_length=SLOT_BYTES, max_length=SLOT_BYTES), _text(SLOT_BYTES, SLOT_BYTES)]
+
+
+class Inbox(Message):
+    """What the other members of U2 sent to one client, in the order of their names."""
+
+    entries: tuple[DeliveredShare, ...] = Field(max_length=1_000)
+
+
+class Manifest(Message):
+    """Step 2: SHA-256 of the octets of each masked vector, under one signature."""
+
+    client: Name
+    digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
+    signature: Signature
+
+
+class SurvivorList(Message):
+    """U3 with each survivor's manifest, in the order of the client names."""
+
+    entries: tuple[Manifest, ...] = Field(max_length=1_000)
+
+
+class ConsistencyMessage(Message):
+    """Step 3: a survivor's signature over the survivor set that it was shown."""
+
+    client: Name
+    signature: Signature
+
+
+class ConsistencyList(Message):
+    entries: tuple[ConsistencyMessage, ...] = Field(max_length=1_000)
+
+
+class OpenedShare(Message):
+    """A share of a survivor's seed or of a lost client's mask key: one peer, one kind, never both."""
+
+    peer: Name
+    kind: Literal["seed", "mask-key"]
+    share: Annotated[
+        Octets,
+        Field(min_length=shamir.SHARE_BYTES, max_length=shamir.SHARE_BYTES),
+        _text(shamir.SHARE_BYTES, shamir.SHARE_BYTES),
+    ]
+
+
+class UnmaskMessage(Message):
+    """Step 4: one opened share per member of U2, in the order of their names."""
+
+    client: Name
+    shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=1_000)
+    signature: Signature
+
+    @model_validator(mode="after")
+    def _one_share_per_peer(self) -> Self:
+        peers = [opened.peer for opened in self.shares]
+        if len(set(peers)) != len(peers):
+            raise ValueError("shares: a peer occurs twice")
+        return self
+
+
+class SumResult(Message):
+    """SHA-256 of the octets of each unmasked sum, the clients in it, and the coordinator's signature."""
+
+    survivors: tuple[Name, ...] = Field(min_length=1, max_length=1_000)
+    digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
+    signature: Signature

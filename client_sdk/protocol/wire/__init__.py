@@ -1,0 +1,1 @@
+"""Bytes on the wire: tensors, signatures, canonical JSON."""

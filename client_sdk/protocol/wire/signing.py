@@ -1,0 +1,211 @@
+"""Ed25519 identities, signed requests and signed documents.
+
+Pure: time comes in as a number, keys as objects. A signature always covers a label, so that one kind of
+document can never be passed off as another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from client_sdk.protocol.wire.canonical import canonical_json
+
+TOKEN_LIFETIME_SECONDS = 60
+ASSIGNMENT = "wardround/1/assignment"
+LEDGER_HEAD = "wardround/1/ledger-head"
+ENROLMENT = "wardround/1/enrolment"
+
+
+class SigningError(Exception):
+    """A signature, token or key is not what it should be. `code` is stable, the text says what to do."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class ClockSkew(SigningError):
+    """The token's time window does not hold the server's now."""
+
+    def __init__(self, server_time: float) -> None:
+        super().__init__("clock-skew", "the token is not valid now: set the clock to the server's time and try again")
+        self.server_time = server_time
+
+
+def encode_public_key(key: Ed25519PublicKey) -> str:
+    """The 32 raw bytes in unpadded base64url."""
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode_public_key(text: str) -> Ed25519PublicKey:
+    """Inverse of `encode_public_key`.
+
+    Raises:
+        SigningError: not 32 bytes of canonical base64url.
+    """
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        key = Ed25519PublicKey.from_public_bytes(raw)
+    except (binascii.Error, ValueError) as error:
+        raise SigningError("bad-key", "a public key is 32 bytes in base64url") from error
+    if encode_public_key(key) != text:
+        raise SigningError("bad-key", "a public key is written without padding and in canonical form")
+    return key
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return hashlib.sha256(b"wardround/1/key" + raw).hexdigest()
+
+
+def roster_fingerprint(study: str, members: Iterable[tuple[str, str]]) -> str:
+    """SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
+    return hashlib.sha256(
+        canonical_json({"study": study, "roster": sorted([client, key] for client, key in members)})
+    ).hexdigest()
+
+
+@dataclass(frozen=True)
+class RequestClaims:
+    """What a verified request token says. `token_id` is set on requests that must not be replayed."""
+
+    client: str
+    study: str
+    body_sha256: str
+    token_id: str | None
+
+
+def request_token(
+    key: Ed25519PrivateKey,
+    *,
+    client: str,
+    study: str,
+    audience: str,
+    method: str,
+    url: str,
+    body_sha256: str,
+    now: float,
+    token_id: str | None = None,
+) -> str:
+    """A bearer JWT (EdDSA) for exactly one request.
+
+    Args:
+        audience: the coordinator's public origin, for example `https://study.example.org`.
+        url: the whole target, origin + path + query.
+        body_sha256: hex SHA-256 of the body, of no bytes for a request without one.
+        now: seconds since the epoch.
+        token_id: used once by the server; for POST.
+    """
+    claims: dict[str, Any] = {
+        "iss": client,
+        "sub": study,
+        "aud": audience,
+        "htm": method.upper(),
+        "htu": url,
+        "bh": body_sha256,
+        "iat": math.floor(now),
+        "exp": math.floor(now) + TOKEN_LIFETIME_SECONDS,
+    }
+    if token_id is not None:
+        claims["jti"] = token_id
+    return jwt.encode(claims, key, algorithm="EdDSA")
+
+
+def claimed_identity(token: str) -> tuple[str, str]:
+    """(client, study) as the token claims them, unverified: only good for looking the public key up.
+
+    Raises:
+        SigningError: not a JWT with these claims.
+    """
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except jwt.InvalidTokenError as error:
+        raise SigningError("bad-token", "the bearer token is not a JWT") from error
+    client, study = claims.get("iss"), claims.get("sub")
+    if not isinstance(client, str) or not isinstance(study, str):
+        raise SigningError("bad-token", "the token lacks iss or sub")
+    return client, study
+
+
+def verify_request_token(
+    token: str, key: Ed25519PublicKey, *, audience: str, method: str, url: str, now: float
+) -> RequestClaims:
+    """Check signature, audience, method, target and time window.
+
+    The caller still compares `body_sha256` with the bytes it receives and remembers `token_id`.
+
+    Raises:
+        SigningError: `bad-signature`, `bad-token`, `wrong-target`.
+        ClockSkew: `now` lies outside the window or the window is longer than allowed.
+    """
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=["EdDSA"],
+            # Time is checked below, against the caller's clock.
+            options={
+                "require": ["iss", "sub", "aud", "htm", "htu", "bh", "iat", "exp"],
+                "verify_exp": False,
+                "verify_iat": False,
+                "verify_nbf": False,
+                "verify_aud": False,
+                "verify_jti": False,
+            },
+        )
+    except jwt.InvalidSignatureError as error:
+        raise SigningError("bad-signature", "the signature does not belong to this client's key") from error
+    except jwt.InvalidTokenError as error:
+        raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
+    issued, expires = claims["iat"], claims["exp"]
+    if type(issued) is not int or type(expires) is not int:
+        raise SigningError("bad-token", "iat and exp are whole seconds")
+    if not all(isinstance(claims[name], str) for name in ("iss", "sub", "aud", "htm", "htu", "bh")):
+        raise SigningError("bad-token", "a claim has the wrong type")
+    if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
+        raise SigningError("wrong-target", "the token was made for another server, method or address")
+    if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - TOKEN_LIFETIME_SECONDS <= now <= expires:
+        raise ClockSkew(now)
+    token_id = claims.get("jti")
+    if token_id is not None and (not isinstance(token_id, str) or not 16 <= len(token_id) <= 64):
+        raise SigningError("bad-token", "jti is a string of 16 to 64 characters")
+    return RequestClaims(claims["iss"], claims["sub"], claims["bh"], token_id)
+
+
+def _message(label: str, document: Mapping[str, Any]) -> bytes:
+    body = canonical_json(document)
+    return len(label).to_bytes(4, "big") + label.encode() + hashlib.sha256(body).digest()
+
+
+def sign_document(key: Ed25519PrivateKey, label: str, document: Mapping[str, Any]) -> str:
+    """Unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
+    return base64.urlsafe_b64encode(key.sign(_message(label, document))).rstrip(b"=").decode()
+
+
+def verify_document(key: Ed25519PublicKey, label: str, document: Mapping[str, Any], signature: str) -> None:
+    """Check a signature made by `sign_document`.
+
+    Raises:
+        SigningError: `bad-signature`.
+    """
+    try:
+        raw = base64.b64decode(signature + "=" * (-len(signature) % 4), altchars=b"-_", validate=True)
+        key.verify(raw, _message(label, document))
+    except (binascii.Error, ValueError, InvalidSignature) as error:
+        raise SigningError(
+            "bad-signature", f"the signature on this {label.rsplit('/', 1)[-1]} is not the signer's"
+        ) from error

@@ -1,0 +1,1 @@
+"""A hospital's half of the secure sum."""

@@ -1,0 +1,236 @@
+"""What a hospital checks before each step of the secure sum. Pure: every function returns or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyMessage,
+    KeysMessage,
+    Manifest,
+    ParameterFault,
+    Parameters,
+    SignedParameters,
+    require_sound,
+)
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.settings import Masking
+from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The least that this hospital demands of any session, whatever the study says.
+
+    allow_three admits sessions of three clients, which leave two honest parties and bear no drop-out.
+    """
+
+    colluders: int
+    min_survivors: int
+    allow_three: bool
+
+    def raised_to(self, study: Masking) -> Floors:
+        """These, and what the study's own settings promise: its noise is accounted on them."""
+        return Floors(
+            max(self.colluders, study.colluders),
+            max(self.min_survivors, study.min_survivors),
+            self.allow_three and study.allow_three,
+        )
+
+
+@dataclass(frozen=True)
+class Party:
+    """One hospital in one study. `roster` holds the members whose fingerprint `roster_fingerprint` was pinned."""
+
+    client: str
+    identity: Ed25519PrivateKey
+    coordinator: Ed25519PublicKey
+    roster: Mapping[str, Ed25519PublicKey]
+    roster_fingerprint: str
+    floors: Floors
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What this hospital is about to send: known from the signed assignment and its own task, not from the session."""
+
+    study: str
+    round: int
+    model: str
+    vectors: tuple[VectorSpec, ...]
+
+
+def check_parameters(signed: SignedParameters, expected: Expectation, party: Party, now: int) -> Parameters:
+    """The parameters, if this hospital may join their session.
+
+    Raises:
+        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what is expected.
+    """
+    ph = transcript.parameters_hash(signed.parameters)
+    if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
+        raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
+    try:
+        parameters = Parameters.from_bytes(signed.parameters)
+        require_sound(parameters)
+    except ParameterFault as fault:
+        raise ParametersRefused(fault.code, str(fault)) from fault
+    _check_subject(parameters, expected, party)
+    _check_floors(parameters, party)
+    if now > parameters.expires:
+        raise ParametersRefused("session-expired", "the session has expired")
+    return parameters
+
+
+def _check_subject(parameters: Parameters, expected: Expectation, party: Party) -> None:
+    if (parameters.study, parameters.round) != (expected.study, expected.round):
+        raise ParametersRefused(
+            "wrong-round", f"the session belongs to round {parameters.round} of {parameters.study}, not to this one"
+        )
+    if parameters.model != expected.model:
+        raise ParametersRefused("wrong-model", "the session names another model than the assignment")
+    if parameters.roster != party.roster_fingerprint:
+        raise ParametersRefused("wrong-roster", "the session names another roster than the pinned one")
+    if parameters.vectors != expected.vectors:
+        raise ParametersRefused("wrong-vectors", "the session sums other vectors, lengths or ranges than expected")
+
+
+def _check_floors(parameters: Parameters, party: Party) -> None:
+    floors = party.floors
+    if parameters.clients == 3 and not floors.allow_three:
+        raise ParametersRefused("too-few-clients", "sums of three clients are not allowed by this hospital")
+    if parameters.clients > len(party.roster):
+        raise ParametersRefused("too-many-clients", "the session plans more clients than the roster has")
+    if parameters.colluders < floors.colluders:
+        raise ParametersRefused(
+            "few-colluders",
+            f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}",
+        )
+    if parameters.min_survivors < floors.min_survivors:
+        raise ParametersRefused(
+            "low-survivors",
+            f"the session would open sums of {parameters.min_survivors}, this hospital asks {floors.min_survivors}",
+        )
+
+
+def check_cohort(
+    entries: Sequence[KeysMessage],
+    own: KeysMessage,
+    parameters: Parameters,
+    ph: bytes,
+    party: Party,
+    previous_cohort: frozenset[str] | None,
+) -> None:
+    """U1: sorted, of allowed size, everyone on the roster and signed for this session, no key twice, ours unaltered.
+
+    Raises:
+        CohortRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-cohort", CohortRefused)
+    least = max(parameters.threshold, parameters.min_survivors)
+    if not least <= len(entries) <= parameters.clients:
+        raise CohortRefused(
+            "cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {parameters.clients}"
+        )
+    for entry in entries:
+        identity = party.roster.get(entry.client)
+        if identity is None:
+            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster")
+        statement = transcript.keys_statement(ph, entry.client, entry.share_key, entry.mask_key)
+        if not transcript.is_signed(identity, entry.signature, statement):
+            raise CohortRefused("unsigned-key", f"the masking keys of {entry.client} are not signed for this session")
+    if own not in entries:
+        raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered")
+    keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
+    if len(set(keys)) != len(keys):
+        raise CohortRefused("repeated-key", "a masking key occurs twice")
+    names = frozenset(entry.client for entry in entries)
+    if previous_cohort is not None and len(names ^ previous_cohort) == 1:
+        raise CohortRefused(
+            "neighbouring-cohort", "the cohort differs from the last one by one client, whose value the two sums show"
+        )
+
+
+def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
+    """Whether sums of two rounds over almost the same clients would show one client's value.
+
+    Costs are summed as they are, and a hospital's number of records is the same in every round. Updates carry noise or
+    are new in every round, histograms are of one round, and a maximum is no sum.
+    """
+    return any(spec.encoding == "costs" for spec in vectors)
+
+
+def check_survivors(
+    entries: Sequence[Manifest],
+    own: Manifest,
+    sharers: Iterable[str],
+    parameters: Parameters,
+    h1: bytes,
+    identities: Mapping[str, Ed25519PublicKey],
+) -> None:
+    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
+
+    identities: of the cohort, as its masking keys were checked with. Whoever left the study since is still in the sum.
+
+    Raises:
+        SurvivorsRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
+    u2 = tuple(sharers)
+    if len(entries) < parameters.min_survivors:
+        raise SurvivorsRefused(
+            "few-survivors", f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
+        )
+    if own not in entries:
+        raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
+    names = {spec.name for spec in parameters.vectors}
+    said = transcript.sharers_hash(h1, u2)
+    for entry in entries:
+        identity = identities.get(entry.client)
+        if entry.client not in u2 or identity is None:
+            raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
+        statement = transcript.masked_statement(h1, said, entry.client, entry.digests)
+        if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
+            raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
+
+
+def check_consistency(
+    entries: Sequence[ConsistencyMessage],
+    survivors: Sequence[Manifest],
+    parameters: Parameters,
+    statement: bytes,
+    identities: Mapping[str, Ed25519PublicKey],
+) -> None:
+    """At least t distinct survivors signed the very survivor set that this hospital was shown.
+
+    identities: as for `check_survivors`.
+
+    Raises:
+        SurvivorsRefused: too few valid signatures.
+    """
+    names = {entry.client for entry in survivors}
+    valid: set[str] = set()
+    for entry in entries:
+        if len(valid) == parameters.threshold:
+            return
+        identity = identities.get(entry.client) if entry.client in names else None
+        if identity is not None and transcript.is_signed(identity, entry.signature, statement):
+            valid.add(entry.client)
+    if len(valid) < parameters.threshold:
+        raise SurvivorsRefused(
+            "few-signatures",
+            f"{len(valid)} survivors signed this survivor set; {parameters.threshold} must before anything is opened",
+        )
+
+
+def _require_sorted(
+    entries: Sequence[KeysMessage] | Sequence[Manifest],
+    code: str,
+    refusal: type[CohortRefused] | type[SurvivorsRefused],
+) -> None:
+    if any(a.client >= b.client for a, b in pairwise(entries)):
+        raise refusal(code, "the list is not in the order of the client names, each once")

@@ -1,0 +1,132 @@
+"""From one round's result to the words that are masked, and back from the hospital's disk.
+
+Words are made once and kept: thresholds are blinded at random, and a repeated round must send the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from client_sdk.errors import LedgerDamaged, TrainingStopped
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.protocol.randomness.discrete_gaussian import sampler
+from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Words
+from client_sdk.protocol.secure_sum.layout import (
+    CLIENT_TERMS,
+    DISTANCE_BINS,
+    METRICS,
+    PAPERS,
+    TERMS,
+    UPDATE,
+    flatten,
+)
+from client_sdk.protocol.secure_sum.vectors import Values, VectorSpec, encode
+from client_sdk.protocol.study.settings import Privacy
+from client_sdk.protocol.wire.tensors import TERMS as TERMS_PREFIX
+from client_sdk.protocol.wire.tensors import Spec
+from client_sdk.training import Contribution
+
+_PREFIX = "words/"
+
+
+def words_of(
+    privacy: Privacy,
+    model: Spec,
+    vectors: Sequence[VectorSpec],
+    made: Contribution,
+    terms: PrivacyTerms | None,
+    *,
+    records: int,
+    randomness: RoundRandomness,
+) -> dict[str, Words]:
+    """The words of every vector of the session.
+
+    randomness  this client's in the round: noise of histograms, and the words that blind thresholds
+
+    Raises:
+        TrainingStopped: a value does not fit its vector; nothing is sent.
+    """
+    words: dict[str, Words] = {}
+    for place, spec in enumerate(vectors):
+        noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+        values = _values(spec, privacy, model, randomness.round, made, terms, records, noise)
+        try:
+            words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
+        except EncodingError as error:
+            raise TrainingStopped(f"vector {spec.name}") from error
+    return words
+
+
+def to_bytes(words: Mapping[str, Words], clear: Mapping[str, np.ndarray]) -> bytes:
+    """One file: the words, and the update where it travels in the clear."""
+    return save({_PREFIX + name: np.asarray(vector) for name, vector in words.items()} | dict(clear))
+
+
+def from_bytes(data: bytes) -> tuple[dict[str, Words], dict[str, np.ndarray]]:
+    """Inverse of `to_bytes`.
+
+    Raises:
+        LedgerDamaged: the file is not what was written.
+    """
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError) as error:
+        raise LedgerDamaged("the finished vectors of this round are damaged") from error
+    words = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+    return words, {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}
+
+
+def _values(
+    spec: VectorSpec,
+    privacy: Privacy,
+    model: Spec,
+    round: int,
+    made: Contribution,
+    terms: PrivacyTerms | None,
+    records: int,
+    source: RandomSource,
+) -> Values:
+    if spec.name == UPDATE:
+        return flatten(made.update, model)
+    if spec.name == CLIENT_TERMS or (spec.name == TERMS and privacy.scheme == "client"):
+        return _histogram(privacy, spec, round, made.client_distance, source)
+    if spec.name == METRICS:
+        return np.array([float(records)])
+    if terms is None:
+        raise TrainingStopped(f"vector {spec.name}")
+    if spec.name == PAPERS:
+        return terms.paper_costs()
+    if spec.name == TERMS:
+        told = terms.tensors()
+        return np.concatenate([told[TERMS_PREFIX + "filter"], told[TERMS_PREFIX + "moments"]])
+    raise TrainingStopped(f"vector {spec.name}")
+
+
+def _histogram(privacy: Privacy, spec: VectorSpec, round: int, distance: float | None, source: RandomSource) -> Values:
+    """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
+    top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
+    counts = np.zeros(DISTANCE_BINS, np.int64)
+    noise, masking = privacy.histogram_noise, privacy.masking
+    if noise is None or masking is None:
+        counts[_bin(distance, top)] = 1
+        return counts
+    if round % noise.every == 0:
+        counts[_bin(distance, top)] = 1
+        share = noise.std / np.sqrt(masking.honest_shares)
+        counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
+    # Other rounds publish nothing: zeros without noise.
+    return counts.astype(np.float64)
+
+
+def _bin(distance: float | None, top: float) -> int:
+    """The bin whose upper edge, (k + 1) · top / 64, is the first not below the distance; unknown: the last."""
+    if distance is None or not distance <= top:
+        return DISTANCE_BINS - 1
+    edges = top * np.arange(1, DISTANCE_BINS + 1) / DISTANCE_BINS
+    edges[-1] = top
+    return int(np.searchsorted(edges, distance, side="left"))

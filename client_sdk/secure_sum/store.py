@@ -1,0 +1,202 @@
+"""What a hospital remembers of one round's secure sum, and where: written and synced before anything is sent."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import Field, ValidationError
+
+from client_sdk.durable import write_durably
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyMessage,
+    Digest,
+    Key,
+    KeysMessage,
+    Manifest,
+    Octets,
+    SharesMessage,
+    UnmaskMessage,
+)
+from client_sdk.protocol.secure_sum.vectors import VectorName
+from client_sdk.protocol.study.settings import Message, Name
+from client_sdk.secure_sum.refusals import StateRefused
+
+
+class Secrets(Message):
+    """What is erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask key."""
+
+    share_private: Key = Field(repr=False)
+    mask_private: Key = Field(repr=False)
+    seed: Key = Field(repr=False)
+    shares: dict[Name, Octets] = Field(default_factory=dict, repr=False)
+
+
+class SessionRecord(Message):
+    """One attempt at the round: each field is set by the step that it is named after and never changes again.
+
+    identities   of the cohort, by name: the raw Ed25519 keys that its masking keys were checked with
+    """
+
+    parameters: Octets
+    secrets: Secrets | None
+    keys: KeysMessage
+    cohort: tuple[KeysMessage, ...] = ()
+    identities: dict[Name, Key] = Field(default_factory=dict)
+    shares: SharesMessage | None = None
+    sharers: tuple[Name, ...] = ()
+    manifest: Manifest | None = None
+    survivors: tuple[Manifest, ...] = ()
+    consistency: ConsistencyMessage | None = None
+    unmask: UnmaskMessage | None = None
+
+
+class Opened(Message):
+    """Of a sum that this hospital helped to open: the cohort (U1), the survivors (U3), and the model at its start."""
+
+    cohort: tuple[Name, ...]
+    survivors: tuple[Name, ...]
+    model: str
+
+
+class RoundRecord(Message):
+    """All attempts at one round. `released`, `opened` and `sessions` are kept for ever.
+
+    sessions   identities of every session joined
+    words      SHA-256 of the words before masking: a retry sends the same ones
+    released   this hospital opened shares for the round and never does so again
+    opened     whose sum those shares were for
+    """
+
+    study: Name
+    round: int
+    sessions: tuple[Key, ...] = ()
+    words: dict[VectorName, Digest] | None = None
+    released: bool = False
+    opened: Opened | None = None
+    session: SessionRecord | None = None
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Inverse of `to_bytes`.
+
+        Raises:
+            StateRefused: the file is damaged.
+        """
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            raise StateRefused("unreadable-state", "the stored state of this round is damaged") from error
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    def with_session(self, session: SessionRecord | None) -> RoundRecord:
+        return self.model_copy(update={"session": session})
+
+
+class Store(Protocol):
+    """Where the records live. `save` returns once the bytes survive a power cut."""
+
+    def load(self, study: str, round_number: int) -> bytes | None: ...
+
+    def save(self, study: str, round_number: int, record: bytes) -> None: ...
+
+
+def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
+    """What this hospital has opened in rounds below `before`, the newest first.
+
+    Raises:
+        StateRefused: a record is damaged.
+    """
+    for number in range(before - 1, 0, -1):
+        raw = store.load(study, number)
+        opened = None if raw is None else RoundRecord.from_bytes(raw).opened
+        if opened is not None:
+            yield opened
+
+
+class SealedStore:
+    """Another store, encrypted with a 32-byte key (AES-256-GCM) that the hospital keeps elsewhere."""
+
+    def __init__(self, inner: Store, key: bytes) -> None:
+        self._inner = inner
+        self._cipher = AESGCM(key)
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        """Raises StateRefused when the record was altered, moved, or sealed with another key."""
+        sealed = self._inner.load(study, round_number)
+        if sealed is None:
+            return None
+        try:
+            return self._cipher.decrypt(sealed[:12], sealed[12:], f"{study}.{round_number}".encode())
+        except (InvalidTag, ValueError) as error:
+            raise StateRefused("unreadable-state", "the stored state does not open with this key") from error
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        nonce = os.urandom(12)
+        sealed = nonce + self._cipher.encrypt(nonce, record, f"{study}.{round_number}".encode())
+        self._inner.save(study, round_number, sealed)
+
+
+class FileStore:
+    """One file per round, mode 0600, in a directory that one process holds at a time.
+
+    moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
+           shows by the lock's inode and change time, which no tool sets; a snapshot of the whole disk keeps both.
+
+    Replacing the file frees the old blocks but does not overwrite them: whoever reads the raw disk may find
+    secrets of ended sessions, so the directory belongs on an encrypted volume.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises StateRefused when another process holds the directory."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StateRefused("state-in-use", "another process uses this hospital's secure-sum state") from error
+        try:
+            stayed = (directory / "place").read_text() == self._place()
+        except FileNotFoundError:
+            stayed = False
+        self.moved = not stayed and any(directory.glob("*.json"))
+        if not stayed and not self.moved:
+            self.settle()
+
+    def settle(self) -> None:
+        """The state counts as written here from now on: whatever may have been sent without it is given up."""
+        write_durably(self._directory / "place", self._place().encode())
+        self.moved = False
+
+    def rounds(self, study: str) -> list[int]:
+        """Rounds of `study` that have a record."""
+        return sorted(int(path.name.split(".")[-2]) for path in self._directory.glob(f"{study}.*.json"))
+
+    def close(self) -> None:
+        """Let another process take over."""
+        os.close(self._lock)
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        try:
+            return self._path(study, round_number).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        write_durably(self._path(study, round_number), record)
+
+    def _place(self) -> str:
+        found = os.fstat(self._lock)
+        return f"{found.st_ino} {found.st_ctime_ns}"
+
+    def _path(self, study: str, round_number: int) -> Path:
+        return self._directory / f"{study}.{round_number}.json"

@@ -1,0 +1,170 @@
+"""What `wardround doctor` looks at, one finding a question. Nothing is changed and no secret is shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from client_sdk.api.client import Client
+from client_sdk.api.config import ClientSettings, Connection
+from client_sdk.api.transport import Transport, require_safe_url
+from client_sdk.errors import ConfigurationError, LedgerInUse, WardroundError
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+from client_sdk.identity import KEY_FILE, Identity
+from client_sdk.protocol.wire.signing import TOKEN_LIFETIME_SECONDS, fingerprint
+
+Verdict = Literal["good", "note", "bad"]
+_LEAST_DISK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """verdict: good, note (fine, but worth knowing), bad (this must change)."""
+
+    check: str
+    verdict: Verdict
+    text: str
+
+
+def examine(
+    settings: ClientSettings,
+    *,
+    server: str | None = None,
+    home: Path | None = None,
+    dataset: str = "records",
+    transport: Callable[[Connection], Transport] = Transport,
+    clock: Callable[[], float] = time.time,
+) -> list[Finding]:
+    """Every check that can be made; one that fails does not hide the others."""
+    directory = home or settings.client_home
+    findings = [_directory(directory), _key(directory), _disk(directory), _policy(directory)]
+    findings.append(_ledger(directory, dataset))
+    try:
+        connection = settings.connection(server or _enrolled_server(directory), patience_seconds=0)
+        require_safe_url(connection)
+    except WardroundError as error:
+        return [*findings, Finding("address", "bad", str(error))]
+    findings += [Finding("address", "good", connection.url), _proxy(connection), _name(connection)]
+    return [*findings, *_coordinator(connection, transport, clock)]
+
+
+def _enrolled_server(directory: Path) -> str | None:
+    try:
+        return next((membership.url for membership in Identity.open(directory).memberships()), None)
+    except ConfigurationError:
+        return None
+
+
+def _directory(directory: Path) -> Finding:
+    if not directory.is_dir():
+        return Finding("directory", "bad", f"{directory} is not there: enrol first, or set WARDROUND_CLIENT_HOME")
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & 0o077:
+        return Finding("directory", "note", f"{directory} may be entered by others (mode {mode:03o}): chmod 700 it")
+    if not os.access(directory, os.W_OK):
+        return Finding("directory", "bad", f"{directory} cannot be written to")
+    return Finding("directory", "good", str(directory))
+
+
+def _key(directory: Path) -> Finding:
+    try:
+        identity = Identity.open(directory)
+        names = ", ".join(f"{m.study} as {m.client}" for m in identity.memberships()) or "no study yet"
+    except ConfigurationError as error:
+        return Finding(KEY_FILE, "bad", str(error))
+    return Finding(KEY_FILE, "good", f"key {fingerprint(identity.key.public_key())[:16]}…, enrolled in {names}")
+
+
+def _disk(directory: Path) -> Finding:
+    place = directory if directory.is_dir() else Path()
+    free = shutil.disk_usage(place).free
+    verdict: Verdict = "good" if free >= _LEAST_DISK_BYTES else "note"
+    return Finding("disk", verdict, f"{free / 2**30:.1f} GiB free for updates and the ledger")
+
+
+def _policy(directory: Path) -> Finding:
+    path = directory / POLICY_FILE
+    if not path.exists():
+        return Finding("site policy", "note", f"{path} is not there: the strict policy holds")
+    try:
+        policy = SitePolicy.read(path)
+    except ConfigurationError as error:
+        return Finding("site policy", "bad", str(error))
+    limits = ", ".join(f"{li.level} epsilon {li.epsilon:g}" for li in policy.own_limits()) or "no limits of its own"
+    return Finding("site policy", "good", f"{path}: {limits}")
+
+
+def _ledger(directory: Path, dataset: str) -> Finding:
+    try:
+        path = ledger_path(directory, dataset)
+        if not path.exists():
+            return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first round makes it")
+        with HospitalLedger.open(path) as ledger:
+            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good")
+    except LedgerInUse:
+        return Finding("ledger", "note", "a running hospital process holds it")
+    except WardroundError as error:
+        return Finding("ledger", "bad", str(error))
+
+
+def _proxy(connection: Connection) -> Finding:
+    parts = urlsplit(connection.url)
+    found = getproxies().get(parts.scheme)
+    if found is None or proxy_bypass(parts.hostname or ""):
+        return Finding("proxy", "good", "none is used")
+    shown = urlsplit(found)
+    return Finding("proxy", "note", f"requests go through {shown.hostname}:{shown.port}")
+
+
+def _name(connection: Connection) -> Finding:
+    host = urlsplit(connection.url).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return Finding("name", "note", f"{host} is not known here; a proxy may know it")
+    return Finding("name", "good", f"{host} is known")
+
+
+def _coordinator(
+    connection: Connection, transport: Callable[[Connection], Transport], clock: Callable[[], float]
+) -> list[Finding]:
+    """One request to /readyz shows the way, TLS and the clock."""
+    try:
+        with Client(connection, transport=transport(connection)) as client:
+            before = clock()
+            headers = client.health("readyz")
+    except WardroundError as error:
+        return [Finding("coordinator", "bad", _reason(error))]
+    kind = "over TLS" if connection.url.startswith("https:") else "over plain HTTP"
+    return [Finding("coordinator", "good", f"ready, {kind}"), _clock(headers.get("date"), (before + clock()) / 2)]
+
+
+def _reason(error: WardroundError) -> str:
+    """The innermost cause: a certificate that is not trusted hides behind two layers."""
+    cause: BaseException = error
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    detail = f": {type(cause).__name__}" if cause is not error else ""
+    advice = "; is the private CA in WARDROUND_CA_FILE?" if "SSL" in type(cause).__name__ else ""
+    return f"{error}{detail}{advice}"
+
+
+def _clock(date: str | None, now: float) -> Finding:
+    if date is None:
+        return Finding("clock", "note", "the coordinator's answer has no date")
+    skew = now - parsedate_to_datetime(date).timestamp()
+    if abs(skew) > TOKEN_LIFETIME_SECONDS / 2:
+        text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the coordinator: set this machine's clock"
+        return Finding("clock", "bad", text)
+    return Finding("clock", "good", f"within {abs(skew) + 1:.0f} s of the coordinator")

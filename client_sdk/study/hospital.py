@@ -1,0 +1,259 @@
+"""A hospital: enrol once, then join studies.
+
+hospital = Hospital.enrol("https://study.example.org", token, directory="wardround-hospital")
+outcome = hospital.join("sepsis", "logistic-regression", data)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from client_sdk.api.attempts import Clock
+from client_sdk.api.client import Client
+from client_sdk.api.config import Connection
+from client_sdk.api.credentials import Signature
+from client_sdk.api.transport import Transport
+from client_sdk.data import Records, records_of
+from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.own_budget import Charge
+from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+from client_sdk.identity import Identity, Membership
+from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
+from client_sdk.protocol.study.messages import Study
+from client_sdk.study.enrolment import enrol
+from client_sdk.study.events import OnRound
+from client_sdk.study.rotation import rotate
+
+if TYPE_CHECKING:
+    from client_sdk.study.participation import Outcome
+    from client_sdk.tasks import Task, TaskDataset
+
+_LOG = logging.getLogger(__name__)
+PATIENCE_SECONDS = 24 * 3600.0
+
+
+class Hospital:
+    """One identity in one directory: its key, its memberships, its ledgers, its site policy.
+
+    connection  turns an address into the way it is dialled (proxy, private CA); the default asks for https
+    transport, clock, sleep   replace network and time (tests)
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.identity, self.directory = identity, identity.directory
+        self._connection = connection or _patient
+        self._transport, self._clock, self._sleep = transport, clock or Clock(), sleep
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+    ) -> Self:
+        """The hospital whose identity lies in `directory`.
+
+        Raises:
+            KeyFileError: nobody enrolled here, or the key file is readable by others.
+        """
+        return cls(Identity.open(Path(directory)), connection=connection, transport=transport)
+
+    @classmethod
+    def enrol(
+        cls,
+        url: str,
+        token: str,
+        *,
+        directory: str | Path,
+        connection: Callable[[str], Connection] | None = None,
+        transport: Callable[[Connection], Transport] = Transport,
+    ) -> Self:
+        """Exchange an invitation token for a membership; makes the identity key if there is none. Repeatable.
+
+        Raises:
+            ConfigurationError: not a token.
+            NotTrusted: the coordinator that answered is not the one that made the token.
+            ApiError: the invitation is unknown, used or expired.
+        """
+        hospital = cls(Identity.create(Path(directory)), connection=connection, transport=transport)
+        with hospital._client(url) as client:
+            hospital.identity.remember(enrol(client, hospital.identity, token))
+        return hospital
+
+    def client(self, study: str) -> Client:
+        """A client that signs as this hospital in `study`; any call of the API a hospital may make."""
+        membership = self.identity.membership(study)
+        return self._client(membership.url, self._signature(membership))
+
+    def join(
+        self,
+        study: str,
+        task: str | Task | None,
+        data: Records | Any,
+        *,
+        device: str = "cpu",
+        dataset: str = "records",
+        policy: SitePolicy | None = None,
+        accept_lost_ledger: bool = False,
+        checkpoint_seconds: float = 60.0,
+        on_round: OnRound | None = None,
+        randomness: Randomness | None = None,
+    ) -> Outcome:
+        """Take part in `study` until it ends.
+
+        task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
+        data     Table, Examples, or what `records_of` takes; of each patient at most as many rows as the study allows
+        device   of torch
+        dataset  names the records: all studies that use the same ones share one ledger
+        policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
+        accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
+        checkpoint_seconds  between two checkpoints of a round of several local steps, at least
+        on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
+        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
+
+        Raises:
+            ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
+            LedgerInUse: another process works on this data set.
+            and as `Participation.run`.
+        """
+        # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.participation import Participation
+        from client_sdk.training import LocalTraining
+
+        membership = self.identity.membership(study)
+        rules = self.policy() if policy is None else policy
+        _require_device(device)
+        with (
+            HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger,
+            self._client(membership.url, self._signature(membership)) as client,
+        ):
+            shown = client.study(study)
+            _require_same_settings(ledger, shown, membership, dataset)
+            chosen = _task(task, shown)
+            records = _records(chosen, data, rules, shown)
+            training = LocalTraining(
+                chosen,
+                records,
+                shown.settings,
+                randomness or SecureRandomness(),
+                device,
+                checkpoint_seconds,
+                party=membership.client,
+            )
+            training.require_trainable()
+            if accept_lost_ledger:
+                _accept_loss(client, ledger, membership, shown)
+            return Participation(
+                client,
+                membership,
+                ledger,
+                rules,
+                training,
+                dataset=dataset,
+                outbox=self.directory / "outbox",
+                settings_sha256=shown.settings_sha256,
+                on_round=on_round,
+            ).run()
+
+    def rotate_key(self) -> list[str]:
+        """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
+
+        Returns the studies that took it. Raises as `rotation.rotate`; run again, it finishes.
+        """
+        taken = rotate(self.identity, self._client)
+        self.identity = Identity.open(self.directory)
+        return taken
+
+    def policy(self) -> SitePolicy:
+        """The site policy in the directory; without a file, the strict one."""
+        path = self.directory / POLICY_FILE
+        return SitePolicy.read(path) if path.exists() else SitePolicy()
+
+    def _signature(self, membership: Membership) -> Signature:
+        return Signature(self.identity.key, membership.client, membership.study, membership.origin)
+
+    def _client(self, url: str, credentials: Signature | None = None) -> Client:
+        connection = self._connection(url)
+        return Client(
+            connection, credentials, transport=self._transport(connection), clock=self._clock, sleep=self._sleep
+        )
+
+    def __repr__(self) -> str:
+        return f"Hospital({self.identity!r})"
+
+
+def _patient(url: str) -> Connection:
+    return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
+
+
+def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Membership, dataset: str) -> None:
+    """Settings are frozen when the hospital first joins, also if the coordinator forgets."""
+    digest = shown.settings.digest()
+    if digest != shown.settings_sha256:
+        raise BadAssignment("the study's settings do not have the digest that the coordinator names")
+    opened = ledger.opened(membership.study)
+    if opened is None:
+        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": digest}
+        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
+    elif (opened["settings_sha256"], opened["coordinator_key"]) != (digest, membership.coordinator_key):
+        raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
+
+
+def _require_device(device: str) -> None:
+    """Before anything is paid for."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
+
+
+def _task(wanted: str | Task | None, shown: Study) -> Task:
+    from client_sdk import tasks
+
+    training = shown.settings.training
+    if isinstance(wanted, tasks.Task):
+        return wanted
+    if wanted is not None and wanted != training.task:
+        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
+    return tasks.load(training.task, training.task_parameters)
+
+
+def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskDataset:
+    """One record per patient, of those that the policy does not leave out."""
+    records = records_of(data)
+    if not records.named and rules.excluded_patients:
+        raise ConfigurationError(
+            "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
+        )
+    if not records.named:
+        _LOG.warning("the records name no patients: every one counts as a patient of its own")
+    elif rules.excluded_patients:
+        found = len(set(rules.excluded_patients) & set(records.patients))
+        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(set(rules.excluded_patients)))
+    rows = task.dataset(records).without(rules.excluded_patients)
+    return rows.by_patient(shown.settings.training.rows_per_patient)
+
+
+def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
+    from client_sdk.study.participation import rounds_received
+
+    told = rounds_received(client, membership.study, membership.client)
+    if told - ledger.rounds_known(membership.study):
+        ledger.accept_loss(membership.study, max(told), Charge.of_rounds(shown.settings, max(told)))

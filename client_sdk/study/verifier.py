@@ -1,0 +1,118 @@
+"""What a hospital believes of its coordinator: only what is signed, and only what continues what it saw before."""
+
+from __future__ import annotations
+
+from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from client_sdk.api.client import Client
+from client_sdk.errors import BadAssignment, LedgerNotExtended, RosterNotPinned
+from client_sdk.guard.ledger import SeenHead
+from client_sdk.identity import Membership, active_fingerprint, strangers
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead
+from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
+
+
+class Trust:
+    """One hospital's view of one study's coordinator.
+
+    settings_sha256  frozen when the hospital joined
+    head             the coordinator's ledger as it was last seen; it only ever moves on
+    """
+
+    def __init__(self, client: Client, membership: Membership, settings_sha256: str, head: SeenHead) -> None:
+        self._client, self._membership, self._settings_sha256 = client, membership, settings_sha256
+        self._key = decode_public_key(membership.coordinator_key)
+        self.head = head
+        self._roster_seen: str | None = None
+
+    def assignment(self, given: Assignment) -> AssignmentBody:
+        """The assignment, if everything about it is as it must be; `head` has moved on then.
+
+        Raises:
+            BadAssignment: signature, study, client or settings.
+            LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
+            RosterNotPinned: somebody takes part whom the pinned roster does not hold.
+        """
+        body = given.assignment
+        try:
+            verify_document(self._key, ASSIGNMENT, body.model_dump(mode="json"), given.signature)
+        except SigningError as error:
+            raise BadAssignment("the assignment is not signed by the coordinator pinned at enrolment") from error
+        if (body.study, body.client) != (self._membership.study, self._membership.client):
+            raise BadAssignment("the assignment is for another study or another client")
+        if body.settings_sha256 != self._settings_sha256:
+            raise BadAssignment("the study's settings are not those that this hospital joined under")
+        self.follow(body.ledger, reserved_round=body.round)
+        self._check_roster(body.roster_sha256, body.round)
+        return body
+
+    def statement(self, given: BudgetStatement) -> None:
+        """Check a budget's signed ledger head, and that it extends what was seen.
+
+        Raises:
+            LedgerNotExtended: it does not, or is not signed.
+        """
+        sha256 = given.ledger.head.removeprefix("sha256:")
+        head = LedgerHead(study=given.study, entries=given.ledger.entries, sha256=sha256)
+        self._require_signed(head, given.ledger.signature)
+        self.follow(head)
+
+    def follow(self, head: LedgerHead, *, reserved_round: int | None = None) -> None:
+        """Walk the ledger from the head last seen to this one.
+
+        Raises:
+            LedgerNotExtended: as its text says.
+        """
+        seen = self.head
+        if head.study != self._membership.study:
+            raise LedgerNotExtended("the ledger head is of another study")
+        if head.entries < seen.sequence:
+            raise LedgerNotExtended(
+                f"the coordinator's ledger has {head.entries} entries; this hospital has seen {seen.sequence}. It was "
+                "restored from an older copy: what was spent since then is missing"
+            )
+        reached, reserved = (seen.sequence, seen.sha256), seen.reserved
+        while reached[0] < head.entries:
+            found = self._page(reached[0], head.entries)
+            try:
+                reached = verify_chain(found, after=reached)
+            except LedgerError as error:
+                text = f"the coordinator's ledger does not continue what this hospital saw: {error}"
+                raise LedgerNotExtended(text) from error
+            reserved = max([reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
+        if reached != (head.entries, head.sha256):
+            raise LedgerNotExtended("the coordinator's ledger was rewritten: its head is not the one it names")
+        if reserved_round is not None and reserved != reserved_round:
+            raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
+        self.head = SeenHead(*reached, reserved)
+
+    def _page(self, after: int, last: int) -> list[Entry]:
+        """The next entries up to `last`; at least one, so that following a ledger comes to an end."""
+        page = self._client.ledger(self._membership.study, after)
+        self._require_signed(page.head.head, page.head.signature)
+        try:
+            entries = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+        except LedgerError as error:
+            raise LedgerNotExtended(f"the coordinator's ledger is not one: {error}") from error
+        found = [entry for entry in entries if entry.sequence <= last]
+        if not found:
+            raise LedgerNotExtended(f"the coordinator does not show entry {after + 1} of its ledger")
+        return found
+
+    def _require_signed(self, head: LedgerHead, signature: str) -> None:
+        try:
+            verify_document(self._key, LEDGER_HEAD, head.model_dump(mode="json"), signature)
+        except SigningError as error:
+            raise LedgerNotExtended("the ledger head is not signed by the coordinator that was pinned") from error
+
+    def _check_roster(self, sha256: str, round: int) -> None:
+        if self._membership.pinned is None or sha256 == self._roster_seen:
+            return
+        roster = self._client.roster(self._membership.study, round)
+        if active_fingerprint(roster) != sha256:
+            raise RosterNotPinned("the roster that is shown is not the one that the assignment names")
+        unknown = strangers(self._membership, roster)
+        if unknown:
+            raise RosterNotPinned(
+                f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew"
+            )
+        self._roster_seen = sha256

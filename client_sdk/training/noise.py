@@ -1,0 +1,129 @@
+"""Gaussian noise for a clipped sum: fixed-point integers, exact discrete Gaussian, back to floats.
+
+Float Gaussian samplers leak through their low bits (Mironov 2012); here the sum is rounded to a public grid, the
+rounding is counted in the sensitivity, and integer noise of the discrete Gaussian law is added. Turning the noised
+integers back into floats is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from client_sdk.gradients.clipping import ClippedSum
+from client_sdk.gradients.errors import NonFiniteError
+from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
+from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
+
+__all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise", "gaussian_noise"]
+
+# The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
+# the sensitivity, coarse enough that one noise sample takes 32 random bits.
+_GRID_BITS = 22
+_EXACT_UNITS = 2.0**51
+_SMALL_UNITS = 2.0**30
+_UP = 1 + 2.0**-50
+EXACT = "exact discrete Gaussian on a fixed-point grid"
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """A clipped sum with its noise: safe to release at the price of (noise_multiplier, sampling rate).
+
+    gradients: parameter name -> noised sum, in the parameter's dtype.
+    noise_std: standard deviation of the noise added to each coordinate.
+    sensitivity: clip norm plus the most that rounding can add; noise_std / sensitivity ≥ noise_multiplier.
+    resolution: grid spacing.
+    sampling_error: bound on the total variation distance to exact noise over all coordinates; add it to δ.
+    law: what was added, in words, for the record.
+    """
+
+    gradients: dict[str, Tensor]
+    noise_std: float
+    sensitivity: float
+    resolution: float
+    sampling_error: float
+    law: str
+
+
+def positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    return float(value)
+
+
+def grid(noise_std: float) -> float:
+    """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
+    return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
+
+
+def gaussian_noise(size: int, std: float, *, source: RandomSource) -> NDArray[np.float64]:
+    """(size,) discrete Gaussian noise of standard deviation std on a grid about std · 2^-24 apart."""
+    positive("std", std)
+    if size < 0:
+        raise ValueError(f"size must be at least 0, got {size}")
+    spacing = grid(std)
+    return np.multiply(sampler(std / spacing).sample(size, source), spacing, dtype=np.float64)
+
+
+def add_noise(
+    clipped: ClippedSum, *, noise_multiplier: float, source: RandomSource, resolution: float | None = None
+) -> NoisySum:
+    """Round the clipped sum to the grid and add exact discrete Gaussian noise.
+
+    noise_multiplier: noise standard deviation over sensitivity, > 0.
+    resolution: grid spacing, a power of two; by default about 2⁻²² of the noise.
+
+    Guarantee: noise_std ≥ noise_multiplier × sensitivity, where sensitivity = clip_norm + resolution · √coordinates
+    bounds how far two neighbouring sums lie apart after rounding (each coordinate moves by at most one spacing more).
+    Raises ValueError for a bad multiplier or resolution, NonFiniteError for a sum that is not finite, OverflowError
+    when the sum does not fit the grid.
+    """
+    multiplier = positive("noise_multiplier", noise_multiplier)
+    coordinates = sum(value.numel() for value in clipped.gradients.values())
+    spacing = grid(multiplier * clipped.clip_norm) if resolution is None else positive("resolution", resolution)
+    if math.frexp(spacing)[0] != 0.5:
+        raise ValueError(f"resolution must be a power of two, got {resolution!r}")
+    sensitivity = clipped.clip_norm + spacing * math.sqrt(coordinates)
+    law = sampler(multiplier * (sensitivity * _UP) / spacing * _UP)
+    noised = _noised(clipped.gradients, spacing, law, source)
+    return NoisySum(noised, law.std * spacing, sensitivity * _UP, spacing, law.sampling_error * coordinates, EXACT)
+
+
+def _noised(
+    gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
+) -> dict[str, Tensor]:
+    kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
+    joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
+    flat = joined.numpy()
+    largest = max(-float(flat.min(initial=0.0)), float(flat.max(initial=0.0))) / spacing
+    if not largest < _EXACT_UNITS:
+        raise _misfit(gradients)
+    small = largest < _SMALL_UNITS and law.dtype == np.int32
+    scratch = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64)
+    for start, noise in law.chunks(len(flat), source):
+        part, noised = flat[start : start + len(noise)], scratch[: len(noise)]
+        # The spacing is a power of two: dividing by it and multiplying with it round nothing.
+        part *= 1.0 / spacing
+        np.copyto(noised, np.rint(part, out=part), casting="unsafe")
+        noised += noise
+        # From here on only the noised integers are read: what rounding does to them is post-processing.
+        part[:] = noised
+        part *= spacing
+    pieces = torch.split(joined, [value.numel() for value in gradients.values()])
+    return {
+        name: piece.view(value.shape).to(value) for (name, value), piece in zip(gradients.items(), pieces, strict=True)
+    }
+
+
+def _misfit(gradients: Mapping[str, Tensor]) -> Exception:
+    for name, value in gradients.items():
+        if not bool(torch.isfinite(value).all()):
+            return NonFiniteError(f"the clipped sum of parameter {name!r}")
+    return OverflowError("the clipped sum does not fit the grid; choose a larger resolution")

@@ -1,0 +1,1 @@
+"""One round, from opening to release."""

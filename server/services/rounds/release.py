@@ -1,0 +1,205 @@
+"""From a settled round to a published model: sum, central noise, server optimiser, release.
+
+The charge is committed already. Everything here can be done again from the start until the release is committed,
+except the noise: its digest is committed before anything that depends on it can be seen, and drawn again only
+while it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.protocol.wire.tensors import Spec, encode, spec_from_json
+from server.db.lease import Lease
+from server.db.ledger_store import lock_account
+from server.db.repositories import append_event, find_round, find_study, lock_round, lock_study, participants
+from server.db.session import Transaction
+from server.db.tables import ModelRow, RoundRow, StudyRow
+from server.domain import optimiser
+from server.domain.admission import body_spec, mechanism
+from server.domain.aggregation import NotFinite, Real, Sum, average
+from server.domain.rounds import move
+from server.services import fenced
+from server.services.ports import Blob, Coordinator
+from server.services.rounds.end import abandon_round
+from server.services.rounds.submit import round_scope, update_scope
+from server.services.secure_sum.progress import opened_update, sums_scope
+from server.services.studies.models import models_scope
+from server.services.tensor_files import load, walk
+from server.services.views import settings_of
+
+register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
+
+
+class InputsLost(Exception):
+    """A file that the round needs is gone: it ends without a model, its charge kept. The text is the reason."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a settled round is made of."""
+
+    study: str
+    round: int
+    settings: StudySettings
+    model: Spec
+    updates: tuple[tuple[str, str], ...]
+    masked: tuple[VectorSpec, str] | None
+    noised_sha256: str | None
+    weights_sha256: str
+    optimiser_sha256: str | None
+
+    @property
+    def noised_scope(self) -> str:
+        return f"{round_scope(self.study, self.round)}/noised"
+
+    @property
+    def summed(self) -> Spec:
+        """The sum as it is written to disk."""
+        return {name: (shape, "float64") for name, (shape, _) in self.model.items()}
+
+
+def release_round(coordinator: Coordinator, lease: Lease, study: str, number: int, beat: Callable[[], None]) -> None:
+    """Publish the model that round `number` makes. `beat` is called between updates, to keep the lease alive."""
+    inputs = coordinator.database.read("read-settled-round", lambda tx: _inputs(tx, study, number))
+    try:
+        total = _sum(coordinator, lease, inputs, beat)
+        model, state = _publish(coordinator, inputs, total)
+    except (InputsLost, NotFinite) as error:
+        reason = str(error) if isinstance(error, InputsLost) else "not-finite"
+        fenced.commit(coordinator, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
+        return
+    fenced.commit(coordinator, lease, "release", lambda tx: _release(tx, inputs, model, state))
+
+
+def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
+    row = find_study(tx, study)
+    round = find_round(tx, row.id, number)
+    base = tx.session.get_one(ModelRow, (row.id, round.base_version))
+    received = [(p.client, p.sha256) for p in participants(tx, round) if p.sha256 is not None]
+    masked = opened_update(tx, row.id, number)
+    return Inputs(
+        study=study,
+        round=number,
+        settings=settings_of(row),
+        model=spec_from_json(row.model_spec or {}),
+        updates=() if masked else tuple(received),
+        masked=masked,
+        noised_sha256=round.noised_sha256,
+        weights_sha256=base.sha256,
+        optimiser_sha256=base.optimiser_sha256,
+    )
+
+
+def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[[], None]) -> dict[str, Real]:
+    """The sum of the updates, with the coordinator's own noise if the study has it."""
+    if inputs.noised_sha256 is not None:
+        path = coordinator.blobs.find(inputs.noised_scope, inputs.noised_sha256)
+        if path is None:
+            raise InputsLost("noised-sum-lost")
+        return load(path, inputs.summed)
+    noise = mechanism(inputs.settings, inputs.model)
+    total = Sum(inputs.model, noise)
+    body = body_spec(inputs.settings, inputs.model)
+    if inputs.masked is not None:
+        total.add_integers(*_opened(coordinator, inputs, *inputs.masked))
+    for client, sha256 in inputs.updates:
+        path = coordinator.blobs.find(update_scope(inputs.study, inputs.round, client), sha256)
+        if path is None:
+            raise InputsLost("updates-lost")
+        total.add(walk(path, body))
+        beat()
+    total.add_noise(coordinator.noise.of(inputs.round))
+    result = total.result()
+    if noise is not None:
+        _commit_noise(coordinator, lease, inputs, result)
+    return result
+
+
+def _opened(coordinator: Coordinator, inputs: Inputs, spec: VectorSpec, sha256: str) -> tuple[Real, float]:
+    """The sum that was made under masks, in units of its grid, and the grid's spacing."""
+    path = coordinator.blobs.find(f"{sums_scope(inputs.study, inputs.round)}/{spec.name}", sha256)
+    if path is None:
+        raise InputsLost("updates-lost")
+    spacing = 2.0**-spec.scale_bits
+    return decode(spec, np.fromfile(path, dtype=spec.dtype)).astype(np.float64) / spacing, spacing
+
+
+def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:
+    # What an earlier attempt drew was never committed, so nobody has seen it; it goes when the round is scrubbed. It is
+    # not removed here: a worker that has lost its lease without knowing would remove the committed one.
+    failpoint("worker.before-noise-file")
+    blob = coordinator.blobs.write(inputs.noised_scope, encode(noised))
+
+    def work(tx: Transaction) -> None:
+        _settled(tx, inputs)[1].noised_sha256 = blob.sha256
+
+    fenced.commit(coordinator, lease, "noise", work)
+
+
+def _publish(coordinator: Coordinator, inputs: Inputs, total: dict[str, Real]) -> tuple[Blob, Blob | None]:
+    """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
+    training, scope = inputs.settings.training, models_scope(inputs.study)
+    weights = coordinator.blobs.find(scope, inputs.weights_sha256)
+    if weights is None:
+        raise FileNotFoundError("the model the round started from is gone: restore the blob folder from its backup")
+    state = _optimiser_state(coordinator, inputs)
+    mean = average(total, inputs.settings.privacy.expected_clients)
+    new, state = optimiser.release(training, load(weights, inputs.model), mean, state)
+    failpoint("worker.before-model-file")
+    model = coordinator.blobs.write(scope, encode(new))
+    failpoint("worker.after-model-file")
+    if training.optimiser.name == "plain":
+        return model, None
+    return model, coordinator.blobs.write(optimisers_scope(inputs.study), encode(optimiser.to_tensors(state)))
+
+
+def _optimiser_state(coordinator: Coordinator, inputs: Inputs) -> optimiser.State:
+    settings = inputs.settings.training.optimiser
+    if inputs.optimiser_sha256 is None:
+        return optimiser.begin(settings, inputs.model)
+    path = coordinator.blobs.find(optimisers_scope(inputs.study), inputs.optimiser_sha256)
+    if path is None:
+        raise FileNotFoundError("the server optimiser's state is gone: restore the blob folder from its backup")
+    return optimiser.from_tensors(load(path, optimiser.state_spec(settings, inputs.model)))
+
+
+def optimisers_scope(study: str) -> str:
+    return f"optimisers/{study}"
+
+
+def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:
+    study, round = _settled(tx, inputs)
+    published = ModelRow(
+        study_id=study.id,
+        version=round.number,
+        sha256=model.sha256,
+        bytes=model.bytes,
+        optimiser_sha256=None if state is None else state.sha256,
+        created_at=tx.now(),
+    )
+    tx.session.add(published)
+    round.state, round.ended_at = move(round.state, "released"), tx.now()
+    study.abandoned_in_a_row, study.next_round_at = 0, 0.0
+    append_event(tx, study, "round-released", round.number)
+
+
+def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: str) -> None:
+    study, round = _settled(tx, inputs)
+    account = lock_account(tx, coordinator.signer, study.name, study.id)
+    abandon_round(tx, study, round, account, reason=reason, charged=True)
+
+
+def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
+    """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has."""
+    study = lock_study(tx, inputs.study)
+    round = lock_round(tx, study.id, inputs.round)
+    if round.state != "settled":
+        move(round.state, "released")
+    return study, round

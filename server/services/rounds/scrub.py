@@ -1,0 +1,59 @@
+"""After a round: the updates go, their hashes stay."""
+
+from __future__ import annotations
+
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from server.db.lease import Lease
+from server.db.repositories import find_round, find_study, latest_model
+from server.db.session import Transaction
+from server.db.session_store import forget_shares
+from server.db.tables import ModelRow
+from server.services import fenced
+from server.services.ports import Coordinator
+from server.services.rounds.release import optimisers_scope
+from server.services.rounds.submit import round_scope
+
+register("worker.before-scrub-files", "worker.after-scrub-files")
+
+_ABANDONED_UPLOAD_SECONDS = 3600.0
+
+
+def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
+    """Delete the files of an ended round, then remember that they are gone. Repeatable."""
+    failpoint("worker.before-scrub-files")
+    coordinator.blobs.clear(round_scope(study, number))
+    superseded = coordinator.database.read("find-superseded", lambda tx: _superseded(tx, study, number))
+    if superseded is not None:
+        coordinator.blobs.remove(optimisers_scope(study), superseded)
+    failpoint("worker.after-scrub-files")
+
+    def work(tx: Transaction) -> None:
+        row = find_round(tx, find_study(tx, study).id, number)
+        forget_shares(tx, row.study_id, number)
+        row.scrubbed_at = row.scrubbed_at or tx.now()
+
+    fenced.commit(coordinator, lease, "scrub", work)
+
+
+def tidy(coordinator: Coordinator) -> None:
+    """Delete what killed processes left behind: half-written files, and files of rounds that are scrubbed."""
+    coordinator.blobs.sweep(_ABANDONED_UPLOAD_SECONDS)
+    for study in coordinator.blobs.scopes("rounds"):
+        for scope in coordinator.blobs.scopes(study):
+            _, name, number = scope.split("/")
+            if coordinator.database.read("is-scrubbed", lambda tx, n=name, r=int(number): _is_scrubbed(tx, n, r)):
+                coordinator.blobs.clear(scope)
+
+
+def _superseded(tx: Transaction, study: str, number: int) -> str | None:
+    """The optimiser state that the round's release replaced."""
+    study_id = find_study(tx, study).id
+    newest = latest_model(tx, study_id)
+    base = tx.session.get_one(ModelRow, (study_id, find_round(tx, study_id, number).base_version))
+    if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
+        return None
+    return base.optimiser_sha256
+
+
+def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
+    return find_round(tx, find_study(tx, study).id, number).scrubbed_at is not None

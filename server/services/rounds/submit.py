@@ -1,0 +1,148 @@
+"""Take one client's update: let it in, check it, keep it, record it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.plan.evidence import evidence_to_dict
+from client_sdk.protocol.study.messages import UpdateReceipt
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, spec_from_json
+from server.db.repositories import find_study, lock_participant, share_round
+from server.db.session import Transaction
+from server.db.tables import ParticipantRow, RoundRow
+from server.domain.admission import Findings, body_spec, examine, expects_terms, update_spec
+from server.domain.errors import Rejected
+from server.services.ports import Blob, Coordinator, Incoming, Written
+from server.services.tensor_files import names_in, walk
+from server.services.views import settings_of
+
+register(
+    "api.before-begin-commit",
+    "api.after-begin-commit",
+    "api.before-update-file",
+    "api.after-update-file",
+    "api.after-update-commit",
+)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Permission to send one body of at most `limit` bytes."""
+
+    study: str
+    round: int
+    client: str
+    settings: StudySettings
+    model: Spec
+
+    @property
+    def limit(self) -> int:
+        """Bytes."""
+        return encoded_size_limit(body_spec(self.settings, self.model))
+
+
+def round_scope(study: str, round: int) -> str:
+    """Everything of one round that is scrubbed after it."""
+    return f"rounds/{study}/{round}"
+
+
+def update_scope(study: str, round: int, client: str) -> str:
+    """Where one client's update lies. Apart from the others', whose bytes may be the same."""
+    return f"{round_scope(study, round)}/updates/{client}"
+
+
+def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str) -> Slot | UpdateReceipt:
+    """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
+
+    From here on the coordinator may have seen something of the update, and the round's charge stands.
+
+    Raises:
+        Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.
+    """
+
+    def work(tx: Transaction) -> Slot | UpdateReceipt:
+        study_row = find_study(tx, study)
+        round_row = share_round(tx, study_row.id, round)
+        row = lock_participant(tx, round_row, client)
+        if _is_recorded(tx, round_row, row, signed_sha256):
+            return _receipt(study, row)
+        if row.sending_since is None:
+            row.sending_since = tx.now()
+        return Slot(study, round, client, settings_of(study_row), spec_from_json(study_row.model_spec or {}))
+
+    failpoint("api.before-begin-commit")
+    slot = coordinator.database.write("begin-update", work)
+    failpoint("api.after-begin-commit")
+    return slot
+
+
+def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha256: str) -> Written[UpdateReceipt]:
+    """The whole body is in `incoming`. Durable when this returns.
+
+    Raises:
+        Rejected: as `begin`, and `digest-mismatch`, `malformed-tensors`, `wrong-names`, `wrong-shape`, `wrong-dtype`,
+            `not-finite`, `clip-exceeded`, `terms-missing`, `invalid-request`, `body-too-large`.
+    """
+    if incoming.sha256 != signed_sha256:
+        raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
+    findings = _examined(slot, incoming)
+    failpoint("api.before-update-file")
+    blob = coordinator.blobs.keep(incoming, update_scope(slot.study, slot.round, slot.client))
+    failpoint("api.after-update-file")
+    try:
+        written = coordinator.database.write("submit-update", lambda tx: _record(tx, slot, blob, findings))
+    except Rejected:
+        # The same bytes on another connection are rejected too, unless they are recorded: rounds do not open again.
+        _forget_unless_recorded(coordinator, slot, blob)
+        raise
+    failpoint("api.after-update-commit")
+    return written
+
+
+def _examined(slot: Slot, incoming: Incoming) -> Findings:
+    names = set(update_spec(slot.model))
+    if expects_terms(slot.settings) and names_in(incoming.path) == names:
+        raise Rejected("terms-missing", "this study needs terms/filter and terms/moments beside the update")
+    spec = body_spec(slot.settings, slot.model)
+    return examine(slot.settings, slot.model, walk(incoming.path, spec))
+
+
+def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
+    study = find_study(tx, slot.study)
+    round = share_round(tx, study.id, slot.round)
+    row = lock_participant(tx, round, slot.client)
+    if _is_recorded(tx, round, row, blob.sha256):
+        return Written(_receipt(slot.study, row), created=False)
+    row.state, row.answered_at = "received", tx.now()
+    row.sha256, row.bytes = blob.sha256, blob.bytes
+    row.distance, row.terms = findings.distance, evidence_to_dict(findings.terms)
+    return Written(_receipt(slot.study, row), created=True)
+
+
+def _is_recorded(tx: Transaction, round: RoundRow, row: ParticipantRow, sha256: str) -> bool:
+    """Whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
+    if row.state == "received" and row.sha256 == sha256:
+        return True
+    if row.state in ("received", "refused"):
+        raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
+    if row.state == "missing" or round.state != "collecting" or tx.now() >= round.deadline:
+        raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
+    return False
+
+
+def _receipt(study: str, row: ParticipantRow) -> UpdateReceipt:
+    return UpdateReceipt.model_validate(
+        {"study": study, "round": row.round, "client": row.client, "sha256": row.sha256, "bytes": row.bytes}
+    )
+
+
+def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) -> None:
+    def work(tx: Transaction) -> bool:
+        study_id = find_study(tx, slot.study).id
+        row = tx.session.get(ParticipantRow, (study_id, slot.round, slot.client))
+        return row is not None and row.sha256 == blob.sha256
+
+    if not coordinator.database.read("find-recorded-update", work):
+        coordinator.blobs.remove(update_scope(slot.study, slot.round, slot.client), blob.sha256)

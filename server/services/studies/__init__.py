@@ -1,0 +1,1 @@
+"""Studies and whoever takes part in them."""

@@ -1,0 +1,146 @@
+"""Open, show, start, pause, resume, stop a study."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from accounting.budget.budget import Budget
+from accounting.errors import AccountingError
+from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
+from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
+from client_sdk.protocol.wire.signing import roster_fingerprint
+from server.db.ledger_store import lock_account, open_account
+from server.db.repositories import append_event, find_study, latest_model, lock_open_round, lock_study
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
+from server.domain.errors import Rejected
+from server.domain.plan import plan_of
+from server.domain.study import Action, move
+from server.services import views
+from server.services.ports import Coordinator, Written
+from server.services.rounds.end import finish, stop_round
+
+
+def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
+    """Open a study with its budget and the first ledger entry. The same request again: created False.
+
+    Raises:
+        Rejected: `study-exists` (other settings under this name), `first-round-overspends` (extra
+            noise_one_round, noise_horizon), `invalid-request` (settings no budget can be kept for).
+    """
+    known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
+    if known is not None:
+        return Written(known, created=False)
+    plan = _feasible_plan(request)
+
+    def work(tx: Transaction) -> Written[Study]:
+        same = _same(coordinator, tx, request)
+        if same is not None:
+            return Written(same, created=False)
+        row = _study_row(tx, request)
+        tx.session.add(row)
+        tx.session.flush()
+        tx.session.add(LeaseRow(study_id=row.id, owner=None, fence=0, expires_at=0.0))
+        open_account(tx, coordinator.signer, row.name, row.id, plan)
+        append_event(tx, row, "study-created")
+        tx.session.flush()
+        return Written(_view(coordinator, tx, row), created=True)
+
+    return coordinator.database.write("create-study", work)
+
+
+def show(coordinator: Coordinator, study: str) -> Study:
+    """Raises Rejected `unknown-study`."""
+    return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, find_study(tx, study)))
+
+
+def list_studies(coordinator: Coordinator, after: str | None = None, limit: int = 100) -> StudyList:
+    """In order of their names; `next` is the cursor to pass as `after`."""
+
+    def work(tx: Transaction) -> StudyList:
+        wanted = select(StudyRow).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
+        rows = tx.session.scalars(wanted).all()
+        more = rows[limit - 1].name if len(rows) > limit else None
+        return StudyList(studies=[_view(coordinator, tx, row) for row in rows[:limit]], next=more)
+
+    return coordinator.database.read("list-studies", work)
+
+
+def act(coordinator: Coordinator, study: str, action: Action) -> Study:
+    """Repeatable. A stop ends the round under way and keeps its charge.
+
+    Raises:
+        Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished`.
+    """
+
+    def work(tx: Transaction) -> Study:
+        row = lock_study(tx, study)
+        if move(row.state, action) != row.state:
+            _apply(coordinator, tx, row, action)
+            tx.session.flush()
+        return _view(coordinator, tx, row)
+
+    return coordinator.database.write(f"{action}-study", work)
+
+
+def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Action) -> None:
+    if action == "stop":
+        open_round = lock_open_round(tx, row.id)
+        account = lock_account(tx, coordinator.signer, row.name, row.id)
+        if open_round is not None:
+            stop_round(tx, row, open_round, account)
+        finish(tx, row, account, "stopped")
+    else:
+        row.state = move(row.state, action)
+        append_event(tx, row, f"study-{row.state}")
+
+
+def _feasible_plan(request: StudyCreate) -> Plan:
+    try:
+        plan = plan_of(request.settings)
+        Budget.open(plan)
+    except FirstRoundOverspends as error:
+        fitting = {"noise_one_round": error.noise_one_round, "noise_horizon": error.noise_horizon}
+        raise Rejected("first-round-overspends", str(error), **fitting) from error
+    except PlanError as error:
+        raise Rejected("invalid-request", str(error), fields=[error.field]) from error
+    except AccountingError as error:
+        raise Rejected("invalid-request", f"no budget can be kept for these settings: {error}") from error
+    return plan
+
+
+def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
+    return StudyRow(
+        name=request.study,
+        title=request.title,
+        state="draft",
+        settings=request.settings.as_json(),
+        settings_sha256=request.settings.digest(),
+        roster_sha256=roster_fingerprint(request.study, []),
+        version=0,
+        quorum=max(1, request.settings.schedule.min_clients),
+        abandoned_in_a_row=0,
+        next_round_at=0.0,
+        created_at=tx.now(),
+    )
+
+
+def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> Study | None:
+    row = tx.session.scalars(select(StudyRow).where(StudyRow.name == request.study)).one_or_none()
+    if row is None:
+        return None
+    if (row.settings_sha256, row.title) != (request.settings.digest(), request.title):
+        raise Rejected("study-exists", "a study of this name has other settings; choose another name")
+    return _view(coordinator, tx, row)
+
+
+def _view(coordinator: Coordinator, tx: Transaction, row: StudyRow) -> Study:
+    active = select(func.count()).where(ClientRow.study_id == row.id, ClientRow.state == "active")
+    rounds = select(BudgetRow.round).where(BudgetRow.study_id == row.id)
+    return views.study(
+        row,
+        latest_model(tx, row.id),
+        clients=tx.session.scalar(active) or 0,
+        rounds=tx.session.scalar(rounds) or 0,
+        coordinator_key=coordinator.signer.public_key,
+    )

@@ -1,0 +1,90 @@
+"""The initial model, and where a published model lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_sdk.protocol.study.messages import ModelInfo
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.protocol.wire.tensors import Spec, spec_to_json
+from server.db.repositories import append_event, find_study, latest_model, lock_study
+from server.db.session import Transaction
+from server.db.tables import ModelRow, StudyRow
+from server.domain.errors import Rejected
+from server.services.ports import Blob, Coordinator, Incoming, Written
+from server.services.tensor_files import spec_of_model
+from server.services.views import model_info
+
+register("api.before-model-file", "api.after-model-file", "api.after-model-commit")
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A published model; `path` is a file that never changes."""
+
+    info: ModelInfo
+    path: Path
+
+
+def models_scope(study: str) -> str:
+    return f"models/{study}"
+
+
+def put_initial(coordinator: Coordinator, study: str, incoming: Incoming) -> Written[ModelInfo]:
+    """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
+
+    Raises:
+        Rejected: `unknown-study`, `frozen` (other bytes than before), `malformed-tensors`, `wrong-dtype`,
+            `wrong-names`, `not-finite`.
+    """
+    known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, find_study(tx, study), incoming))
+    if known is not None:
+        return known
+    spec = spec_of_model(incoming.path)
+    failpoint("api.before-model-file")
+    blob = coordinator.blobs.keep(incoming, models_scope(study))
+    failpoint("api.after-model-file")
+    written = coordinator.database.write("put-initial-model", lambda tx: _record(tx, study, incoming, blob, spec))
+    failpoint("api.after-model-commit")
+    return written
+
+
+def locate(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
+    """Version None: the latest. Raises Rejected `unknown-study`, `unknown-model`."""
+
+    def work(tx: Transaction) -> ModelRow | None:
+        study_id = find_study(tx, study).id
+        return latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
+
+    row = coordinator.database.read("locate-model", work)
+    if row is None:
+        raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+    path = coordinator.blobs.find(models_scope(study), row.sha256)
+    if path is None:
+        raise FileNotFoundError(f"the file of model {row.version} is gone: restore the blob folder from its backup")
+    return StoredModel(model_info(row), path)
+
+
+def _known(tx: Transaction, study: StudyRow, incoming: Incoming) -> Written[ModelInfo] | None:
+    row = tx.session.get(ModelRow, (study.id, 0))
+    if row is None:
+        if study.state == "finished":
+            raise Rejected("frozen", "the study is finished")
+        return None
+    if row.sha256 != incoming.sha256:
+        raise Rejected("frozen", "the initial model is set and cannot be replaced; open a new study")
+    return Written(model_info(row), created=False)
+
+
+def _record(tx: Transaction, study: str, incoming: Incoming, blob: Blob, spec: Spec) -> Written[ModelInfo]:
+    row = lock_study(tx, study)
+    known = _known(tx, row, incoming)
+    if known is not None:
+        return known
+    model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
+    tx.session.add(model)
+    row.model_spec = spec_to_json(spec)
+    row.state = "enrolling"
+    append_event(tx, row, "study-enrolling")
+    return Written(model_info(model), created=True)

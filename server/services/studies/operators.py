@@ -1,0 +1,97 @@
+"""API keys of operators and viewers: `wrk_<id>_<secret>`, shown once, only the hash is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from client_sdk.protocol.study.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
+from server.db.session import Transaction
+from server.db.tables import OperatorKeyRow, Role
+from server.domain.errors import Rejected
+from server.services.ports import Coordinator
+from server.services.views import at
+
+_PREFIX = "wrk"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Who holds a valid API key."""
+
+    id: str
+    role: Role
+
+
+def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> OperatorKey:
+    """A new key; the answer is the only place where it can be read. Old keys stay valid: rotate with overlap."""
+    id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
+
+    def work(tx: Transaction) -> OperatorKeyRow:
+        row = OperatorKeyRow(
+            id=id, role=request.role, label=request.label, secret_sha256=_hashed(secret), created_at=tx.now()
+        )
+        tx.session.add(row)
+        return row
+
+    row = coordinator.database.write("create-operator-key", work)
+    return _view(row, key=f"{_PREFIX}_{id}_{secret}")
+
+
+def list_keys(coordinator: Coordinator) -> OperatorKeyList:
+    """All keys ever made, without their secrets."""
+
+    def work(tx: Transaction) -> list[OperatorKey]:
+        rows = tx.session.scalars(select(OperatorKeyRow).order_by(OperatorKeyRow.created_at, OperatorKeyRow.id))
+        return [_view(row) for row in rows]
+
+    return OperatorKeyList(keys=coordinator.database.read("list-operator-keys", work))
+
+
+def revoke_key(coordinator: Coordinator, id: str) -> OperatorKey:
+    """Repeatable. Raises Rejected `unknown-key`."""
+
+    def work(tx: Transaction) -> OperatorKey:
+        row = tx.session.get(OperatorKeyRow, id, with_for_update=True)
+        if row is None:
+            raise Rejected("unknown-key", "there is no key of this id; ask for the list of keys")
+        if row.revoked_at is None:
+            row.revoked_at = tx.now()
+        return _view(row)
+
+    return coordinator.database.write("revoke-operator-key", work)
+
+
+def authenticate(coordinator: Coordinator, key: str) -> Operator:
+    """Raises Rejected `bad-token` for anything but a valid key."""
+    prefix, _, rest = key.partition("_")
+    id, _, secret = rest.partition("_")
+
+    def work(tx: Transaction) -> OperatorKeyRow | None:
+        return tx.session.get(OperatorKeyRow, id)
+
+    row = coordinator.database.read("authenticate-operator", work) if prefix == _PREFIX else None
+    # Compared in constant time whether or not the key exists.
+    fits = hmac.compare_digest(_hashed(secret), row.secret_sha256 if row is not None else "")
+    if row is None or not fits or row.revoked_at is not None:
+        raise Rejected("bad-token", "the API key is not valid; ask an operator for a new one")
+    return Operator(row.id, row.role)
+
+
+def _hashed(secret: str) -> str:
+    # A 256-bit random secret needs no slow hash.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _view(row: OperatorKeyRow, key: str | None = None) -> OperatorKey:
+    return OperatorKey(
+        id=row.id,
+        role=row.role,
+        label=row.label,
+        key=key,
+        created_at=at(row.created_at),
+        revoked_at=None if row.revoked_at is None else at(row.revoked_at),
+    )

@@ -1,0 +1,150 @@
+"""Planning: what was searched for is kept, and a little less would not be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from accounting import InvalidArgument, Unreachable, calibrate_noise, most_steps, prospect, smallest_population
+from accounting.accountants.calibration import rdp_epsilon
+
+WORKLOADS = [
+    (1.1, 256 / 60000, 14062, 1e-5),
+    (0.7, 512 / 50000, 10000, 1e-5),
+    (1.0, 0.1, 300, 1e-3),
+    (2.0, 0.01, 300, 1e-5),
+    (4.0, 1.0, 100, 1e-6),
+]
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps", "delta"), WORKLOADS)
+def test_noise_is_enough_and_hardly_more(noise: float, rate: float, steps: int, delta: float) -> None:
+    target = rdp_epsilon(noise, sampling_rate=rate, steps=steps, delta=delta)
+    found = calibrate_noise(epsilon=target, delta=delta, sampling_rate=rate, steps=steps)
+    assert noise * (1 - 1e-9) <= found <= noise * 1.002
+    assert rdp_epsilon(found, sampling_rate=rate, steps=steps, delta=delta) <= target
+
+
+def test_noise_by_loss_distributions_and_at_a_fixed_order() -> None:
+    plan = {"epsilon": 3.0, "delta": 1e-5, "sampling_rate": 0.02, "steps": 200}
+    tight = calibrate_noise(**plan, method="pld", tolerance=0.01)  # type: ignore[arg-type]
+    free, fixed = calibrate_noise(**plan), calibrate_noise(**plan, order=20.0)  # type: ignore[arg-type]
+    assert tight < free < fixed
+    assert rdp_epsilon(fixed, sampling_rate=0.02, steps=200, delta=1e-5, orders=[20.0]) <= 3.0
+
+
+def test_noise_by_any_account() -> None:
+    assert calibrate_noise(
+        epsilon=1.0, delta=1e-5, sampling_rate=1.0, steps=1, account=lambda noise: 3 / noise
+    ) == pytest.approx(3.0, rel=1e-3)
+    with pytest.raises(Unreachable):
+        calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=1.0, steps=1, account=lambda _: 2.0)
+
+
+def test_most_steps_fit_and_one_more_does_not() -> None:
+    def account(steps: int) -> float:
+        return rdp_epsilon(2.0, sampling_rate=0.05, steps=steps, delta=1e-5)
+
+    found = most_steps(epsilon=1.0, delta=1e-5, account=account)
+    assert account(found) <= 1.0 < account(found + 1)
+    assert most_steps(epsilon=1e-6, delta=1e-5, account=account) == 0
+    assert most_steps(epsilon=1.0, delta=1e-5, account=lambda _: 0.5, at_most=1234) == 1234
+
+
+def test_the_smallest_population_suffices_and_one_fewer_does_not() -> None:
+    def spent(people: int) -> float:
+        return rdp_epsilon(1.0, sampling_rate=30 / people, steps=500, delta=1e-6)
+
+    found = smallest_population(epsilon=1.5, delta=1e-6, noise_multiplier=1.0, expected_batch=30, steps=500)
+    assert spent(found) <= 1.5 < spent(found - 1)
+
+
+def test_a_batch_that_needs_no_sampling_needs_only_itself() -> None:
+    assert smallest_population(epsilon=50, delta=1e-6, noise_multiplier=5.0, expected_batch=9.5, steps=1) == 10
+
+
+def test_no_population_may_be_enough() -> None:
+    with pytest.raises(Unreachable):
+        smallest_population(epsilon=0.1, delta=1e-6, noise_multiplier=0.5, expected_batch=100, steps=10, at_most=10_000)
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps", "delta"), WORKLOADS)
+@pytest.mark.parametrize("samples", [100, 10_000, 100_000])
+def test_certified_beats_renyi_on_none_of_the_workloads(
+    noise: float, rate: float, steps: int, delta: float, samples: int
+) -> None:
+    told = prospect(
+        samples=samples,
+        failure=delta / 10,
+        delta=delta,
+        noise_multiplier=noise,
+        sampling_rate=rate,
+        steps=steps,
+        adaptive=True,
+    )
+    assert not told.worthwhile
+    assert told.log_moment_gain == pytest.approx(math.log(samples / math.log(10 / delta)), abs=0.1)
+
+
+def test_certified_can_gain_with_enough_people() -> None:
+    told = prospect(
+        samples=10**13,
+        failure=1e-4,
+        delta=1e-3,
+        noise_multiplier=1.0,
+        sampling_rate=0.1,
+        steps=300,
+        adaptive=True,
+    )
+    assert told.worthwhile
+
+
+def test_the_bayesian_gain_is_real_at_a_thousand_samples() -> None:
+    told = prospect(
+        samples=1000,
+        failure=1e-6,
+        delta=1e-5,
+        noise_multiplier=2.0,
+        sampling_rate=0.1,
+        steps=300,
+        adaptive=False,
+    )
+    assert told.best < told.classical - 1
+    assert told.log_moment_gain == pytest.approx(4.3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("epsilon", lambda: calibrate_noise(epsilon=0.0, delta=1e-5, sampling_rate=0.1, steps=1)),
+        ("delta", lambda: calibrate_noise(epsilon=1.0, delta=0.0, sampling_rate=0.1, steps=1)),
+        ("sampling_rate", lambda: calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=1.1, steps=1)),
+        ("steps", lambda: calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.1, steps=0)),
+        ("method", lambda: calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.1, steps=1, method="gdp")),
+        (
+            "order",
+            lambda: calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.1, steps=1, method="pld", order=2.0),
+        ),
+        ("at_most", lambda: most_steps(epsilon=1.0, delta=1e-5, account=float, at_most=0)),
+        (
+            "expected_batch",
+            lambda: smallest_population(epsilon=1, delta=1e-5, noise_multiplier=1, expected_batch=0.0, steps=1),
+        ),
+        (
+            "failure",
+            lambda: prospect(
+                samples=9,
+                failure=1e-5,
+                delta=1e-5,
+                noise_multiplier=1,
+                sampling_rate=0.1,
+                steps=1,
+                adaptive=False,
+            ),
+        ),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(name: str, call: object) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{name}:"):
+        call()  # type: ignore[operator]

@@ -1,0 +1,214 @@
+"""The four schemes against divergences computed directly, and the mistakes each of them invites."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting import InvalidArgument, log_moment, replace_one_moment
+from accounting.mechanisms import composition
+from accounting.units import FloatArray
+
+Z = np.linspace(-40, 40, 80_001)
+DZ = float(Z[1] - Z[0])
+
+
+def gaussian(mean: float, std: float = 1.0) -> FloatArray:
+    """Log-density on the grid."""
+    return -((Z - mean) ** 2) / (2 * std**2) - math.log(std * math.sqrt(2 * math.pi))
+
+
+def mixture(rate: float, sampled: FloatArray, rest: FloatArray) -> FloatArray:
+    return np.logaddexp(math.log(rate) + sampled, math.log1p(-rate) + rest)
+
+
+def divergence(order: float, p: FloatArray, q: FloatArray) -> float:
+    """log E_Q (P/Q)^{λ+1} of two log-densities, by the rectangle rule."""
+    exponents = p + order * (p - q)
+    top = float(exponents.max())
+    return top + math.log(float(np.exp(exponents - top).sum() * DZ))
+
+
+class TestClientLevel:
+    def test_centred_distances_shrink_with_agreement_and_never_pass_the_clip_norm(self) -> None:
+        rng = np.random.default_rng(3)
+        centre = rng.normal(size=50)
+        updates = centre + 0.01 * rng.normal(size=(20, 50))
+        near = composition.centred_distances(updates, centre, clip_norm=1.0)
+        far = composition.centred_distances(updates, np.zeros(50), clip_norm=1.0)
+        assert (near >= np.linalg.norm(updates - centre, axis=1)).all()
+        assert near.max() < 0.2
+        assert (far == 1.0).all()
+
+    def test_pair_distances_under_the_add_remove_formula_understate_replacement(self) -> None:
+        """Two clients that nearly agree are exchanged: the truth by quadrature, c^L at their distance, the bound."""
+        for order, rate, mine in itertools.product((2.0, 8.0), (0.01, 0.1), (1.0, 2.0)):
+            other = mine / 2
+            p, q = (mixture(rate, gaussian(mean), gaussian(0)) for mean in (mine, other))
+            truth = max(divergence(order, p, q), divergence(order, q, p))
+            wrong = float(composition.client_terms(order, mine - other, noise_std=1.0, sampling_rate=rate))
+            sound = float(replace_one_moment(order, mine - other, noise_std=1.0, sampling_rate=rate))
+            assert 2 * wrong < truth <= sound
+
+    def test_missing_clients_count_at_the_worst(self) -> None:
+        orders = np.array([2.0, 8.0])
+        terms = composition.client_terms(orders, [0.1, 0.2], noise_std=1.0, sampling_rate=0.3)
+        worst = np.asarray(log_moment(orders, 1.0, noise_std=1.0, sampling_rate=0.3))
+        full = composition.with_missing(terms, worst, 3)
+        assert full.shape == (2, 5)
+        assert (full[:, 2:] == worst[:, None]).all()
+
+
+class TestSequential:
+    def test_the_papers_form_is_the_sum_at_b_over_n(self) -> None:
+        sizes, batch = [600, 300, 100], 20
+        rates = [composition.paper_rate(batch, sum(sizes)) for _ in sizes]
+        costs = np.array([log_moment([2.0, 8.0], 1.0, noise_std=1.0, sampling_rate=q) for q in rates])
+        found = composition.sequential_as_in_papers(costs)
+        assert found == pytest.approx(costs[0] * 3, rel=1e-9)
+        assert (found >= [math.fsum(column) for column in costs.T]).all()
+
+    def test_with_visible_updates_the_papers_form_is_a_fraction_of_the_loss(self) -> None:
+        """Who sees the client's own update sees sampling at B_i/N_i and this client's noise alone."""
+        clients, batch, records, order = 10, 50, 500, 8.0
+        paper = clients * float(log_moment(order, 1.0, noise_std=1.0, sampling_rate=batch / (clients * records)))
+        rate = batch / records
+        truth = divergence(order, mixture(rate, gaussian(1), gaussian(0)), gaussian(0))
+        sound = float(
+            composition.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=1.0)
+        )
+        assert paper < truth / 5
+        assert truth <= sound <= truth * (1 + 1e-6)
+
+    @pytest.mark.parametrize("participation", [0.3, 1.0])
+    def test_detectable_participation_breaks_the_papers_form_and_not_the_sound_one(self, participation: float) -> None:
+        """Clients' common parts differ so much that the sum shows who took part; both directions.
+
+        Who sees participation sees the client's own rounds at B_i/N_i: a lottery over rounds, known to the observer.
+        """
+        clients, rate, order, std = 5, 0.2, 8.0, 1.0
+        total = std * math.sqrt(clients)
+        p, q = mixture(rate, gaussian(1, total), gaussian(0, total)), gaussian(0, total)
+        inside = [divergence(order, *pair) for pair in ((p, q), (q, p))]
+        truth = max(math.log(1 - participation + participation * math.exp(x)) for x in inside)
+        sound = float(
+            composition.sequential_charge(
+                order, 1.0, sampling_rate=rate, noise_stds=[std] * clients, participation=participation
+            )
+        )
+        assert truth <= sound <= truth * (1 + 1e-6)
+        # The papers' form with every assumption granted but secrecy: B_i/N over the clients that take part.
+        shared = float(log_moment(order, 1.0, noise_std=total, sampling_rate=participation * rate / clients))
+        assert clients * shared < truth
+
+    def test_secret_participation_is_jointly_convex(self) -> None:
+        """P = α·(sampled Gaussian) + (1−α)·Q against Q, when the sum does not betray who took part."""
+        for alpha, rate, order in itertools.product((0.1, 0.7), (0.05, 0.5), (1.5, 6.0)):
+            q = gaussian(0)
+            p = mixture(alpha, mixture(rate, gaussian(1), q), q)
+            truth = max(divergence(order, p, q), divergence(order, q, p))
+            sound = float(
+                composition.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=alpha)
+            )
+            assert truth <= sound * (1 + 1e-9)
+
+    def test_local_steps_add_up_at_the_clients_own_noise(self) -> None:
+        one = composition.local_steps_charge([3.0], 0.5, noise_std=1.0, sampling_rate=0.1, local_steps=1)
+        five = composition.local_steps_charge([3.0], 0.5, noise_std=1.0, sampling_rate=0.1, local_steps=5)
+        assert five == pytest.approx(5 * one, rel=1e-12)
+        helped = composition.sequential_charge([3.0], 0.5, sampling_rate=0.1, noise_stds=[1.0] * 10, participation=1.0)
+        assert helped < one
+
+
+class TestParallel:
+    def test_cumulative_maximum_is_at_most_the_sum_of_maxima(self) -> None:
+        rng = np.random.default_rng(5)
+        rounds = rng.exponential(size=(30, 7, 4))
+        cumulative = composition.parallel_maximum(rounds.sum(axis=0))
+        assert (cumulative <= rounds.max(axis=1).sum(axis=0)).all()
+        assert (cumulative >= rounds.sum(axis=0)).all()
+
+    def test_log_sum_exp_lies_between_the_maximum_and_ln_k_over_rho_above_it(self) -> None:
+        rng = np.random.default_rng(11)
+        for clients, rho in itertools.product((1, 3, 50, 1000), (0.5, 5.0, 200.0)):
+            values = rng.exponential(size=clients) * 10 ** rng.uniform(-3, 2)
+            bound = composition.log_sum_exp_bound(values, rho)
+            assert values.max() <= bound <= (values.max() + math.log(clients) / rho) * (1 + 1e-9)
+
+    def test_a_threshold_bounds_everybody_within_one_step_of_the_grid(self) -> None:
+        grid = np.geomspace(1e-6, 1e4, 1024)
+        rng = np.random.default_rng(13)
+        for _ in range(50):
+            values = 10 ** rng.uniform(-6, 4, size=9)
+            assert values.max() <= composition.threshold_bound(values, grid) <= values.max() * 1.023
+
+
+class TestJoint:
+    def test_removing_a_client_also_removes_its_noise_and_that_shows(self) -> None:
+        """K shares against K−1, an update of zero, in p dimensions: closed-form Rényi divergence of order 2."""
+        clients, dimension = 100, 100_000
+        removed, kept = (clients - 1) / clients, 1.0
+        # D_2(N(0, a I_p) ‖ N(0, b I_p)) = (p/2)·(ln(b/a) + ln(b/(2b − a)))
+        mixed = 2 * kept - removed
+        removal = dimension / 2 * (math.log(kept / removed) + math.log(kept / mixed))
+        assert removal == pytest.approx(5.0, abs=0.05)
+        zeroed = composition.joint_terms([1.0], [0.0], noise_stds=[0.1] * clients)
+        assert float(zeroed[0, 0]) == 0.0
+
+    def test_honest_shares_carry_the_noise(self) -> None:
+        share = composition.honest_share_std(2.0, 5)
+        terms = composition.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 5)
+        exact = log_moment([1.0, 4.0], [0.5, 1.0], noise_std=2.0, sampling_rate=1.0)
+        assert terms == pytest.approx(np.asarray(exact), rel=1e-12)
+        surplus = composition.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 9)
+        assert (surplus < terms).all()
+
+    def test_sampling_is_credited_only_when_the_noise_is_constant(self) -> None:
+        with pytest.raises(InvalidArgument, match="constant_noise"):
+            composition.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5)
+        credited = composition.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5, constant_noise=True)
+        exact = log_moment([1.0], [1.0], noise_std=1.0, sampling_rate=0.5)
+        assert credited == pytest.approx(exact, rel=1e-12)
+
+    def test_shares_that_come_and_go_show_even_without_a_signal(self) -> None:
+        """Why: with rate q a client's noise appears or not; in many dimensions that alone is a large divergence."""
+        dimension, share = 10_000, 1 / 50
+        b, a = 1.0, 1.0 + share
+        assert dimension / 2 * (math.log(b / a) + math.log(b / (2 * b - a))) > 1.5
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "values"),
+    [
+        ("clip_norm", composition.centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
+        ("centre", composition.centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
+        ("updates", composition.centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
+        ("batch_size", composition.paper_rate, {"batch_size": 5, "total_records": 4}),
+        ("costs", composition.sequential_as_in_papers, {"costs": [[-1.0]]}),
+        ("ledgers", composition.parallel_maximum, {"ledgers": [[math.inf]]}),
+        ("sharpness", composition.log_sum_exp_bound, {"values": [1.0], "sharpness": math.nan}),
+        ("values", composition.threshold_bound, {"values": [3.0], "thresholds": [1.0, 2.0]}),
+        ("thresholds", composition.threshold_bound, {"values": [1.0], "thresholds": [2.0, 1.0]}),
+        ("noise_stds", composition.total_noise, {"noise_stds": [1.0, 0.0]}),
+        ("noise_stds", composition.total_noise, {"noise_stds": []}),
+        ("honest", composition.honest_share_std, {"total_std": 1.0, "honest": 0}),
+        (
+            "participation",
+            composition.sequential_charge,
+            {"orders": 2.0, "distances": 1.0, "sampling_rate": 0.1, "noise_stds": [1.0], "participation": -0.0},
+        ),
+        (
+            "local_steps",
+            composition.local_steps_charge,
+            {"orders": 2.0, "distances": 1.0, "noise_std": 1.0, "sampling_rate": 0.1, "local_steps": 0},
+        ),
+    ],
+)
+def test_bad_input_is_named(name: str, call: Any, values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        call(**values)
+    assert error.value.argument == name

@@ -1,0 +1,93 @@
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from client_sdk.api.config import Connection
+from client_sdk.api.transport import AsyncTransport, Outgoing, Transport, require_safe_url, trust
+from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
+
+GET = Outgoing("GET", "/v1/x?a=1", {"Authorization": "Bearer t"})
+
+
+def test_plain_http_is_for_this_machine_alone() -> None:
+    for url in ("http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:8000"):
+        assert require_safe_url(Connection(url=url))
+    assert not require_safe_url(Connection(url="https://study.example.org"))
+    with pytest.raises(ConfigurationError, match="plain HTTP"):
+        require_safe_url(Connection(url="http://study.example.org"))
+    assert not require_safe_url(Connection(url="http://study.example.org", allow_http=True))
+
+
+@pytest.mark.parametrize("url", ["study.example.org", "ftp://x", "https://", "https://u:p@x", "https://x/?a=b", ""])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Transport(Connection(url=url))
+
+
+def test_a_private_authority_must_be_a_certificate(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    for content in (None, "not a certificate"):
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(ConfigurationError, match="PEM"):
+            trust(Connection(url="https://x", ca_file=path))
+
+
+def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(201, content=b"body", headers={"X-Request-Id": "r-7"})
+
+    outgoing = Outgoing("PUT", "/v1/%C3%A9?wait=1", {"X-A": "b"}, b"payload")
+    connection = Connection(url="https://study.example.org")
+    with Transport(connection, handler=httpx.MockTransport(answer)) as blocking:
+        first = blocking.send(outgoing)
+
+    async def twin() -> object:
+        async with AsyncTransport(connection, handler=httpx.MockTransport(answer)) as transport:
+            return await transport.send(outgoing)
+
+    assert asyncio.run(twin()) == first
+    assert (first.status, first.body, first.request_id) == (201, b"body", "r-7")
+    assert {(r.method, r.url.raw_path, r.content, r.headers["X-A"]) for r in seen} == {
+        ("PUT", b"/v1/%C3%A9?wait=1", b"payload", "b")
+    }
+
+
+def test_an_answer_longer_than_expected_is_cut_off() -> None:
+    handler = httpx.MockTransport(lambda _: httpx.Response(200, content=b"x" * 101))
+    with Transport(Connection(url="https://x"), handler=handler) as transport:
+        assert len(transport.send(Outgoing("GET", "/", {}, answer_limit=101)).body) == 101
+        with pytest.raises(UnexpectedAnswer, match="100 bytes"):
+            transport.send(Outgoing("GET", "/", {}, answer_limit=100))
+
+
+@pytest.mark.parametrize(
+    ("failure", "sent"),
+    [(httpx.ConnectError, False), (httpx.ConnectTimeout, False), (httpx.ReadTimeout, True), (httpx.ReadError, True)],
+)
+def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: type[Exception], sent: bool) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise failure("proxy http://user:hunter2@proxy refused")
+
+    transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(fail))
+    with transport, pytest.raises(ConnectionFailed) as caught:
+        transport.send(GET)
+    assert caught.value.sent is sent
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    handler = httpx.MockTransport(lambda _: httpx.Response(302, headers={"Location": "https://elsewhere.example"}))
+    with Transport(Connection(url="https://x"), handler=handler) as transport:
+        assert transport.send(GET).status == 302
+
+
+def test_nothing_secret_is_in_a_repr() -> None:
+    connection = Connection(url="https://x", proxy="http://user:hunter2@proxy:3128")  # type: ignore[arg-type]
+    outgoing = Outgoing("GET", "/", {"Authorization": "Bearer hunter2"}, b"hunter2")
+    assert "hunter2" not in repr(connection) + repr(outgoing)

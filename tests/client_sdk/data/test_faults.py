@@ -1,0 +1,90 @@
+"""Data that cannot be used as it is: one line that says what to do, before anything is charged."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from client_sdk.data import DataError, Examples, Table, load, records_of
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "words"),
+    [
+        ("a.csv", "n,ä\n1,2\n".encode("latin-1"), "UTF-8 is expected"),
+        ("a.csv", "n,a\n1,2\n".encode("utf-16"), "UTF-8 is expected"),
+        ("a.csv", b"n,a\n", "there are no records$"),
+        ("a.csv", b"", "no records, not even a header"),
+        ("a.csv", b"n;a\n1;2\n", "commas are expected"),
+        ("a.csv.gz", b"n,a\n1,2\n", "UTF-8 is expected"),
+        ("a.csv.gz", gzip.compress(b"n,a\n1,2\n")[:-9], "UTF-8 is expected"),
+        ("a.tsv", b"n\ta\n1\t2\n", "a.tsv: a .csv, .parquet"),
+    ],
+    # The compressed bytes hold the time at which they were made.
+    ids=["latin-1", "utf-16", "header only", "empty", "semicolons", "not compressed", "cut short", "tabs"],
+)
+def test_a_file_that_cannot_be_read_says_what_is_expected(tmp_path: Path, name: str, body: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(DataError, match=words):
+        load(tmp_path / name, patient_column="n")
+
+
+def test_a_folder_without_classes_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least two classes is expected; there are 0"):
+        load(tmp_path)
+
+
+def test_records_remember_whether_their_patients_have_names() -> None:
+    named = Table.of({"id": ["a", "b"], "x": [1, 2]}, patient_column="id")
+    assert (named.named, named.take([1]).named, records_of(named).named) == (True, True, True)
+    bare = Table.of({"x": [1, 2]})
+    assert (bare.named, bare.take([1]).named) == (False, False)
+    images = np.zeros((2, 3))
+    assert (Examples.of(images, [0, 1]).named, Examples.of(images, [0, 1], ["a", "b"]).take([0]).named) == (False, True)
+
+
+def _entries(directory: Path) -> int:
+    with HospitalLedger.open(ledger_path(directory, "icu"), read_only=True) as ledger:
+        return len(ledger.charges())
+
+
+def test_an_exclusion_list_needs_records_that_name_their_patients(tmp_path: Path) -> None:
+    other, table = coordinator(), records()
+    bare = Table(table.columns, tuple(f"row-{i}" for i in range(len(table))), named=False)
+    here = hospital(other, tmp_path)
+    with pytest.raises(ConfigurationError, match="name none: say which column"):
+        here.join("sepsis", None, bare, policy=plain_policy(excluded_patients=["p1"]), dataset="icu")
+    assert (_entries(tmp_path), other.updates) == (0, {})
+
+
+def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="client_sdk.study.hospital")
+    listed = plain_policy(excluded_patients=["p1", "p2", "nobody"])
+    hospital(coordinator(), tmp_path / "a").join("sepsis", None, records(), policy=listed, dataset="icu")
+    assert "2 of 3 patients on the exclusion list are left out" in caplog.text
+    table = records()
+    bare = Table(table.columns, table.patients, named=False)
+    hospital(coordinator(), tmp_path / "b").join("sepsis", None, bare, policy=plain_policy(), dataset="icu")
+    assert "every one counts as a patient of its own" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "device", ["foo", "cuda:99" if torch.cuda.is_available() else "cuda"], ids=["no kind of device", "no such device"]
+)
+def test_a_device_that_is_not_there_is_named_before_anything_is_charged(tmp_path: Path, device: str) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    with pytest.raises(ConfigurationError, match=f"device '{device}' cannot be used here"):
+        here.join("sepsis", None, records(), device=device, policy=plain_policy(), dataset="icu")
+    assert other.updates == {}
+    assert not ledger_path(tmp_path, "icu").exists()

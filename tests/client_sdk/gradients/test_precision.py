@@ -1,0 +1,116 @@
+"""Norms and sums keep their precision whatever the process allows its products elsewhere; bfloat16; constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.precision import exact_products
+from client_sdk.training.noise import SecureSource, add_noise
+
+BACKENDS: Any = torch.backends  # its modules of switches are made at run time
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.flatten(1) - targets[:, None]).square().sum(1)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.Tanh(),
+        nn.Flatten(), nn.Linear(16, 4),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def coarse() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("coarse")
+def test_coarse_products_are_suspended_for_the_step() -> None:
+    seen: list[str] = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(BACKENDS.mkldnn.matmul.fp32_precision)
+        return squared_error(outputs, targets)
+
+    allowed = BACKENDS.mkldnn.matmul.fp32_precision
+    PerRecordGradients(network(), loss).clipped_sum(torch.randn(4, 1, 8, 8), torch.randn(4), clip_norm=1.0)
+    assert set(seen) == {"ieee"} != {allowed}
+    assert BACKENDS.mkldnn.matmul.fp32_precision == allowed
+
+
+def test_tf32_on_cuda_is_suspended_and_comes_back_after_a_failure() -> None:
+    switches = (BACKENDS.cudnn.conv, BACKENDS.cuda.matmul)
+    before = [switch.fp32_precision for switch in switches]
+    with pytest.raises(RuntimeError), exact_products(torch.device("cuda")):
+        raise RuntimeError([switch.fp32_precision for switch in switches] == ["ieee", "ieee"])
+    assert [switch.fp32_precision for switch in switches] == before
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.parametrize("method", ["layerwise", "vmap"])
+def test_a_cuda_device_gives_the_sums_of_the_host(method: str) -> None:
+    inputs, targets = torch.randn(70, 1, 8, 8), torch.randn(70)
+    here = PerRecordGradients(network(), squared_error, method=method)  # type: ignore[arg-type]
+    there = PerRecordGradients(network().cuda(), squared_error, method=method)  # type: ignore[arg-type]
+    expected = here.clipped_sum(inputs, targets, clip_norm=1.0)
+    found = there.clipped_sum(inputs.cuda(), targets.cuda(), clip_norm=1.0)
+    assert found.norms.is_cuda
+    torch.testing.assert_close(found.norms.cpu(), expected.norms, rtol=1e-4, atol=0)
+    for name, value in expected.gradients.items():
+        torch.testing.assert_close(found.gradients[name].cpu(), value, rtol=1e-4, atol=1e-5)
+    noised = add_noise(found, noise_multiplier=1.0, source=SecureSource())
+    assert all(value.is_cuda for value in noised.gradients.values())
+
+
+@pytest.mark.gpu
+@CUDA
+def test_bfloat16_on_cuda_keeps_contributions_within_the_clip_norm() -> None:
+    gradients = PerRecordGradients(network().cuda(), squared_error)
+    inputs, targets = torch.randn(1, 1, 8, 8).cuda() * 9, torch.randn(1).cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found = gradients.clipped_sum(inputs, targets, clip_norm=1e-3)
+    assert sum(float(value.double().square().sum()) for value in found.gradients.values()) <= 1e-6
+
+
+def test_bfloat16_keeps_contributions_within_the_clip_norm() -> None:
+    gradients = PerRecordGradients(network(), squared_error)
+    torch.manual_seed(1)
+    for scale in (1e-2, 1.0, 100.0):
+        inputs, targets = torch.randn(1, 1, 8, 8) * scale, torch.randn(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = gradients.clipped_sum(inputs, targets, clip_norm=1e-3)
+        assert gradients.method == "layerwise"
+        assert float(found.norms) > 1e-3
+        assert sum(float(value.double().square().sum()) for value in found.gradients.values()) <= 1e-6
+
+
+def test_a_pass_never_holds_more_records_than_the_micro_batch() -> None:
+    """Whatever the batch: that is what makes memory constant."""
+    sizes: list[int] = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        sizes.append(len(outputs))
+        return squared_error(outputs, targets)
+
+    gradients = PerRecordGradients(network(), loss, micro_batch=7)
+    for batch in (5, 50, 500):
+        gradients.clipped_sum(torch.randn(batch, 1, 8, 8), torch.randn(batch), clip_norm=1.0)
+        assert max(sizes) <= 7
+    own = PerRecordGradients(network(), loss)
+    sizes.clear()
+    own.norms(torch.randn(2000, 1, 8, 8), torch.randn(2000))
+    assert max(sizes) == own.micro_batch <= 512

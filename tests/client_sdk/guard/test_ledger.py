@@ -1,0 +1,216 @@
+"""The hospital's own ledger: durable, chained, one process, its own limits."""
+
+import math
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.rdp import RdpAccountant
+
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
+from client_sdk.guard.ledger import ChargedRound, HospitalLedger, SeenHead, ledger_path
+from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent, require_affordable
+from tests.factories.hospitals import settings
+
+CHARGE = Charge("instance", 1.0, 0.5, 2)
+MODEL = "a" * 64
+
+
+def opened(tmp_path: Path) -> HospitalLedger:
+    ledger = HospitalLedger.open(ledger_path(tmp_path, "icu"))
+    ledger.open_study("sepsis", {"settings_sha256": "s"})
+    return ledger
+
+
+def test_a_round_is_charged_finished_and_found_again_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        assert ledger.charged_round("sepsis", 1) is None
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        assert ledger.charged_round("sepsis", 1) == ChargedRound(2, MODEL, None)
+        ledger.finish_update("sepsis", 1, sha256="d" * 64, size=10, sums=b"sums")
+        ledger.see_head("sepsis", SeenHead(3, "b" * 64, 1))
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as again:
+        assert again.charged_round("sepsis", 1) == ChargedRound(2, MODEL, "d" * 64)
+        assert again.sums("sepsis") == b"sums"
+        assert again.head_seen("sepsis") == SeenHead(3, "b" * 64, 1)
+        assert again.charges() == [CHARGE]
+        assert again.rounds_known("sepsis") == {1}
+        assert again.opened("stroke") is None
+        assert [entry.kind for entry in again.entries] == ["opened", "reserved", "settled"]
+        assert [(d.what, d.charge, d.sent_at) for d in again.departures("sepsis")] == [("update", 2, None)]
+        again.mark_answered("sepsis", 1, "d" * 64, "accepted")
+        again.mark_answered("sepsis", 1, "d" * 64, "repeated")
+        assert again.departures()[0].answer == "accepted"
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "ledgers").iterdir()} == {0o600}
+
+
+def test_one_round_is_charged_and_finished_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        with pytest.raises(LedgerNotWritten):
+            ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        with pytest.raises(LedgerDamaged, match="without a charge"):
+            ledger.finish_update("sepsis", 2, sha256="d" * 64, size=1, sums=None)
+        assert len(ledger.entries) == 2
+
+
+def test_a_second_process_is_refused_and_a_dead_one_lets_go(tmp_path: Path) -> None:
+    path = ledger_path(tmp_path, "icu")
+    program = f"""
+from pathlib import Path
+from client_sdk.guard.ledger import HospitalLedger
+HospitalLedger.open(Path({str(path)!r}))
+print("open", flush=True)
+input()
+"""
+    opened(tmp_path).close()
+    holder = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    assert holder.stdout.readline() == "open\n"
+    with pytest.raises(LedgerInUse, match="another process"):
+        HospitalLedger.open(path)
+    with HospitalLedger.open(path, read_only=True) as looking:
+        assert len(looking.entries) == 1
+    holder.kill()
+    holder.wait()
+    holder.stdin.close()
+    holder.stdout.close()
+    HospitalLedger.open(path).close()
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no ledger"):
+        HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET body = replace(body, '1.0', '9.0') WHERE kind = 'reserved'",
+        "DELETE FROM entries WHERE sequence = 2",
+        "UPDATE entries SET round = 7 WHERE kind = 'reserved'",
+        "UPDATE entries SET kind = 'voided' WHERE kind = 'reserved'",
+    ],
+    ids=["body", "deleted", "round", "kind"],
+)
+def test_a_rewritten_past_is_noticed(tmp_path: Path, change: str) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=None)
+    connection = sqlite3.connect(ledger_path(tmp_path, "icu"))
+    with connection:
+        assert connection.execute(change).rowcount == 1
+    connection.close()
+    with pytest.raises(LedgerDamaged):
+        HospitalLedger.open(ledger_path(tmp_path, "icu"))
+    # A refused ledger is not held: a restored one can be opened at once.
+    with pytest.raises(LedgerDamaged):
+        HospitalLedger.open(ledger_path(tmp_path, "icu"))
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    path = ledger_path(tmp_path, "icu")
+    path.parent.mkdir()
+    path.write_bytes(b"something else" * 100)
+    with pytest.raises(LedgerDamaged):
+        HospitalLedger.open(path)
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        ledger._connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(LedgerNotWritten, match="disk full"):
+            ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=bytes(1 << 20))
+        assert ledger.charged_round("sepsis", 1) == ChargedRound(2, MODEL, None)
+        assert ledger.sums("sepsis") is None
+        ledger._connection.execute("PRAGMA max_page_count = 100000")
+        ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=bytes(1 << 20))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "Ward 7", ".."])
+def test_a_data_set_name_is_never_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="dataset"):
+        ledger_path(tmp_path, name)
+
+
+def test_own_epsilon_is_the_renyi_filter_of_an_independent_library() -> None:
+    charges = [CHARGE, Charge("instance", 2.0, 0.1, 30), Charge("client", 0.1, 1.0, 99)]
+    limit = OwnLimit("instance", 8.0, 1e-5, order=7.0)
+    peer = RdpAccountant(orders=[8.0])
+    peer.compose(PoissonSampledDpEvent(0.5, GaussianDpEvent(1.0)), 2)
+    peer.compose(PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 30)
+    assert epsilon_spent(charges, limit) == pytest.approx(peer.get_epsilon(1e-5), rel=1e-6)
+    assert epsilon_spent(charges, limit) >= peer.get_epsilon(1e-5) * (1 - 1e-12)
+    assert epsilon_spent([], limit) == 0.0
+
+
+def test_the_usual_order_is_where_gaussian_noise_reaches_the_limit() -> None:
+    # Without sampling, ε(λ) = ρ(λ+1) + ln(1/δ)/λ is least at λ = √(ln(1/δ)/ρ); ρ is what makes that least value ε.
+    epsilon, delta = 3.0, 1e-6
+    order = OwnLimit.usual_order(epsilon, delta)
+    rho = math.log(1 / delta) / order**2
+    assert 2 * math.sqrt(rho * math.log(1 / delta)) == pytest.approx(epsilon)
+
+
+def test_the_charge_that_would_pass_a_limit_is_not_written(tmp_path: Path) -> None:
+    one_round = epsilon_spent([CHARGE], OwnLimit("instance", 1.0, 1e-5, 4.0))
+    two_rounds = epsilon_spent([CHARGE, CHARGE], OwnLimit("instance", 1.0, 1e-5, 4.0))
+    limit = OwnLimit("instance", (one_round + two_rounds) / 2, 1e-5, 4.0)
+    with opened(tmp_path) as ledger:
+        ledger.open_study("stroke", {})
+        ledger.charge("sepsis", 1, CHARGE, (limit,), MODEL)
+        # The records are the same, so the other study finds the budget spent.
+        with pytest.raises(OwnBudgetExceeded, match="own limit at level instance"):
+            ledger.charge("stroke", 1, CHARGE, (limit,), MODEL)
+        ledger.charge("stroke", 1, Charge("client", 1.0, 1.0, 1), (limit,), MODEL)
+        assert len(ledger.charges()) == 2
+
+
+def test_a_limit_that_is_exactly_reached_is_kept() -> None:
+    exact = epsilon_spent([CHARGE], OwnLimit("instance", 1.0, 1e-5, 4.0))
+    require_affordable([], CHARGE, [OwnLimit("instance", exact, 1e-5, 4.0)])
+    with pytest.raises(OwnBudgetExceeded):
+        require_affordable([], CHARGE, [OwnLimit("instance", math.nextafter(exact, 0.0), 1e-5, 4.0)])
+
+
+def test_an_infinite_epsilon_counts_as_overspent() -> None:
+    hopeless = Charge("instance", 1e-200, 1.0, 1)
+    with pytest.raises(OwnBudgetExceeded):
+        require_affordable([], hopeless, [OwnLimit("instance", 1e300, 1e-5, 4.0)])
+
+
+def test_a_round_costs_what_the_public_settings_say() -> None:
+    parallel = settings(training={"algorithm": "fedavg", "local_steps": 3})
+    assert Charge.of_round(parallel) == Charge("instance", 1.0, 0.5, 3)
+    limit = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+    central = settings(scheme="client", limits=[limit], client_sampling_rate=0.25)
+    # min_clients is 1: an abandoned round tells who was sampled, so sampling earns nothing.
+    assert Charge.of_round(central) == Charge("client", 1.0, 1.0, 1)
+
+
+def test_lost_rounds_are_charged_in_full_and_their_sums_forgotten(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=b"too small")
+        ledger.accept_loss("sepsis", 5, CHARGE)
+        assert ledger.rounds_known("sepsis") == {1, 2, 3, 4, 5}
+        assert ledger.rounds_lost("sepsis") == 5
+        assert sum(charge.steps for charge in ledger.charges()) == 2 + 5 * 2
+        assert ledger.sums("sepsis") is None
+
+
+def test_times_are_utc(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.ready_refusal("sepsis", 1, sha256="e" * 64, size=3)
+        assert ledger.departures()[0].ready_at.endswith("+00:00")

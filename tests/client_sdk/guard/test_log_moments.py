@@ -1,0 +1,202 @@
+"""The terms that leave a hospital, against extended precision and scipy's own Student t."""
+
+import json
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
+from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.protocol.study.settings import StudySettings
+from tests.factories.hospitals import BAYESIAN, settings
+
+PATIENTS = [f"p{i}" for i in range(12)]
+FAILURE = 5e-6
+STEPS = [np.linspace(0.05, 0.6, 12), np.linspace(0.4, 0.1, 12) ** 2, np.full(12, 0.2) + np.arange(12) / 100]
+
+
+def study(**bayesian: object) -> StudySettings:
+    chosen = BAYESIAN | {"estimator": "student-t", "orders": [1.0, 3.0], "filter_order": 2.0} | bayesian
+    base = settings(bayesian=True, horizon=4, training={"algorithm": "fedavg", "local_steps": 2})
+    privacy = base.privacy.model_dump(mode="json") | {"bayesian": chosen}
+    return StudySettings.model_validate({**base.model_dump(mode="json"), "privacy": privacy})
+
+
+def phi(order: int, distance: float, rate: float, std: float) -> mpmath.mpf:
+    """log of the binomial sum for integer λ+1, to 40 digits (Triastcyn & Faltings 2020, Theorem 3)."""
+    with mpmath.workdps(40):
+        n, q, d, s = order + 1, mpmath.mpf(rate), mpmath.mpf(distance), mpmath.mpf(std)
+        return mpmath.log(
+            mpmath.fsum(
+                mpmath.binomial(n, k) * q**k * (1 - q) ** (n - k) * mpmath.exp((k * k - k) * d * d / (2 * s * s))
+                for k in range(n + 1)
+            )
+        )
+
+
+def student_bound(sums: list[mpmath.mpf], failure: float) -> float:
+    """log of mean + t · standard error, for the expectation of e^G."""
+    with mpmath.workdps(40):
+        values = [mpmath.exp(g) for g in sums]
+        m = len(values)
+        mean = mpmath.fsum(values) / m
+        variance = mpmath.fsum((v - mean) ** 2 for v in values) / (m - 1)
+        return float(mpmath.log(mean + student.isf(failure, m - 1) * mpmath.sqrt(variance / m)))
+
+
+def expected(order: float, norms: list[np.ndarray], failure: float, *, adaptive: bool) -> float:
+    ledger_order = int(2 * order + 1 if adaptive else order)
+    inflated = [np.minimum(step * (1 + 2.0**-14), 1.0) for step in norms]
+    sums = [mpmath.fsum(phi(ledger_order, step[i], 0.5, 1.0) for step in inflated) for i in range(12)]
+    bound = student_bound(sums, failure) / (2 if adaptive else 1)
+    return min(bound, float(len(norms) * phi(int(order), 1.0, 0.5, 1.0)))
+
+
+@pytest.mark.parametrize("adversary", ["path", "adaptive"])
+def test_running_sums_are_bounded_as_independently_computed(adversary: str) -> None:
+    terms = PrivacyTerms(study(adversary=adversary), PATIENTS)
+    for norms in STEPS[:2]:
+        terms.measure(norms, rounding=0.0)
+    found, adaptive = terms.tensors(), adversary == "adaptive"
+    filtered = expected(2.0, STEPS[:2], FAILURE, adaptive=adaptive)
+    assert found["terms/filter"].tolist() == [pytest.approx(filtered, rel=1e-6)]
+    assert found["terms/filter"][0] >= filtered
+    # Two orders and two declared checkpoints: horizon 4 in rounds of 2 steps.
+    for value, order in zip(found["terms/moments"], (1.0, 3.0), strict=True):
+        oracle = expected(order, STEPS[:2], FAILURE / (2 * 2), adaptive=adaptive)
+        assert value == pytest.approx(oracle, rel=1e-6)
+        assert value >= oracle
+    assert {array.dtype.name for array in found.values()} == {"float64"}
+
+
+def test_the_terms_are_cumulative_and_survive_a_restart() -> None:
+    live = PrivacyTerms(study(), PATIENTS)
+    live.measure(STEPS[0], rounding=0.0)
+    live.measure(STEPS[1], rounding=0.0)
+    again = PrivacyTerms.restore(study(), PATIENTS, live.to_bytes())
+    for terms in (live, again):
+        terms.measure(STEPS[2], rounding=0.0)
+        terms.measure(STEPS[0], rounding=0.0)
+    np.testing.assert_array_equal(live.tensors()["terms/moments"], again.tensors()["terms/moments"])
+    oracle = expected(2.0, [STEPS[0], STEPS[1], STEPS[2], STEPS[0]], FAILURE, adaptive=True)
+    assert live.tensors()["terms/filter"][0] == pytest.approx(oracle, rel=1e-6)
+
+
+def test_norms_beyond_the_clip_count_as_the_clip_norm_and_cost_the_classical_price() -> None:
+    terms = PrivacyTerms(study(estimator="betting"), PATIENTS)
+    terms.measure(np.full(12, 40.0), rounding=0.0)
+    assert terms.tensors()["terms/filter"][0] == pytest.approx(float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
+
+
+def test_rounding_to_the_noise_grid_is_charged_without_passing_the_clip_norm() -> None:
+    exact, rounded, top = (PrivacyTerms(study(), PATIENTS) for _ in range(3))
+    exact.measure(STEPS[0], rounding=0.0)
+    rounded.measure(STEPS[0], rounding=0.01)
+    assert rounded.tensors()["terms/filter"][0] > exact.tensors()["terms/filter"][0]
+    # The noise covers clip + rounding; scaled back to the clip norm each distance becomes (d + r) / (1 + r).
+    shifted = (np.minimum(STEPS[0] * (1 + 2.0**-14), 1.0) + 0.01) / 1.01 / (1 + 2.0**-14)
+    assert rounded.tensors()["terms/filter"][0] == pytest.approx(
+        expected(2.0, [shifted], FAILURE, adaptive=True), rel=1e-6
+    )
+    top.measure(np.full(12, 1.0), rounding=0.01)
+    assert top.tensors()["terms/filter"][0] <= float(phi(2, 1.0, 0.5, 1.0)) * (1 + 1e-6)
+
+
+def test_lost_rounds_cost_every_record_its_clip_norm() -> None:
+    lost, measured = (
+        PrivacyTerms(study(estimator="betting"), PATIENTS),
+        PrivacyTerms(study(estimator="betting"), PATIENTS),
+    )
+    lost.charge_lost_rounds(1)
+    for _ in range(2):
+        measured.measure(np.full(12, 1.0), rounding=0.0)
+    assert lost.tensors()["terms/filter"][0] == pytest.approx(2 * float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
+    for terms in (lost, measured):
+        terms.measure(STEPS[0], rounding=0.0)
+    assert lost.tensors()["terms/filter"][0] == pytest.approx(measured.tensors()["terms/filter"][0], rel=1e-9)
+
+
+def test_a_patient_who_left_is_charged_at_the_clip_norm() -> None:
+    whole = PrivacyTerms(study(), PATIENTS)
+    whole.measure(STEPS[0], rounding=0.0)
+    rest = [p for p in PATIENTS if p != "p4"]
+    keep = [i for i, p in enumerate(PATIENTS) if p != "p4"]
+    left = PrivacyTerms.restore(study(), rest, whole.to_bytes())
+    left.measure(STEPS[1][keep], rounding=0.0)
+    counted = STEPS[1].copy()
+    counted[4] = 1.0
+    assert left.tensors()["terms/filter"][0] == pytest.approx(
+        expected(2.0, [STEPS[0], counted], FAILURE, adaptive=True), rel=1e-6
+    )
+
+
+def test_another_order_of_the_records_changes_nothing() -> None:
+    first = PrivacyTerms(study(), PATIENTS)
+    first.measure(STEPS[0], rounding=0.0)
+    again = PrivacyTerms.restore(study(), PATIENTS[::-1], first.to_bytes())
+    first.measure(STEPS[1], rounding=0.0)
+    again.measure(STEPS[1][::-1], rounding=0.0)
+    assert first.tensors()["terms/filter"] == again.tensors()["terms/filter"]
+
+
+def test_records_that_appear_later_are_refused() -> None:
+    saved = PrivacyTerms(study(), PATIENTS).to_bytes()
+    with pytest.raises(Refused, match="new study") as caught:
+        PrivacyTerms.restore(study(), [*PATIENTS, "p99"], saved)
+    assert caught.value.code == "records-added"
+    assert "p99" not in caught.value.detail
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_bad_norm_stops_and_charges_nothing(bad: float) -> None:
+    terms = PrivacyTerms(study(), PATIENTS)
+    norms = STEPS[0].copy()
+    norms[3] = bad
+    before = terms.to_bytes()
+    with pytest.raises(TrainingStopped, match="norms"):
+        terms.measure(norms, rounding=0.0)
+    assert terms.to_bytes() == before
+
+
+def test_a_term_that_is_not_finite_never_leaves() -> None:
+    chosen = study(orders=[1.0, 1e6])
+    little_noise = chosen.privacy.model_copy(update={"noise_multiplier": 1e-150})
+    terms = PrivacyTerms(chosen.model_copy(update={"privacy": little_noise}), PATIENTS)
+    terms.measure(STEPS[0], rounding=0.0)
+    with pytest.raises(TrainingStopped, match="terms/"):
+        terms.tensors()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{}", b"[1]", b'{"panel": [], "account": {}}'], ids=["empty", "no entries", "list", "no sums"]
+)
+def test_damaged_sums_are_refused(damage: bytes) -> None:
+    with pytest.raises(LedgerDamaged):
+        PrivacyTerms.restore(study(), PATIENTS, damage)
+
+
+def test_sums_of_other_settings_are_refused() -> None:
+    saved = PrivacyTerms(study(), PATIENTS).to_bytes()
+    with pytest.raises(LedgerDamaged):
+        PrivacyTerms.restore(study(filter_order=3.0), PATIENTS, saved)
+
+
+def test_no_identifier_is_written_down() -> None:
+    saved = json.loads(PrivacyTerms(study(), ["anna.miller"]).to_bytes())
+    assert "anna.miller" not in json.dumps(saved)
+
+
+def test_hoelder_sums_are_weighted_step_by_step() -> None:
+    terms = PrivacyTerms(study(composition="holder", adversary="path"), PATIENTS)
+    for norms in STEPS[:2]:
+        terms.measure(norms, rounding=0.0)
+    total = 0.0
+    for norms in STEPS[:2]:
+        inflated = np.minimum(norms * (1 + 2.0**-14), 1.0)
+        # Weight 1/4 over the horizon of 4 steps, and the same share of the failure.
+        spread = [4 * phi(2, d, 0.5, 1.0) for d in inflated]
+        total += min(student_bound(spread, FAILURE / 4) / 4, float(phi(2, 1.0, 0.5, 1.0)))
+    assert terms.tensors()["terms/filter"][0] == pytest.approx(total, rel=1e-6)

@@ -1,0 +1,99 @@
+"""What a hospital lets the coordinator ask for agrees with the budget that the coordinator must keep."""
+
+import math
+
+import pytest
+
+from accounting.budget.budget import Budget
+from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent, histograms_in, require_within_study
+from server.domain.plan import plan_of
+from tests.factories.masked_studies import masked
+from tests.factories.studies import settings
+
+CLASSICAL = {"notion": "classical", "delta": 1e-5}
+JOINT = [{**CLASSICAL, "level": "instance", "epsilon": 6.0}, {**CLASSICAL, "level": "client", "epsilon": 14.0}]
+STUDIES = {
+    "parallel": settings(scheme="parallel", horizon=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}]),
+    "client": settings(scheme="client", horizon=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
+    "sequential": masked("sequential", horizon=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]),
+    "joint": masked("joint", horizon=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
+}
+
+PANEL = {"panel": {"records": 50, "source": "members"}, "disclosure": "noised"}
+EVERY_OTHER = {"histogram_noise": {"std": 12.0, "every": 2}}
+BAYESIAN = {"notion": "bayesian", "epsilon": 40.0, "delta": 1e-5, "failure": 1e-6}
+
+
+def both(level, epsilon):
+    return [{**CLASSICAL, "level": level, "epsilon": epsilon}, {**BAYESIAN, "level": level}]
+
+
+NOISED = {
+    "noised parallel": settings(
+        bayesian=True, horizon=400, limits=both("instance", 3.5), **PANEL, **EVERY_OTHER, noise_multiplier=2.0
+    ),
+    "noised sequential": masked(
+        "sequential", bayesian=True, horizon=400, limits=both("instance", 4.0), **PANEL, **EVERY_OTHER
+    ),
+    "noised client": masked(
+        "client", bayesian=True, horizon=400, limits=both("client", 9.0), disclosure="noised", **EVERY_OTHER
+    ),
+}
+NOISED["noised joint"] = masked(
+    "joint",
+    bayesian=True,
+    horizon=400,
+    limits=[*JOINT, {**BAYESIAN, "level": "client"}],
+    client_clip_norm=2.0,
+    classical_order=4.0,
+    disclosure="noised",
+    **EVERY_OTHER,
+)
+STUDIES |= NOISED
+
+
+def rounds_within_budget(study):
+    budget = Budget(plan_of(study))
+    while budget.authorise().allowed:
+        budget.reserve(budget.last_round + 1)
+        budget.settle(budget.last_round, None)
+    assert budget.authorise().reason == "budget-exhausted"
+    return budget.charged_rounds
+
+
+@pytest.mark.parametrize("scheme", sorted(STUDIES))
+def test_the_hospital_stops_where_the_budget_stops(scheme):
+    study = STUDIES[scheme]
+    rounds = rounds_within_budget(study)
+    assert rounds > 1
+    require_within_study(study, rounds - 1, histograms_in(study, range(1, rounds + 1)))
+    with pytest.raises(OwnBudgetExceeded) as refused:
+        require_within_study(study, rounds, histograms_in(study, range(1, rounds + 2)))
+    assert refused.value.code == "study-limit-exceeded"
+
+
+@pytest.mark.parametrize("scheme", ["sequential", "joint"])
+def test_its_own_ledger_relies_on_nobody_elses_noise(scheme):
+    charge = Charge.of_round(STUDIES[scheme])
+    assert (charge.level, charge.noise_multiplier) == ("instance", 4.0)
+
+
+@pytest.mark.parametrize("scheme", sorted(NOISED))
+def test_a_round_that_publishes_pays_for_its_histogram(scheme):
+    """By the closed form λ(λ+1)Δ²/2z²: a client adds one count, its own noise share counted; a record moves one."""
+    study = NOISED[scheme]
+    quiet, told = (Charge.of_round(study, round) for round in (3, 4))
+    assert (quiet.histograms, told.histograms) == (0, 1)
+    squared = 12.0**2 / {"noised client": 3, "noised joint": 3 * 2}.get(scheme, 2)
+    limit = OwnLimit(told.level, 100.0, 1e-5, 8.0)
+    more = epsilon_spent([quiet, told], limit) - epsilon_spent([quiet, quiet], limit)
+    assert more == pytest.approx(8 * 9 / (2 * squared) / 8, rel=1e-6)
+    lost = Charge.of_rounds(study, 5)
+    assert (lost.histograms, lost.steps) == (2, quiet.steps)
+    assert not math.isnan(epsilon_spent([lost], limit))
+
+
+def test_an_entry_from_before_histograms_names_none():
+    body = {"level": "instance", "noise_multiplier": 4.0, "sampling_rate": 0.5, "steps": 3, "study": "sepsis"}
+    assert Charge.from_body(body) == Charge("instance", 4.0, 0.5, 3)

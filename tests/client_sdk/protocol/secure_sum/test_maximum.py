@@ -1,0 +1,107 @@
+"""Blinded thresholds: always an upper bound, and nothing but one bit per threshold."""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, decode_costs, encode_costs, largest_cap
+from client_sdk.protocol.secure_sum.maximum import (
+    decode_thresholds,
+    encode_thresholds,
+    exponentials,
+    geometric_grid,
+    maximum_of_exponentials,
+)
+
+GRID = geometric_grid(1e-6, 1e4, 1024)
+VALUES = st.one_of(st.floats(0, 2e4).map(abs), st.just(math.inf), st.sampled_from(GRID))
+
+
+def test_the_grid_is_correctly_rounded_geometric() -> None:
+    mpmath.mp.dps = 50
+    for k in (0, 1, 511, 1022, 1023):
+        exact = mpmath.mpf(1e-6) * (mpmath.mpf(1e4) / mpmath.mpf(1e-6)) ** (mpmath.mpf(k) / 1023)
+        assert GRID[k] == float(exact)
+    assert max(b / a for a, b in pairwise(GRID)) < 1.0229
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(VALUES, min_size=2, max_size=2), min_size=1, max_size=8))
+def test_the_decoded_maximum_is_the_next_threshold(clients) -> None:
+    total = sum(encode_thresholds(np.array(x), GRID, os.urandom) for x in clients)
+    bounds = decode_thresholds(total, GRID)
+    for column, bound in enumerate(bounds):
+        largest = max(x[column] for x in clients)
+        assert bound == next((g for g in GRID if largest <= g), math.inf)
+
+
+def test_a_sum_is_uniform_however_many_exceed() -> None:
+    # False alarm 1e-6 for each of two chi-square tests on 256 cells.
+    draw = np.random.default_rng(11).bytes
+    for clients in (1, 3):
+        total = sum(encode_thresholds(np.full(4_000, 5.0), (1.0, 2.0), draw) for _ in range(clients))
+        cells = np.bincount(total.view(np.uint8), minlength=256)
+        assert stats.chisquare(cells).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("values", [[math.nan], [-1.0], [-0.0], [[1.0]], [1]])
+def test_bad_values_are_refused_by_name(values) -> None:
+    with pytest.raises(EncodingError, match="values"):
+        encode_thresholds(np.array(values), GRID, os.urandom)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count"),
+    [(0.0, 1.0, 4), (1.0, 1.0, 4), (2.0, 1.0, 4), (1.0, math.inf, 4), (math.nan, 1.0, 4), (1.0, 2.0, 1)],
+)
+def test_bad_grids_are_refused(low, high, count) -> None:
+    with pytest.raises(EncodingError, match="grid"):
+        geometric_grid(low, high, count)
+
+
+def test_thresholds_that_float64_cannot_tell_apart_are_refused() -> None:
+    with pytest.raises(EncodingError, match="count"):
+        geometric_grid(1.0, math.nextafter(1.0, 2), 8)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-20, 8), min_size=1, max_size=12), st.sampled_from([0.5, 1.0, 5.0, 20.0]))
+def test_log_sum_exp_is_never_below_and_over_by_what_it_says(values, sharpness) -> None:
+    ceiling, n = 10.0, len(values)
+    cap = largest_cap(n, 64)
+    parts = [encode_costs(exponentials(np.array([x]), ceiling, sharpness), scale_bits=32, cap=cap) for x in values]
+    total = decode_costs(sum(p[0] for p in parts), sum(p[1] for p in parts), scale_bits=32)
+    (bound,) = maximum_of_exponentials(total, ceiling, sharpness)
+    assert bound >= max(values)
+    # Rounding up adds at most n units to the sum.
+    with mpmath.workdps(50):
+        most = sum(mpmath.exp(sharpness * (mpmath.mpf(x) - ceiling)) for x in values) + n * mpmath.mpf(2) ** -32
+        assert bound <= min(ceiling, ceiling + mpmath.log(most) / sharpness + mpmath.mpf("1e-9"))
+
+
+def test_log_sum_exp_at_its_ends() -> None:
+    assert maximum_of_exponentials(np.array([math.inf]), 10.0, 1.0).tolist() == [10.0]
+    far = exponentials(np.array([-1e6, -math.inf, 10.0]), 10.0, 5.0)
+    assert (far > 0).all()
+    assert far[2] >= 1
+
+
+def test_bad_log_sum_exp_inputs_are_refused_by_name() -> None:
+    for values in ([10.5], [math.nan], [math.inf], [[1.0]], [1]):
+        with pytest.raises(EncodingError, match="values"):
+            exponentials(np.array(values), 10.0, 1.0)
+    for total in ([0.0], [-1.0], [math.nan]):
+        with pytest.raises(EncodingError, match="total"):
+            maximum_of_exponentials(np.array(total), 10.0, 1.0)
+    for ceiling, sharpness in ((0.0, 1.0), (math.inf, 1.0), (10.0, 0.0), (10.0, math.nan)):
+        with pytest.raises(EncodingError, match="ceiling and sharpness"):
+            exponentials(np.array([1.0]), ceiling, sharpness)

@@ -1,0 +1,219 @@
+import copy
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.canonical import canonical_json
+from tests.factories.masked_studies import MASKING
+
+PARALLEL = {
+    "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},
+    "privacy": {
+        "scheme": "parallel",
+        "limits": [
+            {"level": "instance", "notion": "bayesian", "epsilon": 1.0, "delta": 1e-5, "failure": 1e-6},
+            {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5},
+        ],
+        "clip_norm": 1.0,
+        "client_clip_norm": None,
+        "noise_multiplier": 2.0,
+        "sampling_rate": 0.1,
+        "nominal_batch": 10.0,
+        "client_sampling_rate": 1.0,
+        "expected_clients": 4.0,
+        "horizon": 100,
+        "classical_order": 8.0,
+        "bayesian": {
+            "orders": [4.0, 8.0],
+            "filter_order": 8.0,
+            "estimator": "betting",
+            "composition": "running",
+            "adversary": "path",
+            "conversion": "improved",
+        },
+        "disclosure": "plain",
+        "histogram_noise": None,
+        "panel": None,
+        "masking": None,
+    },
+    "schedule": {"min_clients": 2, "round_deadline_seconds": 60.0},
+}
+
+
+def changed(path, value):
+    settings = copy.deepcopy(PARALLEL)
+    *parents, last = path.split(".")
+    target = settings
+    for name in parents:
+        target = target[int(name)] if isinstance(target, list) else target[name]
+    if value is ...:
+        del target[last]
+    else:
+        target[int(last) if isinstance(target, list) else last] = value
+    return settings
+
+
+def test_settings_come_back_with_the_same_digest():
+    settings = StudySettings.model_validate(PARALLEL)
+    again = StudySettings.model_validate_json(canonical_json(settings.as_json()))
+    assert (again, again.digest()) == (settings, settings.digest())
+    assert settings.digest() != StudySettings.model_validate(changed("privacy.horizon", 101)).digest()
+
+
+@pytest.mark.parametrize("field", sorted(PARALLEL["privacy"]))
+def test_no_privacy_setting_has_a_default(field):
+    with pytest.raises(ValidationError, match=field):
+        StudySettings.model_validate(changed(f"privacy.{field}", ...))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("privacy.noise_multiplier", 0.0, "greater than 0"),
+        ("privacy.noise_multiplier", float("nan"), "finite"),
+        ("privacy.clip_norm", float("inf"), "finite"),
+        ("training.optimiser", {"name": "momentum", "momentum": -0.0}, "negative zero"),
+        ("privacy.sampling_rate", 1.01, "less than or equal to 1"),
+        ("privacy.sampling_rate", True, "valid number"),
+        ("privacy.limits.1.epsilon", "8", "valid number"),
+        ("privacy.horizon", True, "valid integer"),
+        ("privacy.horizon", "100", "valid integer"),
+        ("privacy.limits", [], "at least 1"),
+        ("privacy.limits.1", ..., "classical limit"),
+        ("privacy.limits.0", ..., "come together"),
+        ("privacy.bayesian", None, "come together"),
+        ("privacy.limits.1.level", "client", "bounds the instance level only"),
+        ("privacy.limits.0.failure", 1e-5, "below its delta"),
+        ("privacy.limits.0.failure", ..., "below its delta"),
+        ("privacy.limits.1.failure", 1e-6, "Bayesian limits only"),
+        ("privacy.bayesian.orders", [8.0, 4.0], "strictly increasing"),
+        ("privacy.horizon", 0, "greater than or equal to 1"),
+        ("privacy.scheme", "trust-me", "Input should be"),
+        ("privacy.unheard_of", 1, "Extra inputs"),
+        ("training.local_steps", 2, "one gradient a round"),
+        ("schedule.round_deadline_seconds", 0.0, "greater than 0"),
+    ],
+)
+def test_settings_that_promise_nothing_are_refused(path, value, reason):
+    settings = changed(path, value) if not (path.startswith("privacy.limits.") and value is ...) else _without(path)
+    with pytest.raises(ValidationError, match=reason):
+        StudySettings.model_validate(settings)
+
+
+def _without(path):
+    settings = copy.deepcopy(PARALLEL)
+    parts = path.split(".")
+    if len(parts) == 3:
+        del settings["privacy"]["limits"][int(parts[2])]
+    else:
+        del settings["privacy"]["limits"][int(parts[2])][parts[3]]
+    return settings
+
+
+def test_a_round_longer_than_the_horizon_is_refused():
+    settings = changed("training", {"task": "t", "algorithm": "fedavg", "local_steps": 101})
+    with pytest.raises(ValidationError, match="shorter than one round"):
+        StudySettings.model_validate(settings)
+
+
+def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
+    """PARALLEL under masks in another scheme, with a limit of each notion at its level."""
+    level = "client" if scheme == "client" else "instance"
+    levels = ("instance", "client") if scheme == "joint" else (level,)
+    limits = [limit | {"level": name} for name in levels for limit in PARALLEL["privacy"]["limits"]]
+    chosen = copy.deepcopy(PARALLEL)
+    chosen["training"] |= training or {}
+    chosen["schedule"]["min_clients"] = min_clients
+    if scheme == "client":
+        chosen["privacy"]["bayesian"]["composition"] = "holder"
+    chosen["privacy"] |= {"scheme": scheme, "limits": limits, "masking": masking} | privacy
+    return chosen
+
+
+NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
+PANEL = {"panel": {"records": 50, "source": "members"}}
+HELD_OUT = {"panel": {"records": 50, "source": "held-out"}}
+CLASSICAL_ONLY = {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5}
+CLIENTS_ONLY = {
+    "client_clip_norm": 1.0,
+    "limits": [CLASSICAL_ONLY, *(limit | {"level": "client"} for limit in PARALLEL["privacy"]["limits"])],
+}
+STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator": "student-t"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("parallel", {}),
+        ("sequential", {}),
+        ("joint", {"client_clip_norm": 1.0}),
+        ("client", {}),
+        ("client", NOISED),
+        ("parallel", NOISED | PANEL),
+        ("sequential", NOISED | HELD_OUT),
+        ("joint", NOISED | CLIENTS_ONLY),
+        ("joint", HELD_OUT | {"client_clip_norm": 1.0}),
+        ("parallel", PANEL | {"disclosure": "public"}),
+        ("parallel", {"masking": MASKING | {"min_survivors": 3, "allow_three": True}}),
+    ],
+)
+def test_every_scheme_may_be_masked(scheme, options):
+    assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_shares >= 2
+
+
+def test_noised_panels_need_no_masks():
+    chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **PANEL))
+    assert chosen.privacy.panel.records == 50
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "reason"),
+    [
+        ("parallel", {"masking": MASKING | {"min_survivors": 3}}, "three honest clients"),
+        ("parallel", {"masking": MASKING | {"colluders": 2, "allow_three": True, "min_survivors": 3}}, "three honest"),
+        ("parallel", {"masking": MASKING | {"expiry_seconds": 0.0}}, "greater than 0"),
+        ("parallel", {"min_clients": 3}, "min_clients must be at least min_survivors"),
+        ("sequential", {"masking": None}, "it needs masked updates"),
+        ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
+        ("sequential", {"training": {"algorithm": "fedavg"}}, "one noisy step a round"),
+        ("joint", {}, "client_clip_norm belongs to scheme joint"),
+        ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
+        ("joint", {"client_clip_norm": 0.5}, "at least clip_norm"),
+        ("client", {"masking": MASKING | {"mask_updates": False}}, "mask both or neither"),
+        (
+            "parallel",
+            {"masking": MASKING | {"mask_updates": False}, "bayesian": None, "limits": [CLASSICAL_ONLY]},
+            "needs a Bayesian limit",
+        ),
+        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "composes by holder"),
+        ("client", {"disclosure": "noised"}, "come together"),
+        ("client", NOISED | {"disclosure": "plain"}, "come together"),
+        ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
+        ("client", NOISED | {"masking": None}, "summed over them under masks"),
+        ("parallel", NOISED, "needs a panel"),
+        ("sequential", NOISED, "needs a panel"),
+        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"estimator": "betting"}}, "a histogram a step"),
+        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"composition": "running"}}, "betting or band"),
+        ("joint", NOISED | PANEL | {"client_clip_norm": 1.0}, "std 528"),
+        ("joint", NOISED | CLIENTS_ONLY | {"histogram_noise": {"std": 5.0, "every": 2}}, "at least 3"),
+        ("joint", PANEL | CLIENTS_ONLY, "at instance level, and there is none"),
+        ("parallel", PANEL | {"bayesian": STUDENT}, "betting or band"),
+        ("client", PANEL, "at instance level, and there is none"),
+        ("parallel", {"panel": {"records": 2, "source": "members"}}, "greater than or equal to 3"),
+        ("parallel", {"panel": {"records": 50, "source": "public"}}, "members"),
+        ("client", NOISED | {"histogram_noise": {"std": 5.19, "every": 2}}, "at least 3"),
+    ],
+)
+def test_masks_that_protect_nothing_are_refused(scheme, options, reason):
+    with pytest.raises(ValidationError, match=reason):
+        StudySettings.model_validate(masked(scheme, **options))
+
+
+def test_canonical_json_is_one_string_for_one_value():
+    value = {"b": [1.0, 0.1], "a": "é"}
+    assert canonical_json(value) == canonical_json(json.loads(canonical_json(value)))
+    assert canonical_json(value) == '{"a":"é","b":[1.0,0.1]}'.encode()
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json({"x": float("inf")})

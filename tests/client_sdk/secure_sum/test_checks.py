@@ -1,0 +1,548 @@
+"""A coordinator that deviates: every attempt is refused by the hospital, in words, with its state unchanged.
+
+The coordinator here signs whatever it likes and shows each hospital what it likes; it has no hospital's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
+
+from client_sdk.protocol.secure_sum import masking, transcript
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyList,
+    DeliveredShare,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    SharesMessage,
+    SurvivorList,
+)
+from client_sdk.protocol.secure_sum.parameters import count_vector
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.secure_sum.checks import Expectation, Floors
+from client_sdk.secure_sum.refusals import SecureSumRefused
+from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.store import Opened, RoundRecord
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_views as views
+from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+
+ME = "h001"
+
+
+def started(step: str, clients: int = 6, colluders: int = 1) -> Run:
+    world = World(clients, colluders)
+    return Run(world, small_counts(world)).upto(step)
+
+
+def me(run: Run) -> SecureSumClient:
+    return run.hospital(ME)
+
+
+def refuses(run: Run, attempt: Callable[[], object], code: str, words: str) -> None:
+    store = run.world.hospitals[ME].store
+    before = store.load(STUDY, ROUND)
+    with pytest.raises(SecureSumRefused, match=words) as refused:
+        attempt()
+    assert refused.value.code == code
+    assert store.load(STUDY, ROUND) == before
+
+
+def forged_keys(run: Run, client: str, signer: Ed25519PrivateKey) -> KeysMessage:
+    share_key, mask_key = masking.public_key(b"\x11" * 32), masking.public_key(b"\x12" * 32)
+    statement = transcript.keys_statement(run.session.ph, client, share_key, mask_key)
+    return KeysMessage(client=client, share_key=share_key, mask_key=mask_key, signature=signer.sign(statement))
+
+
+def with_entry(entries: tuple[KeysMessage, ...], entry: KeysMessage) -> KeyList:
+    others = [e for e in entries if e.client != entry.client]
+    return KeyList(entries=tuple(sorted([*others, entry], key=lambda e: e.client)))
+
+
+# --- parameters -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"model": "00" * 32}, "wrong-model", "another model"),
+        ({"roster": "00" * 32}, "wrong-roster", "another roster"),
+        ({"round": ROUND + 1}, "wrong-round", "not to this one"),
+        ({"study": "other"}, "wrong-round", "not to this one"),
+        ({"threshold": 3}, "low-threshold", "threshold 3 is below 4"),
+        ({"min_survivors": 2}, "low-survivors", "min_survivors 2 is below"),
+        ({"colluders": 0}, "few-colluders", "this hospital asks 1"),
+        ({"clients": 2, "neighbours": 1, "threshold": 2}, "too-few-clients", "each would learn"),
+        (
+            {"clients": 3, "neighbours": 2, "threshold": 3, "min_survivors": 3},
+            "too-few-clients",
+            "not allowed by this hospital",
+        ),
+        ({"clients": 7, "neighbours": 6, "threshold": 5, "min_survivors": 5}, "too-many-clients", "than the roster"),
+        ({"suite": "none"}, "unknown-suite", "not known"),
+        ({"vectors": (count_vector("terms", 4, 6),)}, "wrong-vectors", "other vectors"),
+        ({"expires": 4_000, "deadlines": {"keys": 1, "shares": 2, "masked": 3}}, None, ""),
+    ],
+)
+def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes, code, words) -> None:
+    run = started("keys")
+    signed = run.world.signed(run.world.parameters(**changes))
+    if code is None:
+        refuses(run, lambda: me(run).advertise(signed, run.world.expectation, 4_001), "session-expired", "expired")
+    else:
+        refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), code, words)
+
+
+def test_sums_smaller_than_this_hospital_allows() -> None:
+    run = started("keys")
+    hospital = run.world.hospitals[ME]
+    hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=5, allow_three=False))
+    refuses(
+        run, lambda: me(run).advertise(run.signed, run.world.expectation, NOW), "low-survivors", "this hospital asks 5"
+    )
+    more = run.world.signed(run.world.parameters(min_survivors=5))
+    assert me(run).advertise(more, run.world.expectation, NOW)
+
+
+def test_wrap_around_bait_at_the_range_limit() -> None:
+    bait = VectorSpec(name="terms", encoding="counts", length=3, ring_bits=32, scale_bits=0, cap=2**31 // 6 + 1)
+    run = started("keys")
+    signed = run.world.signed(run.world.parameters(vectors=(bait,)))
+    expected = Expectation(STUDY, ROUND, MODEL, (bait,))
+    refuses(run, lambda: me(run).advertise(signed, expected, NOW), "unsound-vector", "would wrap the 32-bit ring")
+
+
+def test_parameters_without_the_coordinators_signature() -> None:
+    run = started("keys")
+    other = Ed25519PrivateKey.generate()
+    statement = transcript.parameters_statement(transcript.parameters_hash(run.signed.parameters))
+    for signature in (bytes(64), other.sign(statement), other.sign(run.signed.parameters)):
+        signed = run.signed.model_copy(update={"signature": signature})
+        refuses(
+            run, lambda s=signed: me(run).advertise(s, run.world.expectation, NOW), "unsigned-parameters", "not valid"
+        )
+
+
+def test_parameters_in_another_spelling() -> None:
+    run = started("keys")
+    raw = run.signed.parameters.replace(b'"round":7', b'"round":8,"round":7')
+    statement = transcript.parameters_statement(transcript.parameters_hash(raw))
+    signed = run.signed.model_copy(
+        update={"parameters": raw, "signature": transcript.sign(run.world.coordinator, statement)}
+    )
+    refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), "malformed-parameters", "canonical")
+
+
+# --- keys -----------------------------------------------------------------------------------------------------
+
+
+def test_a_swapped_mask_key() -> None:
+    run = started("shares")
+    swapped = run.session.cohort[3].model_copy(update={"mask_key": masking.public_key(b"\x11" * 32)})
+    refuses(
+        run, lambda: me(run).share(with_entry(run.session.cohort, swapped), NOW), "unsigned-key", "h003 are not signed"
+    )
+
+
+def test_an_unsigned_key() -> None:
+    run = started("shares")
+    unsigned = run.session.cohort[3].model_copy(update={"signature": bytes(64)})
+    refuses(run, lambda: me(run).share(with_entry(run.session.cohort, unsigned), NOW), "unsigned-key", "not signed")
+
+
+def test_a_key_signed_by_the_coordinator() -> None:
+    run = started("shares")
+    forged = forged_keys(run, "h003", run.world.coordinator)
+    refuses(run, lambda: me(run).share(with_entry(run.session.cohort, forged), NOW), "unsigned-key", "not signed")
+
+
+def test_a_client_outside_the_roster() -> None:
+    world = World(6)
+    run = Run(world, small_counts(world), {"keys": {"h005"}}).upto("shares")
+    sybil = forged_keys(run, "h009", Ed25519PrivateKey.generate())
+    refuses(
+        run, lambda: me(run).share(with_entry(run.session.cohort, sybil), NOW), "outside-roster", "h009 is not on the"
+    )
+
+
+def test_a_key_replayed_from_another_session() -> None:
+    run = started("shares")
+    other = Run(run.world, run.words)
+    old = run.session.cohort[4]
+    other.keys()
+    refuses(
+        other, lambda: me(other).share(with_entry(other.session.cohort, old), NOW), "unsigned-key", "for this session"
+    )
+
+
+def test_own_keys_altered_or_missing() -> None:
+    run = started("shares")
+    mine = run.world.hospitals[ME].identity
+    for entries in (
+        with_entry(run.session.cohort, forged_keys(run, ME, mine)),
+        KeyList(entries=tuple(e for e in run.session.cohort if e.client != ME)),
+    ):
+        refuses(run, lambda e=entries: me(run).share(e, NOW), "own-key-altered", "missing or altered")
+
+
+def test_one_key_under_two_names() -> None:
+    run = started("shares")
+    stolen = run.session.cohort[2]
+    statement = transcript.keys_statement(run.session.ph, "h003", stolen.share_key, stolen.mask_key)
+    copied = stolen.model_copy(
+        update={"client": "h003", "signature": run.world.hospitals["h003"].identity.sign(statement)}
+    )
+    refuses(run, lambda: me(run).share(with_entry(run.session.cohort, copied), NOW), "repeated-key", "occurs twice")
+
+
+def low_order(run: Run, share_key: bytes, mask_key: bytes) -> KeysMessage:
+    statement = transcript.keys_statement(run.session.ph, "h003", share_key, mask_key)
+    signature = run.world.hospitals["h003"].identity.sign(statement)
+    return KeysMessage(client="h003", share_key=share_key, mask_key=mask_key, signature=signature)
+
+
+def test_a_share_key_of_small_order() -> None:
+    run = started("shares")
+    weak = low_order(run, bytes(32), masking.public_key(b"\x12" * 32))
+    refuses(
+        run, lambda: me(run).share(with_entry(run.session.cohort, weak), NOW), "unusable-key", "h003 is not a usable"
+    )
+
+
+def test_a_mask_key_of_small_order() -> None:
+    # Everybody is shown it, so that only the masking step can notice.
+    world = World(6)
+    run = Run(world, small_counts(world), {"keys": {"h003"}, "shares": {"h003"}})
+    run.keys()
+    run.session = replace(
+        run.session,
+        cohort=with_entry(run.session.cohort, low_order(run, masking.public_key(b"\x11" * 32), bytes(32))).entries,
+    )
+    run.shares()
+    agreement = masking.Agreement("h003", b"\x11" * 32, run.session.h1)
+    key = agreement.share_key(ME, next(e.share_key for e in run.session.cohort if e.client == ME))
+    sealed = masking.seal_share(key, run.session.h1, "h003", ME, bytes(72))
+    entries = [*views.inbox(run.session, ME).entries, DeliveredShare(sender="h003", sealed=sealed)]
+    refuses(
+        run,
+        lambda: me(run).mask(Inbox(entries=tuple(entries)), run.words[ME], NOW),
+        "unusable-key",
+        "h003 is not a usable",
+    )
+
+
+def test_lists_in_disorder_or_of_the_wrong_size() -> None:
+    run = started("shares")
+    entries = run.session.cohort
+    for bad, code in (
+        (entries[::-1], "unsorted-cohort"),
+        ((*entries[:2], entries[1], *entries[2:]), "unsorted-cohort"),
+        (entries[:3], "cohort-size"),
+        ((), "cohort-size"),
+    ):
+        refuses(run, lambda b=bad: me(run).share(KeyList(entries=b), NOW), code, "order of|clients have keys")
+
+
+def test_two_key_lists_for_one_hospital() -> None:
+    run = started("shares")
+    run.shares()
+    shorter = KeyList(entries=run.session.cohort[:-1])
+    refuses(run, lambda: me(run).share(shorter, NOW), "second-key-list", "another list of keys before")
+
+
+def test_split_key_lists_end_in_shares_that_do_not_open() -> None:
+    run = started("shares")
+    full, shorter = views.key_list(run.session), KeyList(entries=run.session.cohort[:-1])
+    # h002 is shown a cohort without h005: its shares hang on another H1, and its slots are shifted to fit.
+    misled = run.hospital("h002").share(shorter, NOW)
+    honest = {name: run.hospital(name).share(full, NOW) for name in run.session.members if name != "h002"}
+    position = [e.client for e in shorter.entries if e.client != "h002"].index(ME)
+    slot = misled.slots[88 * position : 88 * (position + 1)]
+    entries = [DeliveredShare(sender="h002", sealed=slot)]
+    entries += [DeliveredShare(sender=n, sealed=_slot(m, run, n)) for n, m in honest.items() if n != ME]
+    refuses(
+        run,
+        lambda: me(run).mask(Inbox(entries=tuple(entries)), run.words[ME], NOW),
+        "malformed-share",
+        "share from h002 is refused: .* does not open",
+    )
+
+
+def _slot(message: SharesMessage, run: Run, sender: str) -> bytes:
+    position = [name for name in run.session.members if name != sender].index(ME)
+    return message.slots[88 * position : 88 * (position + 1)]
+
+
+def test_a_cohort_one_client_away_from_the_last_one() -> None:
+    run = started("shares")
+    names = frozenset(run.session.members)
+    last = names - {"h005"}
+    refuses(
+        run, lambda: me(run).share(views.key_list(run.session), NOW, last), "neighbouring-cohort", "differs .* by one"
+    )
+    assert me(run).share(views.key_list(run.session), NOW, names)
+
+
+# --- shares ---------------------------------------------------------------------------------------------------
+
+
+def test_malformed_misdirected_repeated_and_missing_shares() -> None:
+    run = started("masked")
+    good = views.inbox(run.session, ME).entries
+    foreign = views.inbox(run.session, "h000").entries[-1].sealed
+    flipped = good[0].model_copy(update={"sealed": bytes([good[0].sealed[0] ^ 1]) + good[0].sealed[1:]})
+    for entries, code in (
+        ((flipped, *good[1:]), "malformed-share"),
+        ((*good[:-1], good[-1].model_copy(update={"sealed": foreign})), "malformed-share"),
+        ((good[0].model_copy(update={"sender": "h002"}), *good[1:]), "malformed-share"),
+        ((*good, good[-1]), "unexpected-share"),
+        ((*good, good[-1].model_copy(update={"sender": ME})), "unexpected-share"),
+        ((*good, good[-1].model_copy(update={"sender": "h009"})), "unexpected-share"),
+        (good[:2], "few-shares"),
+        ((), "few-shares"),
+    ):
+        refuses(
+            run,
+            lambda e=entries: me(run).mask(Inbox(entries=e), run.words[ME], NOW),
+            code,
+            "is refused|not expected|only . clients",
+        )
+
+
+def test_a_share_that_is_no_field_element() -> None:
+    # A dishonest hospital, not the coordinator: it seals 72 bytes that are no shares.
+    run = started("masked")
+    liar = RecordOf(run, "h002")
+    sealed = masking.seal_share(liar.share_key(ME), run.session.h1, "h002", ME, b"\xff" * 72)
+    entries = tuple(
+        e.model_copy(update={"sealed": sealed}) if e.sender == "h002" else e
+        for e in views.inbox(run.session, ME).entries
+    )
+    refuses(
+        run,
+        lambda: me(run).mask(Inbox(entries=entries), run.words[ME], NOW),
+        "malformed-share",
+        "h002 is refused: .* no field element",
+    )
+
+
+class RecordOf:
+    """What a hospital that turns dishonest can compute."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        record = RoundRecord.from_bytes(run.world.hospitals[name].store.load(STUDY, ROUND) or b"")
+        assert record.session is not None
+        assert record.session.secrets is not None
+        self.run, self.name, self.secrets = run, name, record.session.secrets
+
+    def share_key(self, peer: str) -> bytes:
+        public = next(e.share_key for e in self.run.session.cohort if e.client == peer)
+        return masking.Agreement(self.name, self.secrets.share_private, self.run.session.h1).share_key(peer, public)
+
+
+def test_shares_of_the_wrong_length_do_not_parse() -> None:
+    for size in (0, 87, 89):
+        with pytest.raises(ValidationError):
+            DeliveredShare(sender="h002", sealed=bytes(size))
+
+
+def test_two_share_lists_for_one_hospital() -> None:
+    run = started("masked")
+    me(run).mask(views.inbox(run.session, ME), run.words[ME], NOW)
+    fewer = Inbox(entries=views.inbox(run.session, ME).entries[:-1])
+    refuses(run, lambda: me(run).mask(fewer, run.words[ME], NOW), "second-share-list", "other clients before")
+
+
+def test_split_share_lists_show_in_the_survivors_manifests() -> None:
+    run = started("masked")
+    # h002 masks without h005; everybody else with it.
+    fewer = Inbox(entries=tuple(e for e in views.inbox(run.session, "h002").entries if e.sender != "h005"))
+    misled = run.hospital("h002").mask(fewer, run.words["h002"], NOW).manifest
+    run.lost = {"masked": {"h002"}}
+    run.masked()
+    entries = sorted([*views.survivor_list(run.session).entries, misled], key=lambda e: e.client)
+    refuses(
+        run,
+        lambda: me(run).confirm(SurvivorList(entries=tuple(entries)), NOW),
+        "unsigned-vector",
+        "vectors of h002 are not signed",
+    )
+
+
+# --- survivors ------------------------------------------------------------------------------------------------
+
+
+def test_a_second_survivor_list_and_with_it_the_other_share_of_a_client() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    me(run).confirm(full, NOW)
+    without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h004"))
+    refuses(run, lambda: me(run).confirm(without, NOW), "second-survivor-list", "another survivor list before")
+
+
+def test_different_survivor_lists_never_gather_t_signatures() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h005"))
+    for name in ("h000", ME, "h002"):
+        run.session = _admit_any(run, run.hospital(name).confirm(full, NOW))
+    for name in ("h003", "h004"):
+        run.session = _admit_any(run, run.hospital(name).confirm(without, NOW))
+    signatures = ConsistencyList(entries=tuple(run.session.consistency.values()))
+    assert len(signatures.entries) > run.session.parameters.threshold
+    refuses(run, lambda: me(run).unmask(signatures, NOW), "few-signatures", "3 survivors signed .* 4 must")
+
+
+def _admit_any(run: Run, message) -> domain.Session:
+    return replace(run.session, consistency={**run.session.consistency, message.client: message})
+
+
+def test_the_same_model_again_over_one_client_less() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+
+    def opened(survivors: tuple[str, ...], model: str) -> None:
+        earlier = Opened(cohort=names, survivors=survivors, model=model)
+        record = RoundRecord(study=STUDY, round=ROUND - 2, released=True, opened=earlier)
+        run.world.hospitals[ME].store.save(STUDY, ROUND - 2, record.to_bytes())
+
+    for survivors in (names[:-1], (*names, "h006")):
+        opened(survivors, MODEL)
+        refuses(
+            run, lambda: me(run).confirm(full, NOW, exact=True), "neighbouring-survivors", "one client more or less"
+        )
+    # Another model gives other updates; two clients less, or none, leave no single one over.
+    for survivors, model in ((names[:-1], "00" * 32), (names[:-2], MODEL), (names, MODEL)):
+        opened(survivors, model)
+        me(run).confirm(full, NOW, exact=True)
+        run = started("consistency")
+
+
+def test_noised_updates_may_lack_one_client() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+    earlier = Opened(cohort=names, survivors=names[:-1], model=MODEL)
+    record = RoundRecord(study=STUDY, round=ROUND - 1, released=True, opened=earlier)
+    run.world.hospitals[ME].store.save(STUDY, ROUND - 1, record.to_bytes())
+    assert me(run).confirm(full, NOW)
+
+
+def test_all_but_two_dropped() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session).entries
+    for size in (2, 3):
+        kept = SurvivorList(entries=tuple(e for e in full if e.client in (ME, "h000", "h002")[:size]))
+        refuses(run, lambda k=kept: me(run).confirm(k, NOW), "few-survivors", f"{size} clients survive; fewer than 4")
+
+
+def test_survivor_lists_that_are_forged_or_disordered() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session).entries
+    outsider = full[0].model_copy(update={"client": "h009"})
+    other_digest = full[2].model_copy(update={"digests": {"terms": bytes(32)}})
+    fewer_vectors = full[2].model_copy(update={"digests": {"other": full[2].digests["terms"]}})
+    mine: Manifest = next(e for e in full if e.client == ME)
+    for entries, code in (
+        ((*full, outsider), "outside-cohort"),
+        ((full[0], full[1], other_digest, *full[3:]), "unsigned-vector"),
+        ((full[0], full[1], fewer_vectors, *full[3:]), "unsigned-vector"),
+        (full[::-1], "unsorted-survivors"),
+        ((full[0], full[0], *full[1:]), "unsorted-survivors"),
+        (tuple(e for e in full if e.client != ME), "own-vector-altered"),
+        ((full[0], mine.model_copy(update={"signature": bytes(64)}), *full[2:]), "own-vector-altered"),
+    ):
+        refuses(
+            run,
+            lambda e=entries: me(run).confirm(SurvivorList(entries=e), NOW),
+            code,
+            "did not share|not signed|in the order|missing or altered",
+        )
+
+
+def test_a_survivor_who_never_shared_with_this_hospital() -> None:
+    world = World(6)
+    run = Run(world, small_counts(world), {"shares": {"h004"}}).upto("consistency")
+    full = views.survivor_list(run.session).entries
+    ghost = full[-1].model_copy(update={"client": "h004"})
+    entries = tuple(sorted([*full, ghost], key=lambda e: e.client))
+    refuses(run, lambda: me(run).confirm(SurvivorList(entries=entries), NOW), "outside-cohort", "h004 did not share")
+
+
+# --- opening --------------------------------------------------------------------------------------------------
+
+
+def test_too_few_repeated_or_foreign_signatures() -> None:
+    run = started("unmask")
+    good = views.consistency_list(run.session).entries
+    outsider = good[0].model_copy(update={"client": "h009"})
+    borrowed = good[0].model_copy(update={"client": "h003"})
+    assert run.session.parameters.threshold == 4
+    for entries in (good[:3], (*good[:3], good[0], good[1]), (*good[:3], outsider), (*good[:3], borrowed), ()):
+        refuses(
+            run,
+            lambda e=entries: me(run).unmask(ConsistencyList(entries=e), NOW),
+            "few-signatures",
+            "4 must before anything is opened",
+        )
+
+
+def test_a_consistency_signature_replayed_from_another_session() -> None:
+    run = started("unmask")
+    old = views.consistency_list(run.session).entries
+    other = Run(run.world, run.words).upto("unmask")
+    refuses(other, lambda: me(other).unmask(ConsistencyList(entries=old), NOW), "few-signatures", "0 survivors signed")
+
+
+def test_a_second_unmask_request_gets_the_same_shares_and_never_the_other_kind() -> None:
+    world = World(6)
+    run = Run(world, small_counts(world), {"masked": {"h005"}}).upto("unmask")
+    first = me(run).unmask(views.consistency_list(run.session), NOW)
+    assert me(run).unmask(ConsistencyList(entries=()), NOW) == first
+    assert [(s.peer, s.kind) for s in first.shares] == [
+        *((name, "seed") for name in run.session.survivors),
+        ("h005", "mask-key"),
+    ]
+    full = views.survivor_list(run.session)
+    without = SurvivorList(entries=full.entries[:-1])
+    refuses(run, lambda: me(run).confirm(without, NOW), "session-over", "erased")
+
+
+def test_the_same_round_again_after_a_release() -> None:
+    run = started("unmask")
+    me(run).unmask(views.consistency_list(run.session), NOW)
+    signed = run.world.signed(run.world.parameters())
+    refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), "already-released", "only once")
+
+
+def test_a_replayed_session() -> None:
+    run = started("shares")
+    me(run).abort()
+    me(run).advertise(run.world.signed(run.world.parameters()), run.world.expectation, NOW)
+    refuses(run, lambda: me(run).advertise(run.signed, run.world.expectation, NOW), "session-replayed", "joined before")
+
+
+def test_the_same_session_with_other_parameters() -> None:
+    run = started("shares")
+    changed = run.world.parameters(session=run.session.parameters.session, min_survivors=5)
+    refuses(
+        run,
+        lambda: me(run).advertise(run.world.signed(changed), run.world.expectation, NOW),
+        "session-replayed",
+        "other parameters",
+    )
+
+
+def test_anything_after_expiry() -> None:
+    run = started("unmask")
+    with pytest.raises(SecureSumRefused) as refused:
+        me(run).unmask(views.consistency_list(run.session), EXPIRES + 1)
+    assert refused.value.code == "session-over"
+    assert me(run).phase == "ended"

@@ -1,0 +1,230 @@
+"""A hospital's part in a session whose coordinator answers from a script: what ends it, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.api.attempts import Clock
+from client_sdk.api.client import Client
+from client_sdk.api.config import Connection
+from client_sdk.api.credentials import Signature
+from client_sdk.api.transport import Transport
+from client_sdk.protocol.secure_sum.messages import KeyList, SessionView, SurvivorList
+from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
+from client_sdk.secure_sum.round import MaskedRound, SessionEnded
+from client_sdk.secure_sum.store import Opened, RoundRecord
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
+from server.domain import secure_sum_views as views
+from tests.factories.coordinator_in_process import ORIGIN, problem, reply
+from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+
+MINE = "h000"
+LEFT = f"PUT /left/{MINE}"
+
+
+class Scripted:
+    """Plays the coordinator of `run` for one hospital; the others take their steps in the same process."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.world = run, run.world
+        self.seen: list[str] = []
+        self.answers: dict[str, Callable[[], httpx.Response]] = {}
+        self.failure: str | None = None
+        self.on_octets: Callable[[], None] = lambda: None
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        what = request.url.path.partition("/secure-sum")[2]
+        called = f"{request.method} {what or '/'}"
+        self.seen.append(called)
+        if called in self.answers:
+            return self.answers[called]()
+        if called == "GET /":
+            phase = "failed" if self.failure else self.run.session.phase
+            return reply(SessionView(signed=self.run.signed, phase=phase, failure=self.failure))
+        step = {"GET /keys": views.key_list, "GET /survivors": views.survivor_list}.get(called)
+        if step is not None:
+            return reply(step(self.run.session))
+        if called == f"GET /shares/{MINE}":
+            return reply(views.inbox(self.run.session, MINE))
+        if request.method == "PUT" and what.split("/")[1] in ("keys", "shares"):
+            # Whatever this hospital said is said already: its store answers alike when the run drives it.
+            getattr(self.run, what.split("/")[1])()
+        if called == f"PUT /masked/{MINE}/terms":
+            self.on_octets()
+        return httpx.Response(201)
+
+    def round(self) -> MaskedRound:
+        hospital = self.world.hospitals[MINE]
+        connection = Connection(url="https://dialled.example", patience_seconds=5.0)
+        transport = Transport(connection, handler=httpx.MockTransport(self))
+        credentials = Signature(hospital.identity, MINE, STUDY, ORIGIN)
+        api = Client(
+            connection, credentials, transport=transport, clock=Clock(lambda: float(NOW)), sleep=lambda _: None
+        )
+        return MaskedRound(api, hospital.party, STUDY, ROUND, MODEL, lambda _: self.world.vectors, hospital.store)
+
+    @property
+    def phase(self) -> str:
+        return self.world.hospitals[MINE].client.phase
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    world = World(5)
+    return Scripted(Run(world, small_counts(world)))
+
+
+def test_a_session_that_failed_ends_before_anything_is_sent(scripted: Scripted) -> None:
+    scripted.failure = "too-few-keys"
+    with pytest.raises(SessionEnded) as ended:
+        scripted.round().prepare()
+    assert (ended.value.code, scripted.seen) == ("too-few-keys", ["GET /"])
+
+
+def test_keys_and_shares_make_a_round_ready(scripted: Scripted) -> None:
+    assert scripted.round().prepare() == scripted.world.vectors
+    assert scripted.phase == "shared"
+    assert isinstance(scripted.run.session, domain.Session)
+    assert scripted.run.session.phase == "masked"
+
+
+def test_a_list_with_a_swapped_key_is_refused_in_words_and_the_session_left(scripted: Scripted) -> None:
+    def swapped() -> httpx.Response:
+        shown = views.key_list(scripted.run.session)
+        first, second, *rest = shown.entries
+        forged = second.model_copy(update={"mask_key": bytes(reversed(second.mask_key))})
+        return reply(shown.model_copy(update={"entries": (first, forged, *rest)}))
+
+    scripted.answers["GET /keys"] = swapped
+    with pytest.raises(CohortRefused) as refused:
+        scripted.round().prepare()
+    assert "h001" in str(refused.value)
+    assert scripted.phase == "ended"
+    assert not any(called.startswith("PUT /shares") for called in scripted.seen)
+    assert scripted.seen[-1] == LEFT
+
+
+def test_a_hospital_that_changed_its_key_since_the_opening_leaves(scripted: Scripted) -> None:
+    hospital = scripted.world.hospitals[MINE]
+    hospital.party = replace(hospital.party, identity=Ed25519PrivateKey.generate())
+    with pytest.raises(ParametersRefused, match="takes part in the next") as refused:
+        scripted.round().prepare()
+    assert (refused.value.code, scripted.seen) == ("rotated-key", [LEFT])
+
+
+def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:
+    hospital = scripted.round()
+    hospital._vectors_for = lambda _: ()
+    with pytest.raises(ParametersRefused):
+        hospital.prepare()
+    assert scripted.seen == ["GET /", LEFT]
+
+
+@pytest.mark.parametrize("answer", [problem(403, "forbidden"), problem(404, "no-session"), httpx.Response(502)])
+def test_what_made_the_hospital_leave_is_told_even_if_nobody_hears_that_it_left(
+    scripted: Scripted, answer: httpx.Response
+) -> None:
+    scripted.answers |= {"GET /keys": lambda: reply(KeyList(entries=())), LEFT: lambda: answer}
+    with pytest.raises(CohortRefused):
+        scripted.round().prepare()
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
+
+
+def test_a_survivor_list_that_is_refused_ends_in_leaving(scripted: Scripted) -> None:
+    hospital = scripted.round()
+    hospital.prepare()
+    scripted.answers |= {"GET /survivors": lambda: reply(SurvivorList(entries=()))}
+    scripted.on_octets = lambda: setattr(scripted.run, "session", replace(scripted.run.session, phase="consistency"))
+    with pytest.raises(SurvivorsRefused):
+        hospital.complete({"terms": np.array([1, 2, 3], "<u4")})
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
+
+
+def test_keys_that_contradict_earlier_ones_end_in_leaving(scripted: Scripted) -> None:
+    scripted.answers[f"PUT /keys/{MINE}"] = lambda: problem(409, "different-message")
+    with pytest.raises(SessionEnded) as ended:
+        scripted.round().prepare()
+    assert (ended.value.code, scripted.phase, scripted.seen[-1]) == ("different-message", "ended", LEFT)
+
+
+@pytest.mark.parametrize("late", [f"PUT /masked/{MINE}", f"PUT /masked/{MINE}/terms"])
+def test_vectors_that_come_too_late_end_the_session(scripted: Scripted, late: str) -> None:
+    scripted.answers[late] = lambda: problem(410, "round-closed")
+    hospital = scripted.round()
+    hospital.prepare()
+    words: dict[str, Any] = {"terms": np.array([1, 2, 3], "<u4")}
+    with pytest.raises(SessionEnded) as ended:
+        hospital.complete(words)
+    assert ended.value.code == "round-closed"
+    assert scripted.phase == "ended"
+    assert scripted.seen[-1] == late
+
+
+@pytest.mark.parametrize("step", ["consistency", "unmask"])
+def test_a_reply_that_came_after_the_others_had_opened_the_sum_is_not_missed(step: str) -> None:
+    world = World(5)
+    run = Run(world, small_counts(world), lost={step: {MINE}})
+    scripted = Scripted(run)
+    hospital = scripted.round()
+    hospital.prepare()
+
+    def others_reply() -> None:
+        for taken in (run.masked, run.consistency, run.unmask):
+            taken()
+
+    def too_late() -> httpx.Response:
+        run.session, result = recovery.summed(run.session, {"terms": bytes(32)}, world.coordinator.sign)
+        scripted.answers["GET /result"] = lambda: reply(result)
+        return problem(410, "round-closed")
+
+    scripted.on_octets = others_reply
+    scripted.answers |= {
+        f"PUT /{step}/{MINE}": too_late,
+        "GET /consistency": lambda: reply(views.consistency_list(run.session)),
+    }
+    hospital.complete({"terms": small_counts(world)[MINE]["terms"]})
+    assert (run.session.phase, len(run.session.unmasks)) == ("summed", 4)
+    assert scripted.seen[-1] == "GET /result"
+    assert world.hospitals[MINE].client.released
+    assert (scripted.phase, LEFT in scripted.seen) == ("idle", False)
+
+
+def opened_before(world: World, round_number: int, cohort: frozenset[str]) -> None:
+    """As after an earlier round whose sum this hospital helped to open."""
+    names = tuple(sorted(cohort))
+    opened = Opened(cohort=names, survivors=names, model=MODEL)
+    record = RoundRecord(study=STUDY, round=round_number, released=True, opened=opened)
+    world.hospitals[MINE].store.save(STUDY, round_number, record.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("vector", "refused"), [(cost_vector("metrics", 1, 7), True), (count_vector("terms", 3, 7), False)]
+)
+def test_totals_are_not_summed_over_one_client_more_or_less_than_last_time(vector: VectorSpec, refused: bool) -> None:
+    world = World(5, vectors=[vector])
+    scripted = Scripted(Run(world, {}))
+    opened_before(world, ROUND - 3, frozenset(world.names))
+    opened_before(world, ROUND - 2, frozenset(world.names) - {"h004"})
+    if not refused:
+        assert scripted.round().prepare() == world.vectors
+        return
+    with pytest.raises(CohortRefused, match="differs from the last one by one"):
+        scripted.round().prepare()
+    assert scripted.seen[-1] == LEFT
+
+
+@pytest.mark.parametrize("gone", [set[str](), {"h005", "h006"}])
+def test_totals_over_the_same_clients_or_without_two_are_summed(gone: set[str]) -> None:
+    world = World(5, vectors=[cost_vector("metrics", 1, 7)])
+    opened_before(world, ROUND - 1, frozenset(world.names) | gone)
+    assert Scripted(Run(world, {})).round().prepare() == world.vectors

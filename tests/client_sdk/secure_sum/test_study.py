@@ -1,0 +1,139 @@
+"""What a hospital puts into the sums of a masked study, and what it keeps of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from client_sdk.api.credentials import Signature
+from client_sdk.identity import active_fingerprint
+from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.study.messages import LedgerEntry, Roster, RosterEntry
+from client_sdk.protocol.wire.signing import encode_public_key
+from client_sdk.secure_sum.checks import Floors
+from client_sdk.secure_sum.refusals import StateRefused
+from client_sdk.secure_sum.ring_encoding import from_bytes
+from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
+from client_sdk.secure_sum.study import MaskedStudy
+from client_sdk.training import Contribution
+from server.domain import secure_sum_views as views
+from tests.factories.masked_studies import masked, told_terms
+from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+
+RECORDS = 137
+SETTINGS = masked("sequential", bayesian=True)
+
+
+def study(folder: Path, evidence: dict[str, Any] | None) -> MaskedStudy:
+    entries = [
+        LedgerEntry(
+            sequence=2, kind="settled", round=1, body={"evidence": evidence}, previous="0" * 64, sha256="1" * 64
+        )
+    ]
+    ledger: Any = SimpleNamespace(
+        ledger=lambda name, after: SimpleNamespace(entries=[] if evidence is None or after else entries)
+    )
+    task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
+    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
+    membership: Any = SimpleNamespace(study="sepsis", client="mercy")
+    return MaskedStudy(ledger, membership, Floors(1, 4, False), training, folder)
+
+
+def _streams(round: int) -> RoundRandomness:
+    return SecureRandomness().in_round("mercy", round)
+
+
+def told(made: MaskedStudy, round: int) -> float:
+    vectors = vectors_of(SETTINGS, made._model, 5)
+    update = {name: np.full(shape, 0.01, np.float32) for name, (shape, _) in made._model.items()}
+    body = made.body(round, vectors, Contribution(update, None), told_terms((0.5, 0.1, 0.2, 0.3, 0.4)), update)
+    (spec,) = [one for one in vectors if one.name == "metrics"]
+    return int(from_bytes(body)[0]["metrics"][0]) / 2**spec.scale_bits
+
+
+def test_the_number_of_records_is_told_until_the_ledger_knows_their_sum(tmp_path: Path) -> None:
+    assert told(study(tmp_path, None), 1) == pytest.approx(RECORDS, abs=1e-3)
+    assert told(study(tmp_path, {"filter": 0.1, "moments": []}), 2) == pytest.approx(RECORDS, abs=1e-3)
+    assert told(study(tmp_path, {"filter": 0.1, "moments": [], "records": 600.0}), 2) == 0
+
+
+def test_it_is_never_in_two_sums_that_this_hospital_opened(tmp_path: Path) -> None:
+    made = study(tmp_path, None)
+    made._store = FileStore(tmp_path)
+    opened = Opened(cohort=("mercy",), survivors=("mercy",), model="0" * 64)
+    record = RoundRecord(study="sepsis", round=3, released=True, opened=opened)
+    made._store.save("sepsis", 3, record.to_bytes())
+    assert told(made, 3) == pytest.approx(RECORDS, abs=1e-3)
+    assert told(made, 5) == 0
+    made.close()
+
+
+ME = "h000"
+OTHER_WORDS = {"terms": np.array([5, 5, 5], "<u4")}
+
+
+def begun(folder: Path) -> Run:
+    """A session in which everybody has sent shares; this hospital's state is in `folder`."""
+    world = World(5)
+    store: Any = FileStore(folder)
+    world.hospitals[ME].store = store
+    run = Run(world, small_counts(world)).upto("masked")
+    store.close()
+    return run
+
+
+def after_a_restart(folder: Path, run: Run) -> SecureSumClient:
+    """The hospital's half, as the process that was started again finds it."""
+    mine = run.world.hospitals[ME]
+    members = [
+        RosterEntry(client=name, public_key=encode_public_key(key), state="active")
+        for name, key in run.world.roster.items()
+    ]
+    roster = Roster(study=STUDY, members=members, fingerprint="0" * 64)
+    client: Any = SimpleNamespace(
+        roster=lambda study, round: roster, credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example")
+    )
+    coordinator = encode_public_key(run.world.coordinator.public_key())
+    membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
+    task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
+    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
+    assignment: Any = SimpleNamespace(
+        round=ROUND, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
+    )
+    made = MaskedStudy(client, membership, Floors(1, 4, False), training, folder)
+    made.round(assignment)
+    made.close()
+    return SecureSumClient(mine.party, STUDY, ROUND, FileStore(folder))
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    run = begun(tmp_path / "state")
+    again = after_a_restart(tmp_path / "state", run)
+    assert again.phase == "shared"
+    again.mask(views.inbox(run.session, ME), OTHER_WORDS, NOW)
+    assert again.phase == "masked"
+
+
+def test_a_directory_put_back_from_a_copy_never_masks_again(tmp_path: Path) -> None:
+    here, copy = tmp_path / "state", tmp_path / "copy"
+    run = begun(here)
+    shutil.copytree(here, copy)
+    store = FileStore(here)
+    mine = run.world.hospitals[ME]
+    SecureSumClient(mine.party, STUDY, ROUND, store).mask(views.inbox(run.session, ME), run.words[ME], NOW)
+    store.close()
+    shutil.rmtree(here)
+    shutil.copytree(copy, here)
+    again = after_a_restart(here, run)
+    assert again.phase == "ended"
+    # Two vectors under one stream: their difference is that of the words.
+    with pytest.raises(StateRefused, match="secrets are erased"):
+        again.mask(views.inbox(run.session, ME), OTHER_WORDS, NOW)

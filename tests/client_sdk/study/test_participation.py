@@ -1,0 +1,590 @@
+"""One hospital in one study: what it believes, pays, computes, sends and refuses."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import nn
+
+from accounting.budget.budget import Authorisation, replay
+from client_sdk.api.attempts import Clock
+from client_sdk.data import DataError, Table
+from client_sdk.errors import (
+    AuthenticationError,
+    BadAssignment,
+    ConfigurationError,
+    LedgerDamaged,
+    LedgerInUse,
+    LedgerNotExtended,
+    LostLedger,
+    RosterNotPinned,
+    TrainingStopped,
+    UpdateDisputed,
+)
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.study.messages import RosterEntry
+from client_sdk.protocol.wire.signing import encode_public_key
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.hospital import Hospital
+from client_sdk.study.participation import Outcome
+from client_sdk.tasks.tables import LogisticRegression
+from client_sdk.training import LocalTraining
+from tests.factories.coordinator_in_process import Coordinator, problem
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+
+CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+
+
+def join(here: Hospital, **options: Any) -> Outcome:
+    chosen: dict[str, Any] = {"policy": plain_policy(), "dataset": "icu"}
+    return here.join("sepsis", "logistic-regression", records(), **(chosen | options))
+
+
+def ledger_of(directory: Path) -> HospitalLedger:
+    return HospitalLedger.open(ledger_path(directory, "icu"), read_only=True)
+
+
+def stop_after(other: Coordinator, rounds: int) -> None:
+    """The network goes away when this many rounds have their update."""
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        done = sum("mercy" in bodies for bodies in other.updates.values())
+        if done >= rounds and request.method == "GET" and request.url.path.endswith("/assignment"):
+            return problem(403, "forbidden")
+        return None
+
+    other.meddle = meddle
+
+
+def run_until_forbidden(here: Hospital, **options: Any) -> None:
+    with pytest.raises(AuthenticationError):
+        join(here, **options)
+
+
+@pytest.mark.parametrize(
+    ("study", "rounds"),
+    [
+        ({}, 3),
+        ({"bayesian": True}, 3),
+        ({"bayesian": True, "horizon": 6, "training": {"algorithm": "fedavg", "local_steps": 2}}, 3),
+        ({"scheme": "client", "limits": [CLIENT_LIMIT]}, 3),
+    ],
+)
+def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[str, Any], rounds: int) -> None:
+    other = coordinator(settings(**study))
+    outcome = join(hospital(other, tmp_path), policy=plain_policy(unnoised_updates=True))
+    assert (outcome.reason, outcome.rounds_sent, outcome.rounds_refused) == ("horizon-reached", rounds, 0)
+    assert outcome.statement.can_continue is False
+    with ledger_of(tmp_path) as ledger:
+        kinds = [(entry.kind, entry.round) for entry in ledger.entries]
+        charged = [(kind, r) for r in range(1, rounds + 1) for kind in ("reserved", "settled")]
+        assert kinds == [("opened", None), *charged, ("finished", None)]
+        left = ledger.departures()
+        assert [(d.round, d.answer) for d in left] == [(r, "accepted") for r in range(1, rounds + 1)]
+        assert [d.sha256 for d in left] == [hashlib.sha256(other.updates[r]["mercy"]).hexdigest() for r in (1, 2, 3)]
+        assert ledger.head_seen("sepsis").sha256 == other.entries[-1].sha256
+
+
+def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:
+    other = coordinator(settings(bayesian=True))
+    bodies: list[tuple[str, bytes]] = []
+
+    def meddle(request: httpx.Request) -> None:
+        if request.content:
+            bodies.append((request.method + request.url.path, request.content))
+
+    other.meddle = meddle
+    join(hospital(other, tmp_path))
+    sent = [(what, body) for what, body in bodies if "/updates/" in what]
+    assert len(sent) == 3
+    assert [what for what, _ in bodies if "/updates/" not in what] == ["POST/v1/enrolments"]
+    for _, body in sent:
+        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
+        assert set(header) == {"update/weight", "update/bias", "terms/filter", "terms/moments"}
+
+
+def test_every_round_is_charged_before_its_model_meets_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, charged = coordinator(), []
+    compute = LocalTraining.contribution
+
+    def watched(self: LocalTraining, *given: Any, **options: Any) -> Any:
+        with ledger_of(tmp_path) as ledger:
+            charged.append(ledger.charged_round("sepsis", other.round))
+        return compute(self, *given, **options)
+
+    monkeypatch.setattr(LocalTraining, "contribution", watched)
+    join(hospital(other, tmp_path))
+    assert len(charged) == 3
+    assert all(one is not None and one.sha256 is None for one in charged)
+
+
+def test_a_hospital_that_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    other = coordinator(settings(bayesian=True, horizon=4))
+    here = hospital(other, tmp_path)
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    other.meddle = None
+    assert join(here).rounds_sent == 2
+    assert [sorted(bodies) for bodies in other.updates.values()] == [["mercy"]] * 4
+
+
+def test_the_same_round_again_is_the_same_bytes_and_no_new_charge(tmp_path: Path) -> None:
+    other = coordinator()
+    lost: list[bytes] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if "/updates/" in request.url.path and len(lost) < 2:
+            lost.append(request.content)
+            return problem(500, "internal")
+        return None
+
+    other.meddle = meddle
+    here = hospital(other, tmp_path)
+    for _ in range(2):
+        with pytest.raises(Exception, match="internal"):
+            join(here)
+    join(here)
+    assert lost == [other.updates[1]["mercy"]] * 2
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.charges()) == 3
+    assert len({other.updates[r]["mercy"] for r in (1, 2, 3)}) == 3
+
+
+def test_finished_bytes_that_are_gone_are_never_computed_anew(tmp_path: Path) -> None:
+    other = coordinator()
+    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
+    here = hospital(other, tmp_path)
+    with pytest.raises(Exception, match="internal"):
+        join(here)
+    other.meddle = None
+    (tmp_path / "outbox" / "sepsis" / "1.safetensors").write_bytes(b"cut")
+    with pytest.raises(LedgerDamaged, match="round 1"):
+        join(here)
+    assert other.updates == {1: {}}
+
+
+def test_updates_of_earlier_rounds_are_scrubbed(tmp_path: Path) -> None:
+    other = coordinator()
+    join(hospital(other, tmp_path))
+    assert [path.name for path in (tmp_path / "outbox" / "sepsis").iterdir()] == ["3.safetensors"]
+
+
+def test_a_round_that_closed_meanwhile_keeps_its_charge(tmp_path: Path) -> None:
+    other = coordinator()
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/rounds/1/updates/mercy"):
+            other.refusals[1]["mercy"] = None  # type: ignore[assignment]
+            other._close_if_complete()
+            return problem(410, "round-closed")
+        return None
+
+    other.meddle = meddle
+    outcome = join(hospital(other, tmp_path))
+    assert outcome.rounds_sent == 2
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.charges()) == 3
+        assert [d.answer for d in ledger.departures()] == ["round-closed", "accepted", "accepted"]
+
+
+def test_a_passed_deadline_costs_nothing(tmp_path: Path) -> None:
+    other = coordinator(deadline_in=-1.0)
+    polls: list[int] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/assignment"):
+            polls.append(1)
+            return problem(403, "forbidden") if len(polls) > 1 else None
+        return None
+
+    other.meddle = meddle
+    run_until_forbidden(hospital(other, tmp_path))
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []
+
+
+# -- what is not believed ------------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_restored_from_an_older_copy_is_refused(tmp_path: Path) -> None:
+    other = coordinator(settings(horizon=6))
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    backup = list(other.entries)
+    stop_after(other, 3)
+    run_until_forbidden(here)
+    before = dict(other.updates)
+    # The old copy: rounds 2 and 3 never happened there, so the ledger is two rounds shorter.
+    other.entries, other.budget, other.round, other.meddle = backup, replay(backup), 1, None
+    other.updates = {1: other.updates[1]}
+    with pytest.raises(LedgerNotExtended, match="restored from an older copy"):
+        join(here)
+    assert 2 not in other.updates or "mercy" not in other.updates[2]
+    assert before[2]["mercy"]
+    assert [refusal.code for refusal in other.refusals[2].values()] == ["ledger-not-extended"]
+
+
+def test_a_ledger_that_was_rewritten_and_grew_since_is_refused(tmp_path: Path) -> None:
+    other = coordinator(settings(horizon=6))
+    here = hospital(other, tmp_path)
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    other.meddle = None
+    history = [(entry.kind, entry.round, dict(entry.body)) for entry in other.entries]
+    other.entries = []
+    for kind, number, body in history:
+        # The same rounds, one charge made smaller: every hash after it differs.
+        other._append(kind, number, body | {"note": "x"} if number == 1 else body)
+    with pytest.raises(LedgerNotExtended, match="rewritten"):
+        join(here)
+
+
+def test_a_round_that_the_ledger_does_not_reserve_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/assignment") and other.budget.pending is None:
+            other._open_round()
+            # Asked to train, but the charge is not in the ledger.
+            other.entries.pop()
+        return None
+
+    other.meddle = meddle
+    with pytest.raises(LedgerNotExtended, match="reservation of round 1"):
+        join(hospital(other, tmp_path))
+
+
+@pytest.mark.parametrize("change", ["signature", "study", "client", "settings", "model"])
+def test_an_assignment_that_is_not_as_it_must_be_is_refused(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    real = other.assignment_for
+
+    def changed(client: str) -> Any:
+        body = real(client)
+        match change:
+            case "study":
+                return body.model_copy(update={"study": "stroke"})
+            case "client":
+                return body.model_copy(update={"client": "grace"})
+            case "settings":
+                return body.model_copy(update={"settings_sha256": "0" * 64})
+            case "model":
+                return body.model_copy(update={"model": body.model.model_copy(update={"sha256": "0" * 64})})
+        return body
+
+    monkeypatch.setattr(other, "assignment_for", changed)
+    if change == "signature":
+        other.key = Ed25519PrivateKey.generate()
+    with pytest.raises(BadAssignment):
+        join(here)
+    assert other.updates == {1: {}}
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []
+    assert [refusal.code for refusal in other.refusals[1].values()] == ["bad-assignment"]
+
+
+def test_a_model_of_another_shape_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.models[0] = encode({"weight": other.initial["weight"].repeat(2, axis=1), "bias": other.initial["bias"]})
+    with pytest.raises(BadAssignment, match="not one of this task"):
+        join(here)
+
+
+def test_the_same_round_from_another_model_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
+    with pytest.raises(Exception, match="internal"):
+        join(here)
+    other.meddle, other.models[0] = None, encode({n: a + 1 for n, a in other.initial.items()})
+    with pytest.raises(BadAssignment, match="another model"):
+        join(here)
+
+
+def test_settings_that_changed_since_the_hospital_joined_are_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    other.settings = settings(noise_multiplier=0.5)
+    with pytest.raises(BadAssignment, match="joined under"):
+        join(here)
+
+
+def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    mine = RosterEntry(client="mercy", public_key=here.identity.public_key, state="active")
+    here.identity.remember(here.identity.membership("sepsis").model_copy(update={"pinned": (mine,)}))
+    stop_after(other, 1)
+    run_until_forbidden(here, policy=plain_policy(pinned_roster=True))
+    other.meddle = None
+    other.members["mole"] = encode_public_key(Ed25519PrivateKey.generate().public_key())
+    with pytest.raises(RosterNotPinned, match="mole"):
+        join(here)
+
+
+def test_another_update_under_this_name_stops_the_hospital(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.meddle = lambda r: problem(409, "different-update") if "/updates/" in r.url.path else None
+    with pytest.raises(UpdateDisputed, match="second installation"):
+        join(here)
+
+
+# -- what the hospital itself refuses ------------------------------------------------------------------------------
+
+
+def test_the_policy_is_asked_first_and_its_refusal_is_recorded_by_the_coordinator(tmp_path: Path) -> None:
+    other = coordinator()
+    outcome = join(hospital(other, tmp_path), policy=SitePolicy(least_noise_multiplier=2.0))
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (0, 3)
+    assert [other.refusals[r]["mercy"].code for r in (1, 2, 3)] == ["policy-noise"] * 3
+    assert not any("/models/" in request for request in other.requests)
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []
+        assert [(d.what, d.answer) for d in ledger.departures()] == [("refusal", "recorded")] * 3
+
+
+def test_an_unnoised_update_needs_the_policys_word(tmp_path: Path) -> None:
+    other = coordinator(settings(scheme="client", limits=[CLIENT_LIMIT]))
+    assert join(hospital(other, tmp_path)).rounds_sent == 0
+    assert other.refusals[1]["mercy"].code == "policy-unnoised"
+
+
+def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
+    charge = Charge.of_round(settings())
+    order = 4.0
+    two = epsilon_spent([charge, charge], OwnLimit("instance", 1.0, 1e-5, order))
+    limits = {"instance": {"epsilon": two, "delta": 1e-5, "order": order}}
+    other = coordinator()
+    outcome = join(hospital(other, tmp_path), policy=plain_policy(limits=limits))
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (2, 1)
+    assert other.refusals[3]["mercy"].code == "own-budget-exceeded"
+    # Another study on the same records finds nothing left; on other records it starts fresh.
+    for study, dataset, sent in (("stroke", "icu", 0), ("flu", "ward", 2)):
+        second = coordinator(study=study)
+        there = hospital(second, tmp_path)
+        outcome = there.join(study, None, records(), dataset=dataset, policy=plain_policy(limits=limits))
+        assert outcome.rounds_sent == sent
+
+
+def test_excluded_patients_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    compute = LocalTraining.contribution
+
+    def watched(self: LocalTraining, *given: Any, **options: Any) -> Any:
+        seen.append(len(self.dataset))
+        return compute(self, *given, **options)
+
+    monkeypatch.setattr(LocalTraining, "contribution", watched)
+    other = coordinator()
+    join(hospital(other, tmp_path), policy=plain_policy(excluded_patients=["p1", "p7", "nobody"]))
+    assert seen == [38] * 3
+
+
+def test_everybody_excluded_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
+    other = coordinator()
+    everybody = [f"p{i}" for i in range(40)]
+    with pytest.raises(DataError):
+        join(hospital(other, tmp_path), policy=plain_policy(excluded_patients=everybody))
+    assert other.round == 0
+
+
+def test_training_that_meets_nan_is_told_and_stops(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    huge = {name: array + 3e38 for name, array in other.initial.items()}
+    other.models[0] = encode(huge)
+    with pytest.raises(TrainingStopped):
+        join(here)
+    assert other.updates == {1: {}}
+    assert other.refusals[1]["mercy"].code == "training-stopped"
+    with ledger_of(tmp_path) as ledger:
+        # What was computed may not be used, but the charge was made before it was known.
+        assert len(ledger.charges()) == 1
+
+
+def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> None:
+    other = coordinator(settings(bayesian=True, horizon=5))
+    here = hospital(other, tmp_path)
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    other.meddle = None
+    for path in (tmp_path / "ledgers").iterdir():
+        path.unlink()
+    with pytest.raises(LostLedger, match="accept-lost-ledger"):
+        join(here)
+    assert other.round == 2
+    assert join(here, accept_lost_ledger=True).rounds_sent == 3
+    with ledger_of(tmp_path) as ledger:
+        assert [(e.kind, e.round) for e in ledger.entries][:3] == [("opened", None), ("stood", 2), ("reserved", 3)]
+        assert sum(charge.steps for charge in ledger.charges()) == 5
+
+
+def test_a_ledger_restored_from_an_older_copy_is_noticed(tmp_path: Path) -> None:
+    other = coordinator(settings(horizon=5))
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    copy = {path: path.read_bytes() for path in (tmp_path / "ledgers").iterdir()}
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    for path, content in copy.items():
+        path.write_bytes(content)
+    other.meddle = None
+    with pytest.raises(LostLedger, match="round 2"):
+        join(here)
+
+
+def test_a_second_process_on_the_ledger_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")), pytest.raises(LedgerInUse):
+        join(here)
+    assert other.round == 0
+
+
+def test_another_task_than_agreed_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    with pytest.raises(ConfigurationError, match="logistic-regression"):
+        hospital(other, tmp_path).join("sepsis", "mlp", records())
+
+
+def test_a_paused_study_is_waited_for(tmp_path: Path) -> None:
+    other = coordinator(paused=True)
+    waited: list[float] = []
+
+    def resume(seconds: float) -> None:
+        waited.append(seconds)
+        other.paused = False
+
+    assert join(hospital(other, tmp_path, sleep=resume)).rounds_sent == 3
+    assert len(waited) == 1
+
+
+def test_a_wrong_clock_is_corrected_by_the_coordinators_time(tmp_path: Path) -> None:
+    other = coordinator(skew=7200.0)
+    clock = Clock()
+    assert join(hospital(other, tmp_path, clock=clock)).rounds_sent == 3
+    assert clock.offset == pytest.approx(7200.0, abs=60)
+
+
+def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    other = coordinator(settings(bayesian=True))
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    other.meddle = None
+    table = records(41)
+    added = Table(table.columns, (*records(40).patients, "miller-anna"))
+    here.join("sepsis", None, added, policy=plain_policy(), dataset="icu")
+    assert other.refusals[2]["mercy"].code == "records-added"
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.charges()) == 1
+    said = caplog.text + json.dumps([r["mercy"].model_dump() for r in other.refusals.values() if r])
+    assert "miller" not in said
+    assert "p39" not in said
+
+
+@pytest.mark.parametrize("study", [{"horizon": 3}, {"horizon": 9, "limits": None}])
+def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
+    tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "limits" in study:
+        charge = Charge.of_round(settings())
+        three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
+        study["limits"] = [{"level": "instance", "notion": "classical", "epsilon": three, "delta": 1e-5}]
+    other = coordinator(settings(**study))
+    here = hospital(other, tmp_path)
+    # Its budget always says yes; after five rounds it stops asking.
+    monkeypatch.setattr(type(other.budget), "authorise", lambda self, *_: Authorisation(self.last_round < 5, "stopped"))
+    outcome = join(here)
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
+    expected = "horizon-exceeded" if study["horizon"] == 3 else "study-limit-exceeded"
+    assert {other.refusals[r]["mercy"].code for r in (4, 5)} == {expected}
+
+
+def test_a_ledger_page_without_end_is_not_followed(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    asked: list[str] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/ledger"):
+            asked.append(str(request.url))
+            # Always the first entries, whatever was asked for.
+            return other._ledger(httpx.Request("GET", "https://x/ledger?after=0"), "mercy")
+        return None
+
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    other.meddle = meddle
+    with pytest.raises(LedgerNotExtended):
+        join(here)
+    assert len(asked) == 1
+
+
+def test_the_end_is_waited_for_until_its_reason_is_known(tmp_path: Path) -> None:
+    other = coordinator()
+    slept: list[float] = []
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        ended = other.budget.finished is not None
+        if request.url.path.endswith("/assignment") and ended:
+            return httpx.Response(204)
+        if request.url.path.endswith("/budget") and ended and not slept:
+            early = other._budget(request, "mercy").json()
+            return httpx.Response(200, json=early | {"stop_reason": None, "state": "running"})
+        return None
+
+    other.meddle = meddle
+    here = hospital(other, tmp_path, sleep=slept.append)
+    assert join(here).reason == "horizon-reached"
+    assert slept == [2.0]
+
+
+class Mixing(LogisticRegression):
+    """Its model normalises over the batch: one record's gradient depends on the others."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False), super().model())
+
+
+def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_path: Path) -> None:
+    other = coordinator()
+    with pytest.raises(ConfigurationError, match="privately"):
+        hospital(other, tmp_path).join("sepsis", Mixing(task_parameters()), records(), dataset="icu")
+    assert other.round == 0
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charges() == []
+
+
+def test_a_ledger_of_the_same_length_with_another_past_is_refused(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
+    with pytest.raises(Exception, match="internal"):
+        join(here)
+    other.meddle, history = None, [(e.kind, e.round, dict(e.body)) for e in other.entries]
+    other.entries = []
+    for kind, number, body in history:
+        other._append(kind, number, body | {"note": "x"})
+    with pytest.raises(LedgerNotExtended, match="head is not the one"):
+        join(here)
+    assert other.updates == {1: {}}

@@ -1,0 +1,123 @@
+"""A hospital in a masked study: what is paid when a session comes to nothing, and who is told that it left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.secure_sum.messages import SessionView
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.secure_sum.checks import Floors
+from client_sdk.secure_sum.round import MaskedRound
+from tests.factories.coordinator_in_process import Coordinator, problem, reply
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.masked_studies import MASKING
+from tests.factories.secure_sum import World
+
+LEFT = "PUT /v1/studies/sepsis/rounds/1/secure-sum/left/mercy"
+OTHER = b"another model"
+REFUSED = "PUT /v1/studies/sepsis/rounds/1/refusals/mercy"
+
+
+def masked() -> StudySettings:
+    values = settings().model_dump(mode="json")
+    values["privacy"] |= {"masking": MASKING, "expected_clients": 5.0}
+    values["schedule"]["min_clients"] = 4
+    return StudySettings.model_validate(values)
+
+
+def join(other: Coordinator, directory: Path, **policy: Any) -> Any:
+    return hospital(other, directory).join("sepsis", None, records(), policy=plain_policy(**policy), dataset="icu")
+
+
+def charges(directory: Path) -> int:
+    with HospitalLedger.open(ledger_path(directory, "icu"), read_only=True) as ledger:
+        return len(ledger.charges())
+
+
+def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path: Path) -> None:
+    other, world = coordinator(masked()), World(5)
+    looked = 0
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        nonlocal looked
+        if request.url.path.endswith("/secure-sum"):
+            looked += 1
+            signed = world.signed(world.parameters())
+            return reply(SessionView(signed=signed, phase="failed", failure="too-few-keys"))
+        return problem(403, "forbidden") if looked == 2 and request.url.path.endswith("/assignment") else None
+
+    other.meddle = meddle
+    with pytest.raises(Exception, match="forbidden"):
+        join(other, tmp_path)
+    assert looked == 2, "it stays and asks again"
+    assert (charges(tmp_path), other.updates, other.refusals) == (0, {1: {}}, {1: {}})
+    assert LEFT not in other.requests, "a session that has ended waits for nobody"
+
+
+def test_a_session_must_bear_what_the_studys_noise_is_counted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Floors] = []
+
+    def prepare(round: MaskedRound) -> tuple[VectorSpec, ...]:
+        asked.append(round._party.floors)
+        raise ConfigurationError("seen enough")
+
+    monkeypatch.setattr(MaskedRound, "prepare", prepare)
+    values = masked().model_dump(mode="json")
+    values["privacy"] |= {"masking": MASKING | {"colluders": 2, "min_survivors": 8}, "expected_clients": 9.0}
+    values["schedule"]["min_clients"] = 8
+    strict = StudySettings.model_validate(values)
+    for name, policy, floors in (
+        ("a", {}, Floors(2, 8, False)),
+        ("b", {"least_colluders": 3, "least_survivors": 9}, Floors(3, 9, False)),
+        ("c", {"allow_three": True}, Floors(2, 8, False)),
+    ):
+        with pytest.raises(ConfigurationError, match="seen enough"):
+            join(coordinator(strict), tmp_path / name, **policy)
+        assert asked.pop() == floors
+
+
+def own_limit(other: Coordinator, directory: Path) -> None:
+    outcome = join(other, directory, limits={"instance": {"epsilon": 1e-6, "delta": 1e-5}})
+    assert (outcome.rounds_sent, charges(directory)) == (0, 0)
+    assert other.refusals[1]["mercy"].code == "own-budget-exceeded"
+
+
+def overflow(other: Coordinator, directory: Path) -> None:
+    other.models[0] = encode({name: array + 3e38 for name, array in other.initial.items()})
+    with pytest.raises(TrainingStopped):
+        join(other, directory)
+    assert other.refusals[1]["mercy"].code == "training-stopped"
+
+
+def wrong_model(other: Coordinator, directory: Path) -> None:
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        named = {"ETag": f'"{hashlib.sha256(OTHER).hexdigest()}"'}
+        return httpx.Response(200, content=OTHER, headers=named) if "/models/" in request.url.path else None
+
+    other.meddle = meddle
+    with pytest.raises(BadAssignment):
+        join(other, directory)
+    assert charges(directory) == 0
+
+
+@pytest.mark.parametrize("story", [own_limit, overflow, wrong_model])
+def test_whoever_says_no_after_the_shares_leaves_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: Callable[[Coordinator, Path], None]
+) -> None:
+    # Keys and shares were exchanged; the coordinator here knows no sessions and answers 404, which changes nothing.
+    monkeypatch.setattr(MaskedRound, "prepare", lambda self: World(5).vectors)
+    other = coordinator(masked())
+    story(other, tmp_path)
+    assert {LEFT, REFUSED} <= set(other.requests)

@@ -1,0 +1,93 @@
+"""A hospital's whole part in studies that measure a panel: what it pays, what it sends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client_sdk.test_participation import stop_after
+
+from client_sdk.errors import AuthenticationError, ConfigurationError
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
+from client_sdk.study.participation import Outcome
+from tests.factories.coordinator_in_process import Coordinator
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+
+PANEL = {"panel": {"records": 30, "source": "members"}, "bayesian": True, "horizon": 5, "noise_multiplier": 4.0}
+HELD_OUT = PANEL | {"panel": {"records": 30, "source": "held-out"}}
+NOISED = PANEL | {"disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+
+
+def study(chosen: dict[str, Any]):
+    return settings(**chosen)
+
+
+def join(other: Coordinator, directory: Path, count: int = 60, **policy: Any) -> Outcome:
+    here = hospital(other, directory)
+    return here.join("sepsis", "logistic-regression", records(count), policy=plain_policy(**policy), dataset="icu")
+
+
+def filters(other: Coordinator) -> list[float]:
+    spec = prefixed(spec_of(other.initial), UPDATE) | terms_spec(3)
+    bodies = [other.updates[round]["mercy"] for round in sorted(other.updates)]
+    return [float(decode(body, spec)[TERMS + "filter"][0]) for body in bodies]
+
+
+def test_histograms_are_paid_for_in_the_own_ledger_and_in_the_study(tmp_path: Path) -> None:
+    other = coordinator(study(NOISED))
+    outcome = join(other, tmp_path)
+    assert (outcome.reason, outcome.rounds_sent) == ("horizon-reached", 5)
+    with HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True) as ledger:
+        charges = ledger.charges()
+    assert [charge.histograms for charge in charges] == [0, 1, 0, 1, 0]
+    assert charges[1].histogram_noise == pytest.approx(12.0 / np.sqrt(2))
+    told = filters(other)
+    # Between checkpoints nothing but the worst case of a step is added.
+    assert told[2] - told[1] == pytest.approx(told[4] - told[3], rel=1e-6)
+    assert other.budget.accounts[0].published == 2
+
+
+def test_a_restarted_hospital_has_the_same_panel(tmp_path: Path) -> None:
+    other = coordinator(study(HELD_OUT))
+    stop_after(other, 2)
+    with pytest.raises(AuthenticationError):
+        join(other, tmp_path)
+    sums = _sums(tmp_path)
+    other.meddle = None
+    join(other, tmp_path)
+    assert _sums(tmp_path)["panel"] == sums["panel"]
+    assert len(set(sums["panel"])) == 30
+    assert other.budget.accounts[0].certificate(finished=True).sample == "held-out"
+
+
+def _sums(directory: Path) -> dict[str, Any]:
+    with HospitalLedger.open(ledger_path(directory, "icu"), read_only=True) as ledger:
+        return json.loads(ledger.sums("sepsis") or b"")
+
+
+def test_too_few_records_to_hold_out_stay_a_matter_of_this_building(tmp_path: Path) -> None:
+    other = coordinator(study(HELD_OUT))
+    with pytest.raises(ConfigurationError, match="do not take part"):
+        join(other, tmp_path, count=30)
+    assert (other.updates, other.refusals) == ({1: {}}, {1: {}})
+    with HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True) as ledger:
+        assert ledger.charges() == []
+
+
+def test_patients_own_limits_refuse_a_noised_histogram_of_records(tmp_path: Path) -> None:
+    other = coordinator(study(NOISED))
+    outcome = join(other, tmp_path, individual={"epsilon": 500.0, "delta": 1e-5})
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (0, 5)
+    assert {refusal.code for said in other.refusals.values() for refusal in said.values()} == {"individual-limit"}
+    with HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True) as ledger:
+        assert ledger.charges() == []

@@ -1,0 +1,86 @@
+"""Processes of `wardround` forked from one that has everything imported: real ones, without the seconds of a start.
+
+The process that forks is a fresh interpreter of its own, not the one of the tests: it has no threads, no event loop
+and no open database.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from subprocess import TimeoutExpired
+from typing import IO
+
+from experiments.processes import WARDROUND, Processes, Running
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        "client_sdk.main",
+        "client_sdk.study.hospital",
+        "client_sdk.study.participation",
+        "pandas",
+        "server.cli",
+        "server.serving",
+    ]
+)
+
+
+class ForkedProcesses(Processes):
+    """As `Processes`; only what runs `wardround` is forked."""
+
+    def launch(self, arguments: Sequence[str], *, env: Mapping[str, str], file: IO[str]) -> Running:
+        command = len(WARDROUND)
+        if tuple(arguments[:command]) != WARDROUND:
+            return super().launch(arguments, env=env, file=file)
+        given = (list(arguments), dict(env), file.name)
+        process = _CONTEXT.Process(target=_become_wardround, args=given)
+        process.start()
+        return Forked(process)
+
+
+class Forked:
+    """What `subprocess.Popen` offers, for a forked process."""
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self._process = process
+        self.pid = process.pid or 0
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise TimeoutExpired("wardround", timeout or 0.0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _become_wardround(arguments: list[str], env: dict[str, str], log: str) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(env)
+    with open(log, "a") as file, open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.argv = arguments
+
+    # Not at the top: the tests' own process needs neither, and the one that forks has both.
+    import torch
+
+    from client_sdk.main import main
+
+    torch.set_num_threads(int(env["OMP_NUM_THREADS"]))
+    main()

@@ -1,0 +1,174 @@
+"""Masked studies driven through the use cases: real hospitals' halves, drop-outs wherever asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyMessage,
+    KeysMessage,
+    Parameters,
+    SharesMessage,
+    UnmaskMessage,
+)
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import decode_public_key
+from client_sdk.protocol.wire.tensors import Array, spec_of
+from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.training import Contribution
+from server.services.ports import Coordinator
+from server.services.secure_sum import exchanges
+from server.services.studies import roster
+from tests.factories.secure_sum import MemoryStore
+from tests.factories.studies import MODEL, Hospital, settings
+
+STEPS = ("keys", "shares", "masked", "octets", "consistency", "unmask")
+MASKING = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+
+
+def masked(scheme: str = "parallel", *, bayesian: bool = False, **options: Any) -> StudySettings:
+    """A small masked study."""
+    training = {"algorithm": "fedsgd"} | options.pop("training", {})
+    privacy = {"masking": MASKING, "expected_clients": 5.0, "noise_multiplier": 4.0} | options
+    return settings(scheme=scheme, bayesian=bayesian, training=training, schedule={"min_clients": 4}, **privacy)
+
+
+@dataclass
+class MaskedHospital:
+    """One enrolled client with its half of the secure sum; `told` are its cumulative bounds, `distance` its own."""
+
+    hospital: Hospital
+    update: Mapping[str, Array]
+    told: tuple[float, ...] | None = None
+    distance: float | None = None
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def session(self, coordinator: Coordinator, chosen: StudySettings, round: int) -> Turn:
+        members = roster.roster(coordinator, self.hospital.study, round)
+        key: Ed25519PrivateKey = self.hospital.key
+        party = Party(
+            client=self.hospital.name,
+            identity=key,
+            coordinator=decode_public_key(coordinator.signer.public_key),
+            roster={m.client: decode_public_key(m.public_key) for m in members.members if m.state == "active"},
+            roster_fingerprint=members.fingerprint,
+            floors=Floors(1, 4, False),
+        )
+        study = self.hospital.study
+        return Turn(self, coordinator, chosen, study, round, SecureSumClient(party, study, round, self.store))
+
+
+class _Told:
+    """Stands for a hospital's running sums: the bounds are given."""
+
+    def __init__(self, told: tuple[float, ...]) -> None:
+        self._told = told
+
+    def tensors(self) -> dict[str, Array]:
+        return {"terms/filter": np.array(self._told[:1]), "terms/moments": np.array(self._told[1:])}
+
+    def paper_costs(self) -> Array:
+        return np.full(len(self._told) - 1, 0.001)
+
+
+def told_terms(bounds: tuple[float, ...]) -> Any:
+    """Running sums whose bounds are these: [at the filter order, at every order of the report]."""
+    return _Told(bounds)
+
+
+@dataclass
+class Turn:
+    """One hospital's steps in one session."""
+
+    owner: MaskedHospital
+    coordinator: Coordinator
+    settings: StudySettings
+    study: str
+    round: int
+    client: SecureSumClient
+    now: int = 1_800_000_000
+
+    @property
+    def name(self) -> str:
+        return self.owner.hospital.name
+
+    def take(self, step: str) -> None:
+        getattr(self, step)()
+
+    def keys(self) -> None:
+        exchanges.put_keys(self.coordinator, self.study, self.round, self.keys_message())
+
+    def shares(self) -> None:
+        exchanges.put_shares(self.coordinator, self.study, self.round, self.shares_message())
+
+    def masked(self) -> None:
+        exchanges.put_manifest(self.coordinator, self.study, self.round, self.upload().manifest)
+
+    def octets(self) -> None:
+        for vector, words in self.upload().vectors.items():
+            self.send_octets(vector, words.tobytes())
+
+    def send_octets(self, vector: str, body: bytes) -> None:
+        digest = hashlib.sha256(body).hexdigest()
+        slot = exchanges.begin_octets(self.coordinator, self.study, self.round, self.name, vector, digest)
+        if slot is None:
+            return
+        with self.coordinator.blobs.receive(slot.limit) as incoming:
+            incoming.write(body)
+            exchanges.keep_octets(self.coordinator, slot, incoming, digest)
+
+    def consistency(self) -> None:
+        exchanges.put_consistency(self.coordinator, self.study, self.round, self.consistency_message())
+
+    def unmask(self) -> None:
+        exchanges.put_unmask(self.coordinator, self.study, self.round, self.unmask_message())
+
+    def keys_message(self) -> KeysMessage:
+        view = exchanges.look(self.coordinator, self.study, self.round)
+        parameters = Parameters.from_bytes(view.signed.parameters)
+        vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
+        expected = Expectation(self.study, self.round, parameters.model, vectors)
+        return self.client.advertise(view.signed, expected, self.now)
+
+    def shares_message(self) -> SharesMessage:
+        return self.client.share(exchanges.key_list(self.coordinator, self.study, self.round), self.now)
+
+    def upload(self) -> MaskedUpload:
+        inbox = exchanges.inbox(self.coordinator, self.study, self.round, self.name)
+        return self.client.mask(inbox, self.words(), self.now)
+
+    def consistency_message(self) -> ConsistencyMessage:
+        return self.client.confirm(exchanges.survivor_list(self.coordinator, self.study, self.round), self.now)
+
+    def unmask_message(self) -> UnmaskMessage:
+        return self.client.unmask(exchanges.consistency_list(self.coordinator, self.study, self.round), self.now)
+
+    def words(self) -> dict[str, Any]:
+        view = exchanges.look(self.coordinator, self.study, self.round)
+        vectors = Parameters.from_bytes(view.signed.parameters).vectors
+        owner = self.owner
+        made = Contribution(dict(owner.update), owner.distance)
+        told = None if owner.told is None else _Told(owner.told)
+        # The same words however often they are asked for.
+        randomness = SeededRandomness(1, allow_insecure=True).in_round(self.name, self.round)
+        return words_of(
+            self.settings.privacy, spec_of(MODEL), vectors, made, told,  # type: ignore[arg-type]
+            records=100, randomness=randomness,
+        )  # fmt: skip

@@ -1,0 +1,221 @@
+"""A whole secure sum in one process: real clients and the real coordinator values, with drop-outs wherever asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.messages import Deadlines, Parameters, SignedParameters
+from client_sdk.protocol.secure_sum.parameters import count_vector, plan_session
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
+from server.domain import secure_sum_views as views
+
+STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
+NOW, DEADLINES, EXPIRES = 1_000, Deadlines(keys=2_000, shares=3_000, masked=4_000), 100_000
+STEPS = ("keys", "shares", "masked", "consistency", "unmask")
+
+
+def stream(seed: str) -> Callable[[int], bytes]:
+    """Reproducible bytes in place of the system's generator."""
+    state = hashlib.shake_256(seed.encode()).digest(32)
+
+    def draw(size: int) -> bytes:
+        nonlocal state
+        block = hashlib.shake_256(state).digest(32 + size)
+        state = block[:32]
+        return block[32:]
+
+    return draw
+
+
+@dataclass
+class MemoryStore:
+    """Keeps records, and every version ever saved."""
+
+    records: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    history: list[bytes] = field(default_factory=list)
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        return self.records.get((study, round_number))
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        self.records[study, round_number] = record
+        self.history.append(record)
+
+
+@dataclass
+class Hospital:
+    name: str
+    identity: Ed25519PrivateKey
+    party: Party
+    store: MemoryStore
+    randomness: Callable[[int], bytes]
+
+    @property
+    def client(self) -> SecureSumClient:
+        """A new object each time, as after a restart."""
+        return SecureSumClient(self.party, STUDY, ROUND, self.store, self.randomness)
+
+
+class World:
+    """n hospitals with pinned roster, and a coordinator's key."""
+
+    def __init__(
+        self, clients: int, colluders: int = 1, vectors: Sequence[VectorSpec] | None = None, tag: str = ""
+    ) -> None:
+        draw = stream(f"world {clients} {colluders} {tag}")
+        self.vectors = tuple(vectors or [count_vector("terms", 3, clients + 2)])
+        self.colluders = colluders
+        self.coordinator = Ed25519PrivateKey.from_private_bytes(draw(32))
+        identities = {f"h{i:03d}": Ed25519PrivateKey.from_private_bytes(draw(32)) for i in range(clients)}
+        self.roster: dict[str, Ed25519PublicKey] = {name: key.public_key() for name, key in identities.items()}
+        floors = Floors(colluders=colluders, min_survivors=3 if clients == 3 else 4, allow_three=clients == 3)
+        self.hospitals = {
+            name: Hospital(
+                name,
+                key,
+                Party(name, key, self.coordinator.public_key(), self.roster, ROSTER, floors),
+                MemoryStore(),
+                stream(f"{name} {tag}"),
+            )
+            for name, key in identities.items()
+        }
+        self.draw = draw
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.hospitals)
+
+    @property
+    def expectation(self) -> Expectation:
+        return Expectation(STUDY, ROUND, MODEL, self.vectors)
+
+    def parameters(self, **changes: object) -> Parameters:
+        made = plan_session(
+            study=STUDY,
+            round_number=ROUND,
+            session=self.draw(32),
+            roster=ROSTER,
+            model=MODEL,
+            clients=len(self.hospitals),
+            colluders=self.colluders,
+            vectors=self.vectors,
+            deadlines=DEADLINES,
+            expires=EXPIRES,
+        )
+        return Parameters.model_validate({**made.model_dump(), **changes})
+
+    def signed(self, parameters: Parameters) -> SignedParameters:
+        raw = parameters.to_bytes()
+        statement = transcript.parameters_statement(transcript.parameters_hash(raw))
+        return SignedParameters(parameters=raw, signature=transcript.sign(self.coordinator, statement))
+
+
+def admitted(outcome: domain.Session | domain.Repeated | domain.Declined) -> domain.Session:
+    assert isinstance(outcome, domain.Session), outcome
+    return outcome
+
+
+@dataclass
+class Run:
+    """One session driven step by step. `lost[step]` are the hospitals that fall silent before sending that step."""
+
+    world: World
+    words: Mapping[str, Mapping[str, Words]]
+    lost: Mapping[str, set[str]] = field(default_factory=dict)
+    parameters: Parameters | None = None
+
+    def __post_init__(self) -> None:
+        parameters = self.parameters or self.world.parameters()
+        self.parameters = parameters
+        self.signed = self.world.signed(parameters)
+        self.session = admitted(domain.open_session(parameters, self.world.roster))
+        self.uploads: dict[str, MaskedUpload] = {}
+        self.silent: set[str] = set()
+
+    def present(self, step: str, among: Sequence[str]) -> list[str]:
+        self.silent |= self.lost.get(step, set())
+        return [name for name in among if name not in self.silent]
+
+    def hospital(self, name: str) -> SecureSumClient:
+        return self.world.hospitals[name].client
+
+    def keys(self) -> None:
+        for name in self.present("keys", self.world.names):
+            message = self.hospital(name).advertise(self.signed, self.world.expectation, NOW)
+            self.session = admitted(domain.admit_keys(self.session, message))
+        self.session = domain.advance(self.session, DEADLINES.keys)
+
+    def shares(self) -> None:
+        for name in self.present("shares", self.session.members):
+            message = self.hospital(name).share(views.key_list(self.session), NOW)
+            self.session = admitted(domain.admit_shares(self.session, message))
+        self.session = domain.advance(self.session, DEADLINES.shares)
+
+    def masked(self) -> None:
+        for name in self.present("masked", self.session.sharers):
+            upload = self.hospital(name).mask(views.inbox(self.session, name), self.words[name], NOW)
+            self.uploads[name] = upload
+            self.session = admitted(domain.admit_manifest(self.session, upload.manifest))
+            for vector, octets in upload.vectors.items():
+                digest = hashlib.sha256(octets.tobytes()).digest()
+                self.session = admitted(domain.admit_octets(self.session, name, vector, digest, octets.nbytes))
+        self.session = domain.advance(self.session, DEADLINES.masked)
+
+    def consistency(self) -> None:
+        for name in self.present("consistency", self.session.survivors):
+            message = self.hospital(name).confirm(views.survivor_list(self.session), NOW)
+            self.session = admitted(domain.admit_consistency(self.session, message))
+        self.session = domain.advance(self.session, NOW)
+
+    def unmask(self) -> None:
+        if self.session.phase != "unmask":
+            return
+        for name in self.present("unmask", self.session.survivors):
+            message = self.hospital(name).unmask(views.consistency_list(self.session), NOW)
+            self.session = admitted(domain.admit_unmask(self.session, message))
+
+    def upto(self, step: str) -> Run:
+        """Run every step before `step`."""
+        for earlier in STEPS[: STEPS.index(step)]:
+            if self.session.phase != "failed":
+                getattr(self, earlier)()
+        return self
+
+    def finish(self) -> Run:
+        self.upto("unmask")
+        if self.session.phase != "failed":
+            self.unmask()
+        return self
+
+    def totals(self) -> dict[str, Words] | domain.Declined:
+        """The unmasked sums, or why there are none."""
+        recovered = recovery.recover(self.session)
+        if isinstance(recovered, domain.Declined):
+            return recovered
+        totals: dict[str, Words] = {}
+        for spec in self.session.parameters.vectors:
+            vectors = (self.uploads[name].vectors[spec.name] for name in self.session.survivors)
+            total = recovery.masked_total(spec, vectors)
+            declined = recovery.unmask_total(self.session, recovered, spec, total)
+            if declined is not None:
+                return declined
+            totals[spec.name] = total
+        return totals
+
+
+def small_counts(world: World) -> dict[str, dict[str, Words]]:
+    """Different counts for every hospital, for worlds with the default vector."""
+    return {
+        name: {"terms": np.array([1, 10 + index, 1_000 * index], dtype="<u4")} for index, name in enumerate(world.names)
+    }

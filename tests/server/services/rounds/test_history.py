@@ -1,0 +1,68 @@
+"""A study from its creation to its end, through the use cases alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accounting.budget.budget import replay
+from accounting.budget.ledger import Entry
+from server.domain.errors import Rejected
+from server.services.ports import Coordinator
+from server.services.rounds import history
+from server.services.studies import budget, lifecycle
+from tests.factories.studies import ORDERS, open_study, read_model, update, work
+
+
+def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> None:
+    hospitals = open_study(coordinator, bayesian=True, horizon=3)
+    for number in (1, 2, 3):
+        work(coordinator)
+        assert budget.read_budget(coordinator, "sepsis").can_continue
+        for i, hospital in enumerate(hospitals):
+            given = hospital.assignment()
+            assert given is not None
+            assert given.assignment.round == number
+            assert given.assignment.model.version == number - 1
+            terms = tuple(1e-3 * number * (i + 1) for _ in (0, *ORDERS))
+            assert hospital.send(number, update(0.4, terms=terms)).created
+    work(coordinator)
+
+    study = lifecycle.show(coordinator, "sepsis")
+    assert (study.state, study.stop_reason) == ("finished", "horizon-reached")
+    # Three rounds of three clients that each move by 0.4, over the public constant 4.
+    np.testing.assert_allclose(read_model(coordinator, "sepsis")["weight"], 3 * 3 * 0.4 / 4, rtol=1e-6)
+    page = budget.read_ledger(coordinator, "sepsis")
+    kinds = [entry.kind for entry in page.entries]
+    assert kinds == ["opened", *["reserved", "settled"] * 3, "finished"]
+    evidence = [entry.body["evidence"]["filter"] for entry in page.entries if entry.kind == "settled"]
+    assert evidence == [pytest.approx(value, rel=1e-15) for value in (3e-3, 6e-3, 9e-3)]
+    statement = budget.read_budget(coordinator, "sepsis")
+    assert not statement.can_continue
+    assert statement.ledger.head == f"sha256:{page.entries[-1].sha256}"
+    replayed = replay(Entry.from_dict(entry.model_dump()) for entry in page.entries)
+    enforced = [limit.spent for limit in statement.limits if limit.epsilon is not None]
+    classical, bayesian = (account.epsilon() for account in replayed.accounts)
+    # What is shown for a typical record is never above what is shown for any record.
+    assert enforced == [classical, min(bayesian, classical)]
+    assert [view.state for view in history.list_rounds(coordinator, "sepsis", with_clients=False).rounds] == [
+        "released"
+    ] * 3
+    with pytest.raises(Rejected, match="study-finished"):
+        hospitals[0].assignment()
+
+
+def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) -> None:
+    hospitals = open_study(coordinator, scheme="client", bayesian=True, horizon=2)
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update(0.1))
+    work(coordinator)
+    released = read_model(coordinator, "sepsis", 1)
+    noise = np.concatenate([released[name].reshape(-1) for name in sorted(released)]) * 4 - 0.3
+    # Eight draws of standard deviation 2: all within 6.5 deviations, none of them zero, but for 1e-9.
+    assert np.all(np.abs(noise) < 13)
+    assert np.all(noise != 0)
+    page = budget.read_ledger(coordinator, "sepsis")
+    settled = next(entry for entry in page.entries if entry.kind == "settled")
+    assert sum(settled.body["evidence"]["counts"]) == 3

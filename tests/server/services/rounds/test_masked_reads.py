@@ -1,0 +1,56 @@
+"""What a masked round reads and when it is looked at: work that must not grow with the number of clients."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from server.db.secure_sum_tables import SessionMessageRow
+from server.services.ports import Coordinator
+from server.services.rounds.due import find_due
+from server.services.secure_sum import exchanges
+from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, masked
+from tests.factories.studies import MODEL, open_study, work
+
+CLIENTS = 6  # t = 4
+
+
+def turns_of(coordinator: Coordinator) -> list[Turn]:
+    settings = masked()
+    hospitals = open_study(coordinator, clients=CLIENTS, settings=settings)
+    work(coordinator)
+    return [MaskedHospital(hospital, dict(MODEL)).session(coordinator, settings, 1) for hospital in hospitals]
+
+
+def until(coordinator: Coordinator, turns: list[Turn], step: str) -> None:
+    for earlier in STEPS[: STEPS.index(step)]:
+        for turn in turns:
+            turn.take(earlier)
+        work(coordinator)
+
+
+def due(coordinator: Coordinator) -> list[str]:
+    return [task.kind for task in coordinator.database.read("look", lambda tx: find_due(tx, "somebody"))]
+
+
+def test_the_worker_tries_to_sum_once_t_have_replied_and_not_before(coordinator: Coordinator) -> None:
+    turns = turns_of(coordinator)
+    until(coordinator, turns, "unmask")
+    for turn in turns[:3]:
+        turn.unmask()
+        assert due(coordinator) == []
+    turns[3].unmask()
+    assert due(coordinator) == ["sum"]
+    work(coordinator)
+    assert exchanges.look(coordinator, "sepsis", 1).phase == "summed"
+
+
+@pytest.mark.parametrize("step", ["shares", "unmask"])
+def test_what_others_said_is_not_read_to_take_a_clients_message(coordinator: Coordinator, step: str) -> None:
+    turns = turns_of(coordinator)
+    until(coordinator, turns, step)
+    turns[0].take(step)
+
+    said = update(SessionMessageRow).where(SessionMessageRow.step == step).values(body="unreadable")
+    coordinator.database.write("spoil", lambda tx: tx.session.execute(said))
+    turns[1].take(step)
