@@ -12,9 +12,9 @@ from accounting.accountants.reservation import Reservation
 from accounting.errors import (
     AccountingError,
     EstimatorRefused,
-    HorizonExceeded,
     InvalidArgument,
     LimitExceeded,
+    MaxStepsExceeded,
     ReservationClosed,
     Unreachable,
 )
@@ -32,23 +32,23 @@ from accounting.mechanisms.conversion import (
 )
 from accounting.mechanisms.divergence import log_moment, replace_one_moment
 from accounting.mechanisms.general import GaussianPair, LaplacePair, OutcomePair, RandomisedResponse, subsampled_moment
-from accounting.units import Guarantee, Level, Notion, Observer, Relation
+from accounting.units import Definition, Guarantee, Level, Observer, Relation
 
 __all__ = [
     "AccountingError",
     "AveragedAccountant",
     "BayesianAccountant",
     "ClassicalAccountant",
+    "Definition",
     "EstimatorRefused",
     "GaussianPair",
     "Guarantee",
-    "HorizonExceeded",
     "IndividualFilter",
     "InvalidArgument",
     "LaplacePair",
     "Level",
     "LimitExceeded",
-    "Notion",
+    "MaxStepsExceeded",
     "Observer",
     "Odometer",
     "OutcomePair",

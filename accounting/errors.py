@@ -2,7 +2,7 @@
 
 AccountingError
 ├── InvalidArgument (also ValueError)   a value no guarantee can be computed from; names the argument
-├── HorizonExceeded                     a step past the number of steps declared before the first
+├── MaxStepsExceeded                     a step past the number of steps declared before the first
 ├── LimitExceeded                       a step that the accountant's own filter does not allow
 ├── EstimatorRefused                    this sample cannot carry this estimator (m < 3, zero variance)
 ├── ReservationClosed                   a reservation settled or stood twice, or out of order
@@ -28,7 +28,7 @@ class InvalidArgument(AccountingError, ValueError):
         return InvalidArgument, (self.argument, self.reason)
 
 
-class HorizonExceeded(AccountingError):
+class MaxStepsExceeded(AccountingError):
     """The weights of the steps taken and asked for would sum to more than one."""
 
 

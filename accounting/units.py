@@ -24,7 +24,7 @@ class Level(StrEnum):
     INSTANCE = "instance"
 
 
-class Notion(StrEnum):
+class Definition(StrEnum):
     """classical: any record. bayesian, certified: one drawn from the population. individual: each by its own norms."""
 
     CLASSICAL = "classical"
@@ -55,7 +55,7 @@ class Guarantee:
     epsilon        ≥ 0; infinite where nothing is promised
     orders, order  conversion orders λ of the ledger, and the one epsilon was read at
     sampling_rate  Poisson rates credited (smallest, largest over the steps); (1, 1): no credit
-    horizon        most noised steps; None: open-ended weights or an account that needs none
+    max_steps        most noised steps; None: open-ended weights or an account that needs none
     steps          noised steps accounted so far
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
@@ -65,7 +65,7 @@ class Guarantee:
     epsilon: float
     delta: float
     level: Level
-    notion: Notion
+    definition: Definition
     relation: Relation
     observer: Observer
     assumption: str
@@ -73,7 +73,7 @@ class Guarantee:
     orders: tuple[float, ...] = ()
     order: float | None = None
     sampling_rate: tuple[float, float] | None = None
-    horizon: int | None = None
+    max_steps: int | None = None
     estimator: str | None = None
     composition: str | None = None
     beta: float | None = None
@@ -104,7 +104,7 @@ class Guarantee:
         out["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         out["orders"] = list(self.orders)
         out["sampling_rate"] = None if self.sampling_rate is None else list(self.sampling_rate)
-        for name in ("level", "notion", "relation", "observer"):
+        for name in ("level", "definition", "relation", "observer"):
             out[name] = str(out[name])
         return out | {"state": self.state}
 
@@ -115,7 +115,12 @@ class Guarantee:
         values["epsilon"] = data["epsilon"] if data["state"] == "finite" else math.inf
         values["orders"] = tuple(data["orders"])
         values["sampling_rate"] = None if data["sampling_rate"] is None else tuple(data["sampling_rate"])
-        for name, kind in (("level", Level), ("notion", Notion), ("relation", Relation), ("observer", Observer)):
+        for name, kind in (
+            ("level", Level),
+            ("definition", Definition),
+            ("relation", Relation),
+            ("observer", Observer),
+        ):
             values[name] = kind(values[name])
         return cls(**values)
 

@@ -103,7 +103,11 @@ def late_steps(repeats: int) -> dict[str, dict[str, float]]:
 
     def running(steps: int) -> BayesianAccountant:
         account = BayesianAccountant(
-            orders=[4.0, 8.0, 16.0], delta=1e-5, failure=1e-6, composition="running", estimator="betting"
+            orders=[4.0, 8.0, 16.0],
+            delta=1e-5,
+            estimator_failure_probability=1e-6,
+            composition="running",
+            estimator="betting",
         )
         for _ in range(steps):
             account.step(distances, noise_std=STD, sampling_rate=RATE, max_distance=1.0)

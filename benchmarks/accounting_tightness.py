@@ -74,7 +74,12 @@ def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
     """The Bayesian accountant along one path, read once at the end."""
     checkpoints = {"checkpoints": 1} if settings.get("composition") == "running" else {}
     account = BayesianAccountant(
-        orders=ORDERS, delta=run.delta, failure=run.failure, horizon=run.steps, **checkpoints, **settings
+        orders=ORDERS,
+        delta=run.delta,
+        estimator_failure_probability=run.estimator_failure_probability,
+        max_steps=run.steps,
+        **checkpoints,
+        **settings,
     )
     for distances in norms:
         account.step(
@@ -89,7 +94,10 @@ def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
 def averaged(run: Run, norms: FloatArray) -> float:
     """The averaged classical bound."""
     account = AveragedAccountant(
-        delta=run.delta, failure=run.failure, members=norms.shape[1], max_ratio=1 / run.noise_multiplier
+        delta=run.delta,
+        estimator_failure_probability=run.estimator_failure_probability,
+        members=norms.shape[1],
+        max_ratio=1 / run.noise_multiplier,
     )
     for distances in norms:
         account.step(
@@ -111,8 +119,8 @@ def individual(run: Run, norms: FloatArray, share: float, order: float) -> float
     return epsilon_from_moments(order, moment, run.delta)[0]
 
 
-def notions(run: Run, members: FloatArray, held_out: FloatArray) -> dict[str, float]:
-    """Every notion on one path of real gradient norms."""
+def definitions(run: Run, members: FloatArray, held_out: FloatArray) -> dict[str, float]:
+    """Every definition on one path of real gradient norms."""
     workload = (run.noise_multiplier, run.sampling_rate, run.steps, run.delta)
     rows: dict[str, Callable[[], float]] = {
         f"individual, order {order:g}, {share:.0%} stay": lambda order=order, share=share: individual(
@@ -139,7 +147,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/accounting_tightness.json"))
     arguments = parser.parse_args()
     run = Run()
-    everybody = clipped_norms(run, 0, panel=True)
+    everybody = clipped_norms(run, 0, accounting_sample=True)
     result = {
         "versions": {name: version(name) for name in ("dp-accounting", "opacus", "numpy", "scipy")},
         "workloads": [
@@ -147,7 +155,7 @@ def main() -> None:
             for w in WORKLOADS
         ],
         "gradients": {"settings": run.__dict__}
-        | notions(run, everybody[:, : run.records], everybody[:, run.records :]),
+        | definitions(run, everybody[:, : run.records], everybody[:, run.records :]),
     }
     for row in result["workloads"]:
         print("  ".join(f"{name} {value:.5g}" for name, value in row.items()))

@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 
 def open_with_ledger(here: Live, study: str, entries: int) -> None:
     """A study whose ledger is `entries` long. The statement is the one of its opening: only the length matters here."""
-    limit = {"level": "instance", "notion": "classical", "epsilon": 1000.0, "delta": 1e-5}
+    limit = {"level": "instance", "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}
     here.open_study(study, settings_of(limits=[limit]))
     here.coordinator.database.write("benchmark", lambda tx: _lengthen(here, tx, study, entries))
 
@@ -43,7 +43,7 @@ def _lengthen(here: Live, tx: Transaction, study: str, entries: int) -> None:
     account = lock_account(tx, here.coordinator.signer, study, find_study(tx, study).id)
     newest, now = account.newest, tx.now()
     for sequence in range(2, entries + 1):
-        newest = append(newest, "reserved" if sequence % 2 == 0 else "voided", sequence // 2, {})
+        newest = append(newest, "reserved" if sequence % 2 == 0 else "cancelled", sequence // 2, {})
         content = {name: value for name, value in newest.to_dict().items() if name != "body"}
         tx.session.add(LedgerRow(study_id=account.row.study_id, body="{}", written_at=now, **content))
     head = LedgerHead(study=study, entries=newest.sequence, sha256=newest.sha256)

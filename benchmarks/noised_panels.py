@@ -1,7 +1,7 @@
-"""What reading a panel through noised histograms leaves of a Bayesian number: `python -m benchmarks.noised_panels`.
+"""What noised histograms of an accounting sample leave of a Bayesian number: `python -m benchmarks.noised_panels`.
 
 Records whose norms are log-normal and keep their rank; ε at the filter order after all steps, of worst cases alone, of
-noised histograms (their own charge included), and of the panel as it is, which no coordinator may see.
+noised histograms (their own charge included), and of the accounting sample as it is, which no coordinator may see.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ def epsilon(moment: float) -> float:
 
 
 def measure(records: int, noise_std: float, seed: int) -> tuple[float, float, float]:
-    """ε of (worst cases, noised histograms, the panel as it is)."""
+    """ε of (worst cases, noised histograms, the accounting sample as it is)."""
     random, source = np.random.default_rng(seed), SecureSource()
-    shared = {"orders": [ORDER], "filter_order": ORDER, "failure": FAILURE, "estimator": "betting"}
+    shared = {
+        "orders": [ORDER],
+        "filter_order": ORDER,
+        "estimator_failure_probability": FAILURE,
+        "estimator": "betting",
+    }
     noised = NoisedSums(**shared, adversary="path", checkpoints=HISTOGRAMS, records=records, noise_std=noise_std)
-    exact = BayesianAccountant(**shared, delta=DELTA, horizon=STEPS, composition="running", checkpoints=HISTOGRAMS)
+    exact = BayesianAccountant(**shared, delta=DELTA, max_steps=STEPS, composition="running", checkpoints=HISTOGRAMS)
     norms = random.lognormal(-2.5, 0.6, records)
     for step in range(1, STEPS + 1):
         distances = np.minimum(norms * random.lognormal(0, 0.2, records), 1.0)
@@ -42,8 +47,8 @@ def main() -> None:
     print(f"{'records':>8} {'z':>4} {'worst case':>11} {'noised':>7} {'as it is':>9}")
     for records in (300, 1000, 5000, 20000):
         for noise_std in (10.0, 20.0, 40.0):
-            worst, told, exact = np.mean([measure(records, noise_std, seed) for seed in range(3)], axis=0)
-            print(f"{records:8d} {noise_std:4.0f} {worst:11.3f} {told:7.3f} {exact:9.3f}")
+            worst, reported, exact = np.mean([measure(records, noise_std, seed) for seed in range(3)], axis=0)
+            print(f"{records:8d} {noise_std:4.0f} {worst:11.3f} {reported:7.3f} {exact:9.3f}")
 
 
 if __name__ == "__main__":

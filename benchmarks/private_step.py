@@ -42,7 +42,7 @@ RESULTS = Path(__file__).parent / "results" / "private_step.json"
 TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 MAPPED = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 ALLOCATORS: dict[str, dict[str, str]] = {"tuned": TUNED, "default": {}}
-PANEL = 256  # further records whose norms the privacy terms ask for
+ACCOUNTING_SAMPLE = 256  # further records whose norms the log-moments ask for
 CLIP_NORM, RATE = 1.0, 1e-6
 Step = Callable[[], object]
 
@@ -106,13 +106,13 @@ def plain_pooled(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return pooled
 
 
-def ours(model: nn.Module, x: Tensor, y: Tensor, *, noise: bool, panel: int = 0) -> Step:
+def ours(model: nn.Module, x: Tensor, y: Tensor, *, noise: bool, accounting_sample: int = 0) -> Step:
     gradients, source = PerRecordGradients(model, losses), SecureSource()
-    more = [torch.cat([value] * (1 + panel // len(x)))[:panel] for value in (x, y)]
+    more = [torch.cat([value] * (1 + accounting_sample // len(x)))[:accounting_sample] for value in (x, y)]
 
     def step() -> None:
         clipped = gradients.clipped_sum(x, y, clip_norm=CLIP_NORM)
-        if panel:
+        if accounting_sample:
             gradients.norms(*more)
         done = add_noise(clipped, noise_multiplier=1.0, source=source) if noise else clipped
         descend(model, done.gradients)
@@ -193,7 +193,9 @@ METHODS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
     "ours, norms": norms,
     "ours, clipped sum": lambda *a: ours(*a, noise=False),
     "ours, clipped sum + exact noise": lambda *a: ours(*a, noise=True),
-    f"the same + norms of {PANEL} more": lambda *a: ours(*a, noise=True, panel=PANEL),
+    f"the same + norms of {ACCOUNTING_SAMPLE} more": lambda *a: ours(
+        *a, noise=True, accounting_sample=ACCOUNTING_SAMPLE
+    ),
     "Opacus ghost": lambda *a: opacus(*a, ghost=True),
     "Opacus ghost + its noise": lambda *a: opacus(*a, ghost=True, noise=True),
     "Opacus per-sample": lambda *a: opacus(*a, ghost=False),

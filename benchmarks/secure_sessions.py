@@ -60,7 +60,7 @@ ROUNDS = {TERMS: 3, UPDATES: 1}
 
 @dataclass(frozen=True)
 class Case:
-    """One study: so many hospitals, values and rounds; 256 values as terms are (64 bits), more as updates (32 bits)."""
+    """A study: hospitals, values and rounds; 256 values like log-moments (64 bits), more like updates (32 bits)."""
 
     database: str
     clients: int
@@ -98,7 +98,7 @@ class Case:
                 limits=(
                     Limit(
                         level="client" if scheme == "client" else "instance",
-                        notion="classical",
+                        definition="classical",
                         epsilon=1000.0,
                         delta=1e-5,
                     ),
@@ -107,15 +107,15 @@ class Case:
                 client_clip_norm=None,
                 noise_multiplier=1.0,
                 sampling_rate=0.1,
-                nominal_batch=10.0,
+                expected_batch_size=10.0,
                 client_sampling_rate=1.0,
                 expected_clients=float(self.clients),
-                horizon=self.rounds,
+                max_steps=self.rounds,
                 classical_order=4.0,
                 bayesian=None,
                 disclosure="plain",
                 histogram_noise=None,
-                panel=None,
+                accounting_sample=None,
                 masking=masking if self.masked else None,
             ),
             schedule=Schedule(min_clients=self.clients, round_deadline_seconds=600.0),

@@ -24,7 +24,7 @@ from torch import nn
 from benchmarks.private_step import small_cnn, tf_cnn
 from client_sdk.gradients.losses import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
@@ -36,8 +36,8 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {"TF CNN": tf_cnn, "small CNN": 
 RECORDS, BATCH, STEPS = 6000, 256, 10_000
 
 
-def settings(panel: int | None, estimator: str) -> StudySettings:
-    """A parallel study: one limit of each notion, 16 orders, running sums."""
+def settings(accounting_sample: int | None, estimator: str) -> StudySettings:
+    """A parallel study: one limit of each definition, 16 orders, running sums."""
     limit = {"level": "instance", "delta": 1e-5}
     bayesian = {
         "orders": [float(order) for order in range(1, 17)],
@@ -50,23 +50,23 @@ def settings(panel: int | None, estimator: str) -> StudySettings:
     privacy = {
         "scheme": "parallel",
         "limits": [
-            limit | {"notion": "classical", "epsilon": 50.0},
-            limit | {"notion": "bayesian", "epsilon": 40.0, "failure": 5e-6},
+            limit | {"definition": "classical", "epsilon": 50.0},
+            limit | {"definition": "bayesian", "epsilon": 40.0, "estimator_failure_probability": 5e-6},
         ],
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "sampling_rate": BATCH / RECORDS,
-        "nominal_batch": float(BATCH),
+        "expected_batch_size": float(BATCH),
         "client_sampling_rate": 1.0,
         "expected_clients": 1.0,
-        "horizon": STEPS,
+        "max_steps": STEPS,
         "classical_order": 8.0,
         "bayesian": bayesian,
-        "disclosure": "public",
+        "disclosure": "at-end",
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
-        "panel": None if panel is None else {"records": panel, "source": "members"},
+        "accounting_sample": None if accounting_sample is None else {"records": accounting_sample, "source": "members"},
     }
     training = {"task": "any", "algorithm": "fedavg", "local_steps": 100}
     schedule = {"min_clients": 1, "round_deadline_seconds": 60.0}
@@ -76,21 +76,23 @@ def settings(panel: int | None, estimator: str) -> StudySettings:
 class Variant:
     """One way to account: a step, and how much of it went into norms and into accounts."""
 
-    def __init__(self, model: nn.Module, dataset: TaskDataset, panel: int | None, own: IndividualLimit | None) -> None:
-        chosen, randomness = settings(panel or None, "betting"), SecureRandomness()
-        self.terms = None if panel == 0 else PrivacyTerms(chosen, dataset.patients)
+    def __init__(
+        self, model: nn.Module, dataset: TaskDataset, accounting_sample: int | None, own: IndividualLimit | None
+    ) -> None:
+        chosen, randomness = settings(accounting_sample or None, "betting"), SecureRandomness()
+        self.log_moments = None if accounting_sample == 0 else LogMomentBounds(chosen, dataset.patients)
         individual = None
         if own is not None:
             individual = IndividualBudget.open(own, None, dataset.patients, entries=0, sent_since=lambda _: [])
         self._steps = PrivateGradients(
             *(model, cross_entropy, dataset, chosen, randomness.in_round("client", 1)),
-            terms=self.terms,
+            log_moments=self.log_moments,
             individual=individual,
         )
         self._done = 0
         self.parts = {"norms": 0.0, "accounts": 0.0}
         self._watch(self._steps, "_norms_of", "norms")
-        for account, name in ((self.terms, "measure"), (individual, "charge"), (individual, "admitted")):
+        for account, name in ((self.log_moments, "measure"), (individual, "charge"), (individual, "admitted")):
             if account is not None:
                 self._watch(account, name, "accounts")
 
@@ -120,9 +122,9 @@ def variants(model: nn.Module, dataset: TaskDataset) -> dict[str, Variant]:
     limit = IndividualLimit(epsilon=1e4, delta=1e-6, order=8.0)
     return {
         "no accounts": Variant(model, dataset, 0, None),
-        "terms, panel of 100": Variant(model, dataset, 100, None),
-        "terms, panel of 1000": Variant(model, dataset, 1000, None),
-        "terms, all records": Variant(model, dataset, None, None),
+        "log-moments, accounting sample of 100": Variant(model, dataset, 100, None),
+        "log-moments, accounting sample of 1000": Variant(model, dataset, 1000, None),
+        "log-moments, all records": Variant(model, dataset, None, None),
         "patients' own sums": Variant(model, dataset, 0, limit),
         "patients' own sums, every norm": Variant(model, dataset, 0, limit.model_copy(update={"every_norm": True})),
     }

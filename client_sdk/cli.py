@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command("join")(hospital.join)
     app.command("rotate-key")(hospital.rotate_key)
     app.command("withdraw")(hospital.withdraw)
-    app.command("outbound")(hospital.outbound)
+    app.command("egress-log")(hospital.egress_log)
     app.command("own-budget")(hospital.own_budget)
     app.command("budget")(budget.budget)
     app.add_typer(ledger.app, name="ledger")

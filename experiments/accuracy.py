@@ -173,7 +173,12 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
         apart = [a - b for a, b in zip(ours.accuracies, theirs.accuracies, strict=True)]
         gap = {"mean": statistics.fmean(apart), "standard_error": standard_error(apart)}
         budgets.append(
-            {"plan": asdict(chosen), "private": _told(ours), "opacus": _told(theirs), "private_minus_opacus": gap}
+            {
+                "plan": asdict(chosen),
+                "private": _reported(ours),
+                "opacus": _reported(theirs),
+                "private_minus_opacus": gap,
+            }
         )
         print(
             f"{chosen.epsilon:8.3f} {chosen.noise_multiplier:8.2f}   {_shown(ours):<14} {_shown(theirs):<14} "
@@ -184,7 +189,7 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
     return {
         "settings": workload.settings() | {"seeds": list(seeds)},
         "majority": majority,
-        "plain": _told(plain),
+        "plain": _reported(plain),
         "budgets": budgets,
     }
 
@@ -240,7 +245,7 @@ def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _reported(outcome: Outcome) -> dict[str, Any]:
     return asdict(outcome) | {"mean": outcome.mean, "standard_error": outcome.standard_error}
 
 

@@ -27,7 +27,7 @@ def averaged(run: Run, norms: FloatArray, estimator: str) -> float:
     """ε of the averaged bound for one path of norms (steps, records)."""
     account = AveragedAccountant(
         delta=run.delta,
-        failure=run.failure,
+        estimator_failure_probability=run.estimator_failure_probability,
         members=norms.shape[1],
         max_ratio=1 / run.noise_multiplier,
         estimator="betting" if estimator == "betting" else "bernstein",

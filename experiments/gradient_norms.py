@@ -20,7 +20,7 @@ class Run:
     steps: int = 300
     records: int = 455
     delta: float = 1e-5
-    failure: float = 1e-6
+    estimator_failure_probability: float = 1e-6
 
 
 def records() -> tuple[FloatArray, FloatArray]:
@@ -33,10 +33,10 @@ def records() -> tuple[FloatArray, FloatArray]:
     return np.column_stack([features, np.ones(labels.size)])[chosen], labels[chosen].astype(np.float64)
 
 
-def clipped_norms(run: Run, seed: int, *, panel: bool = False) -> FloatArray:
+def clipped_norms(run: Run, seed: int, *, accounting_sample: bool = False) -> FloatArray:
     """Norms (steps, records) along one run that trains on the first `run.records` records.
 
-    Everybody is measured at every step, sampled or not; with `panel` the records held out of training too.
+    Everybody is measured at every step, sampled or not; with `accounting_sample` the records held out of training too.
     """
     features, labels = records()
     lengths = np.linalg.norm(features, axis=1)
@@ -51,4 +51,4 @@ def clipped_norms(run: Run, seed: int, *, panel: bool = False) -> FloatArray:
         total = (errors * scale)[batch] @ features[batch]
         noise = rng.normal(0.0, run.noise_multiplier * run.clip_norm, weights.size)
         weights -= (total + noise) / (run.sampling_rate * run.records)
-    return np.array(norms) if panel else np.array(norms)[:, : run.records]
+    return np.array(norms) if accounting_sample else np.array(norms)[:, : run.records]

@@ -20,7 +20,7 @@ from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.secure_sum.store import RoundRecord
 
-ENDS = ("settled", "stood", "voided")
+ENDS = ("settled", "charged-in-full", "cancelled")
 # Nats and ε are floats that both sides compute by the same code from the same events.
 SAME = 1e-12
 
@@ -80,13 +80,15 @@ def _statement_is_the_replay(operator: Client, study: str, budget: Budget, *, fi
     statement = operator.budget(study)
     if finished and (statement.state != "finished" or statement.can_continue):
         raise LawBroken(f"the study should be finished, and says {statement.state}")
-    stated = {(limit.level, limit.notion): limit.spent for limit in statement.limits}
+    stated = {(limit.level, limit.definition): limit.spent for limit in statement.limits}
     for limit in budget.statements():
-        own, theirs = limit["spent"], stated[limit["level"], limit["notion"]]
+        own, theirs = limit["spent"], stated[limit["level"], limit["definition"]]
         if (own is None) != (theirs is None) or (own is not None and abs(own - (theirs or 0.0)) > SAME * max(1.0, own)):
-            raise LawBroken(f"the budget states {theirs} at {limit['level']}/{limit['notion']}, its ledger gives {own}")
+            raise LawBroken(
+                f"the budget states {theirs} at {limit['level']}/{limit['definition']}, its ledger gives {own}"
+            )
         if own is not None and limit["epsilon"] is not None and not own <= limit["epsilon"]:
-            raise LawBroken(f"{limit['level']}/{limit['notion']}: {own} spent of {limit['epsilon']}")
+            raise LawBroken(f"{limit['level']}/{limit['definition']}: {own} spent of {limit['epsilon']}")
 
 
 def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, finished: bool) -> None:
@@ -176,9 +178,9 @@ def _nothing_came_from_nowhere(
 
 
 def _what_was_seen_is_charged(entries: Sequence[Entry], views: Sequence[RoundView]) -> None:
-    voided = {entry.round for entry in entries if entry.kind == "voided"}
+    cancelled = {entry.round for entry in entries if entry.kind == "cancelled"}
     for view in views:
-        if view.round in voided and any(client.state == "received" for client in view.clients or []):
+        if view.round in cancelled and any(client.state == "received" for client in view.clients or []):
             raise LawBroken(f"round {view.round} was given back although an update had arrived")
 
 
@@ -190,7 +192,7 @@ def _opened(home: Path, study: str) -> set[int]:
 
 
 def _what_was_opened_is_charged(entries: Sequence[Entry], opened: Mapping[str, Collection[int]]) -> None:
-    voided = {entry.round for entry in entries if entry.kind == "voided"}
+    cancelled = {entry.round for entry in entries if entry.kind == "cancelled"}
     for name, rounds in opened.items():
-        for number in voided.intersection(rounds):
+        for number in cancelled.intersection(rounds):
             raise LawBroken(f"round {number} was given back although {name} had opened shares")

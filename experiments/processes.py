@@ -64,13 +64,13 @@ class Process:
 
     def __init__(self, name: str, running: Running, file: IO[str], log: Path) -> None:
         self.name, self.log, self.popen = name, log, running
-        self._told = False
+        self._reported = False
         self._file = file
 
     def check(self) -> None:
         """Raise ProcessFailed if it has ended with an error, and nobody here asked it to end."""
         code = self.popen.poll()
-        if not self._told and code not in (None, 0):
+        if not self._reported and code not in (None, 0):
             raise ProcessFailed(self.name, code, self.log)
 
     def ended(self) -> int | None:
@@ -90,13 +90,13 @@ class Process:
 
     def interrupt(self) -> None:
         """Ask it to end."""
-        self._told = True
+        self._reported = True
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._told = True
+        self._reported = True
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.wait()

@@ -49,17 +49,19 @@ def settings(
         privacy=Privacy(
             scheme=scheme,
             limits=(
-                Limit(level=level, notion="bayesian", epsilon=epsilon, delta=1e-3, failure=1e-4),
-                Limit(level=level, notion="classical", epsilon=200.0, delta=1e-3),
+                Limit(
+                    level=level, definition="bayesian", epsilon=epsilon, delta=1e-3, estimator_failure_probability=1e-4
+                ),
+                Limit(level=level, definition="classical", epsilon=200.0, delta=1e-3),
             ),
             clip_norm=1.0,
             client_clip_norm=None,
             noise_multiplier=3.0,
             sampling_rate=0.5,
-            nominal_batch=10.0,
+            expected_batch_size=10.0,
             client_sampling_rate=1.0,
             expected_clients=float(clients),
-            horizon=rounds,
+            max_steps=rounds,
             classical_order=4.0,
             bayesian=BayesianSettings(
                 orders=(2.0, 4.0, 8.0),
@@ -71,7 +73,7 @@ def settings(
             ),
             disclosure="plain",
             histogram_noise=None,
-            panel=None,
+            accounting_sample=None,
             masking=None if step_seconds is None else _masking(clients, step_seconds),
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=deadline_seconds),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import OperatorKey
+    from client_sdk.protocol.study.messages import OperatorKeyView
     from server.config import Settings
     from server.services.ports import Coordinator
 
@@ -146,14 +146,14 @@ def _plain_errors() -> Generator[None]:
     """What a person did wrong is one line on standard error, not a traceback."""
     from sqlalchemy.exc import DBAPIError
 
-    from server.config import ConfigurationError
+    from server.config import SettingsError
     from server.db.schema import SchemaOutdated
     from server.domain.errors import Rejected
     from server.signing_key import SigningKeyUnusable
 
     try:
         yield
-    except (ConfigurationError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
+    except (SettingsError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
         _fail(str(error))
     except DBAPIError as error:
         kind = type(error.orig).__name__
@@ -162,7 +162,7 @@ def _plain_errors() -> Generator[None]:
         _fail(str(error))
 
 
-def _hand_over(make: Callable[[], OperatorKey], key_file: Path | None) -> None:
+def _hand_over(make: Callable[[], OperatorKeyView], key_file: Path | None) -> None:
     """The file comes first: no key is made that nobody can be given."""
     if key_file is None:
         typer.echo(make().key or "")

@@ -29,7 +29,7 @@ FOREIGN_NAMES = frozenset(
 )
 
 
-class ConfigurationError(Exception):
+class SettingsError(Exception):
     """The environment does not describe a coordinator. The text names every setting that is wrong, no value."""
 
 
@@ -104,7 +104,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """Settings from WARDROUND_* names, each possibly as NAME_FILE; `overrides` (command-line options) win.
 
     Raises:
-        ConfigurationError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
+        SettingsError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
             file, or a value out of range.
     """
     values: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
         problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors(include_input=False)]
         settings = None
     if settings is None:
-        raise ConfigurationError("; ".join(problems))
+        raise SettingsError("; ".join(problems))
     return settings
 
 

@@ -16,7 +16,7 @@ from server.db.lease import Lease, LeaseLost, acquire, release
 from server.domain.rounds import IllegalMove
 from server.services.ports import Coordinator
 from server.services.rounds.close import close_round
-from server.services.rounds.due import Task, find_due
+from server.services.rounds.due import WorkItem, find_due
 from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
 from server.services.rounds.scrub import scrub_round, tidy
@@ -66,7 +66,7 @@ class Worker:
             self._let_go()
         return any(moved)
 
-    def perform(self, task: Task) -> bool:
+    def perform(self, task: WorkItem) -> bool:
         """Take one step under the study's lease; False when another worker holds it."""
         lease = self._hold(task.study_id)
         if lease is None:
@@ -103,7 +103,7 @@ class Worker:
         moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
         return any(moved)
 
-    def _attempt(self, task: Task) -> bool:
+    def _attempt(self, task: WorkItem) -> bool:
         if time.monotonic() < self._paused_until.get(task.study_id, 0.0):
             return False
         try:
@@ -114,24 +114,24 @@ class Worker:
             self._paused_until[task.study_id] = time.monotonic() + _PAUSE_AFTER_FAILURE_SECONDS
             return False
 
-    def _tasks(self) -> list[Task]:
+    def _tasks(self) -> list[WorkItem]:
         if time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + _TIDY_SECONDS
             tidy(self._coordinator)
         return self._coordinator.database.read("find-due", lambda tx: find_due(tx, self.owner))
 
-    def _move(self, task: Task, lease: Lease) -> None:
+    def _move(self, task: WorkItem, lease: Lease) -> None:
         match task.kind:
             case "open":
                 begin_round(self._coordinator, lease, task.study)
             case "advance":
                 advance_session(self._coordinator, lease, task.study, task.round)
             case "sum":
-                open_sums(self._coordinator, lease, task.study, task.round, lambda: self._beat(lease))
+                open_sums(self._coordinator, lease, task.study, task.round, lambda: self._renew_lease(lease))
             case "close":
                 close_round(self._coordinator, lease, task.study, task.round)
             case "release":
-                release_round(self._coordinator, lease, task.study, task.round, lambda: self._beat(lease))
+                release_round(self._coordinator, lease, task.study, task.round, lambda: self._renew_lease(lease))
             case "scrub":
                 scrub_round(self._coordinator, lease, task.study, task.round)
 
@@ -146,7 +146,7 @@ class Worker:
             self._renewed[study_id] = time.monotonic()
         return lease
 
-    def _beat(self, lease: Lease) -> None:
+    def _renew_lease(self, lease: Lease) -> None:
         """Renew the lease when a third of it is gone."""
         if time.monotonic() - self._renewed[lease.study_id] > lease.seconds / 3:
             self._coordinator.database.write("renew-lease", lease.check)

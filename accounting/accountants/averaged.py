@@ -19,12 +19,12 @@ from accounting.errors import EstimatorRefused, InvalidArgument
 from accounting.estimation.upper_mean import upper_mean
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import Values, log_moment
-from accounting.mechanisms.loss_grid import Grid, IntArray, LossTable
+from accounting.mechanisms.loss_grid import IntArray, LossGrid, LossTable
 from accounting.units import (
+    Definition,
     FloatArray,
     Guarantee,
     Level,
-    Notion,
     Observer,
     Relation,
     check_array,
@@ -55,7 +55,7 @@ class AveragedAccountant:
     """(ε, δ) averaged over the population, from the distances of the same m records at every step.
 
     max_ratio   largest clip norm over noise, C/s, that any step may have: the top of the bins
-    failure     γ: the bound on the average fails with this probability over drawing the sample; β = δ − γ
+    estimator_failure_probability  γ: the bound on the average fails with it over drawing the sample; β = δ − γ
     estimator   "betting" or "bernstein", distribution-free; δ_{x'} lies between 0 and the classical δ
     bins        distances are rounded up to this many equal steps of d/s
 
@@ -66,7 +66,7 @@ class AveragedAccountant:
         self,
         *,
         delta: float,
-        failure: float,
+        estimator_failure_probability: float,
         members: int,
         max_ratio: float,
         estimator: Literal["betting", "bernstein"] = "betting",
@@ -75,9 +75,15 @@ class AveragedAccountant:
         observer: Observer = Observer.RELEASES,
         bins: int = 256,
     ) -> None:
-        self.delta, self.failure = check_delta(delta), check_delta(failure, "failure")
-        if self.failure >= self.delta:
-            raise InvalidArgument("failure", f"must be below delta: {failure!r} leaves nothing of {delta!r}")
+        self.delta, self.estimator_failure_probability = (
+            check_delta(delta),
+            check_delta(estimator_failure_probability, "estimator_failure_probability"),
+        )
+        if self.estimator_failure_probability >= self.delta:
+            raise InvalidArgument(
+                "estimator_failure_probability",
+                f"must be below delta: {estimator_failure_probability!r} leaves nothing of {delta!r}",
+            )
         check_choice("estimator", estimator, ("betting", "bernstein"))
         check_choice("sample", sample, ("members", "held-out", "public"))
         self.estimator: Literal["betting", "bernstein"] = estimator
@@ -97,12 +103,14 @@ class AveragedAccountant:
         return sum(kind.steps for kind in self._kinds.values())
 
     def step(self, distances: Values, *, noise_std: float, sampling_rate: float, max_distance: float) -> None:
-        """Charge one step: distances (members,) of the panel, each at most max_distance."""
+        """Charge one step: distances (members,) of the accounting sample, each at most max_distance."""
         norms = check_array("distances", distances)
         std, rate = check_positive("noise_std", noise_std), check_rate("sampling_rate", sampling_rate)
         top = check_positive("max_distance", max_distance)
         if norms.size != self.members:
-            raise InvalidArgument("distances", f"has {norms.size} entries, the panel {self.members} records")
+            raise InvalidArgument(
+                "distances", f"has {norms.size} entries, the accounting sample {self.members} records"
+            )
         if bool((norms > top).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
         if top / std > self._ratios[-1]:
@@ -129,9 +137,9 @@ class AveragedAccountant:
 
     def average_delta(self, epsilon: float) -> float:
         """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
-        epsilons, deltas = self._profiles(self.delta - self.failure)
+        epsilons, deltas = self._profiles(self.delta - self.estimator_failure_probability)
         place = int(np.searchsorted(epsilons, check_nonnegative("epsilon", epsilon), side="right")) - 1
-        return min(1.0, self._bound(deltas[:, place]) + self.failure)
+        return min(1.0, self._bound(deltas[:, place]) + self.estimator_failure_probability)
 
     def certificate(self) -> Guarantee:
         """ε with everything needed to read it."""
@@ -140,7 +148,7 @@ class AveragedAccountant:
             epsilon=self.epsilon(),
             delta=self.delta,
             level=self.level,
-            notion=Notion.BAYESIAN,
+            definition=Definition.BAYESIAN,
             relation=Relation.ADD_REMOVE,
             observer=self.observer,
             assumption="records are drawn from one population, and neither plan nor stop followed the releases",
@@ -148,8 +156,8 @@ class AveragedAccountant:
             sampling_rate=(min(rates), max(rates)) if rates else None,
             estimator=self.estimator,
             composition="averaged loss distributions",
-            beta=self.delta - self.failure,
-            gamma=self.failure,
+            beta=self.delta - self.estimator_failure_probability,
+            gamma=self.estimator_failure_probability,
             adversary="path",
             sample=self.sample,
             resolution=f"distances rounded up to {self._ratios.size} bins, losses discretised and rounded up",
@@ -158,7 +166,7 @@ class AveragedAccountant:
     def _least_epsilon(self) -> float:
         if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
             return 0.0
-        beta = self.delta - self.failure
+        beta = self.delta - self.estimator_failure_probability
         epsilons, deltas = self._profiles(beta)
         for place in range(epsilons.size - 1, -1, -1):
             if self._bound(deltas[:, place]) > beta:
@@ -171,7 +179,9 @@ class AveragedAccountant:
         if worst == 0:
             return 0.0
         shares = np.minimum(deltas[:-1] / worst, 1.0)
-        log_mean = upper_mean(np.log1p(shares), self.failure, method=self.estimator, log_max=math.log(2))
+        log_mean = upper_mean(
+            np.log1p(shares), self.estimator_failure_probability, method=self.estimator, log_max=math.log(2)
+        )
         return min(worst, worst * math.expm1(log_mean) * (1 + 1e-12))
 
     def _profiles(self, beta: float) -> tuple[FloatArray, FloatArray]:
@@ -201,7 +211,7 @@ class AveragedAccountant:
                 columns.append(kind.counts[:, column])
         return steps, np.stack(columns, axis=1)
 
-    def _grid(self, steps: list[tuple[float, float]], worst: FloatArray) -> Grid:
+    def _grid(self, steps: list[tuple[float, float]], worst: FloatArray) -> LossGrid:
         """Wide enough for the worst case's tail, fine against the spread of one of its steps."""
         moments = np.stack([log_moment(_MOMENTS, r, noise_std=1.0, sampling_rate=q) for r, q in steps])
         half = 1.2 * epsilon_from_moments(_MOMENTS, worst @ moments, _WRAPPED, conversion="chernoff")[0]
@@ -209,4 +219,4 @@ class AveragedAccountant:
         interval = 0.03 * math.sqrt(variance / worst.sum())
         size = 2 ** math.ceil(math.log2(2 * half / interval))
         size = min(max(size, _LEAST_SIZE), _MOST_SIZE)
-        return Grid(2 * half / size, size)
+        return LossGrid(2 * half / size, size)

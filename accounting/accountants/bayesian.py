@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.bayesian_settings import Adversary, BayesianSettings, Composition, Sample, plain_numbers
+from accounting.accountants.bayesian_settings import Adversary, BayesianSpec, Composition, Sample, plain_numbers
 from accounting.accountants.costs import Measurement, Step
 from accounting.accountants.reservation import Desk, Reservation
-from accounting.accountants.running import RunningLedger
+from accounting.accountants.running import RunningComposition
 from accounting.accountants.statement import bayesian_guarantee, capped_by
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
@@ -45,9 +45,10 @@ class BayesianAccountant:
     """Reserve a step at its worst case, settle it at what a sample of distances shows.
 
     orders         conversion orders λ > 0
-    delta          of the certificate; `failure` is the part of it that covers the estimates, 0 < failure < delta
-    horizon        most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
-    weights        Hölder weights fixed beforehand, instead of 1/horizon
+    delta          of the certificate; `estimator_failure_probability`, 0 < γ < delta, is its part that covers the
+                   estimates
+    max_steps        most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
+    weights        Hölder weights fixed beforehand, instead of 1/max_steps
     checkpoints    running: steps at which estimates are read, or how many of them; None: every step, failure/(t(t+1))
     filter_order   λ* fixed before round 1: `epsilon` is read there alone, with the whole failure probability
     limit_epsilon  steps that might pass it at λ* are refused
@@ -59,8 +60,8 @@ class BayesianAccountant:
         *,
         orders: Sequence[float] | FloatArray,
         delta: float,
-        failure: float,
-        horizon: int | None = None,
+        estimator_failure_probability: float,
+        max_steps: int | None = None,
         composition: Composition = "holder",
         estimator: Estimator = "student-t",
         adversary: Adversary = "path",
@@ -76,11 +77,11 @@ class BayesianAccountant:
         relation: Relation = Relation.ADD_REMOVE,
         direction: Direction = "forward",
     ) -> None:
-        self._settings = BayesianSettings(
+        self._settings = BayesianSpec(
             orders=plain_numbers(orders, "orders") or (),
             delta=delta,
-            failure=failure,
-            horizon=horizon,
+            estimator_failure_probability=estimator_failure_probability,
+            max_steps=max_steps,
             composition=composition,
             estimator=estimator,
             adversary=adversary,
@@ -136,7 +137,7 @@ class BayesianAccountant:
         self._charge(step, measured, reserved=False)
 
     def reserve(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> Reservation:
-        """Set aside the worst case of the next step(s); LimitExceeded or HorizonExceeded refuse it."""
+        """Set aside the worst case of the next step(s); LimitExceeded or MaxStepsExceeded refuse it."""
         self._check_free()
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
         number = check_count("steps", steps)
@@ -161,7 +162,7 @@ class BayesianAccountant:
         log_values  (m,) sums, or with `counts` the upper bin edges; log_max bounds all of them
         """
         self._check_free()
-        if not isinstance(self._ledger, RunningLedger):
+        if not isinstance(self._ledger, RunningComposition):
             raise InvalidArgument("log_values", "belong to composition running")
         rows = self._settings.rows == check_positive("order", order)
         if not rows.any():
@@ -200,7 +201,7 @@ class BayesianAccountant:
         fixed = self._settings
         moments = self._moments()[fixed.enforced]
         beta = delta_from_moments(fixed.rows[fixed.enforced], moments, epsilon, conversion=fixed.conversion)[0]
-        return 0.0 if self._steps == 0 else min(1.0, beta + fixed.failure)
+        return 0.0 if self._steps == 0 else min(1.0, beta + fixed.estimator_failure_probability)
 
     def certificate(self, *, classical: Guarantee | None = None, limit_epsilon: float | None = None) -> Guarantee:
         """What is promised. `classical` of the same level, relation, observer and δ caps it.
@@ -336,7 +337,7 @@ class BayesianAccountant:
 
     def _guarantee(
         self,
-        fixed: BayesianSettings,
+        fixed: BayesianSpec,
         epsilon: float,
         orders: tuple[float, ...],
         order: float,

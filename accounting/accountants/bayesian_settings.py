@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from accounting.accountants.holder import HolderLedger, Weights
-from accounting.accountants.running import RunningLedger, declared_checkpoints
+from accounting.accountants.holder import HolderComposition, Weights
+from accounting.accountants.running import RunningComposition, declared_checkpoints
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
 from accounting.mechanisms.conversion import Conversion
 from accounting.mechanisms.divergence import Direction
 from accounting.units import (
+    Definition,
     FloatArray,
     Level,
-    Notion,
     Observer,
     Relation,
     check_choice,
@@ -43,13 +43,13 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class BayesianSettings:
+class BayesianSpec:
     """The arguments of BayesianAccountant; InvalidArgument names the one that is wrong."""
 
     orders: tuple[float, ...]
     delta: float
-    failure: float
-    horizon: int | None
+    estimator_failure_probability: float
+    max_steps: int | None
     composition: Composition
     estimator: Estimator
     adversary: Adversary
@@ -68,12 +68,14 @@ class BayesianSettings:
     def __post_init__(self) -> None:
         check_orders(self.orders)
         check_delta(self.delta)
-        if check_delta(self.failure, "failure") >= self.delta:
-            raise InvalidArgument("failure", f"must be below delta = {self.delta!r}, of which it is a part")
+        if check_delta(self.estimator_failure_probability, "estimator_failure_probability") >= self.delta:
+            raise InvalidArgument(
+                "estimator_failure_probability", f"must be below delta = {self.delta!r}, of which it is a part"
+            )
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        if self.horizon is not None:
-            check_count("horizon", self.horizon)
+        if self.max_steps is not None:
+            check_count("max_steps", self.max_steps)
         if self.filter_order is not None:
             check_positive("filter_order", self.filter_order)
         if self.limit_epsilon is not None:
@@ -89,7 +91,7 @@ class BayesianSettings:
     @property
     def beta(self) -> float:
         """What is left of delta for the privacy loss."""
-        return self.delta - self.failure
+        return self.delta - self.estimator_failure_probability
 
     @cached_property
     def rows(self) -> FloatArray:
@@ -102,20 +104,28 @@ class BayesianSettings:
         return slice(len(self.orders) if self.filter_order is not None else 0, None)
 
     @property
-    def notion(self) -> Notion:
-        return notion_of(self.estimator, self.sample, self.adversary)
+    def definition(self) -> Definition:
+        return definition_of(self.estimator, self.sample, self.adversary)
 
-    def open_ledger(self) -> HolderLedger | RunningLedger:
+    def open_ledger(self) -> HolderComposition | RunningComposition:
         """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
         count = len(self.orders)
         orders = 2 * self.rows + 1 if self.adversary == "adaptive" else self.rows
         once = np.arange(orders.size) >= count
-        shares = np.where(once, self.failure, self.failure / count)
+        shares = np.where(once, self.estimator_failure_probability, self.estimator_failure_probability / count)
         if self.composition == "holder":
-            weights = Weights(self.horizon, self.weights)
-            return HolderLedger(orders, shares, weights, self.estimator, failure=self.failure)
-        checkpoints = declared_checkpoints(self.checkpoints, self.horizon)
-        return RunningLedger(orders, shares, once, self.estimator, horizon=self.horizon, checkpoints=checkpoints)
+            weights = Weights(self.max_steps, self.weights)
+            return HolderComposition(
+                orders,
+                shares,
+                weights,
+                self.estimator,
+                estimator_failure_probability=self.estimator_failure_probability,
+            )
+        checkpoints = declared_checkpoints(self.checkpoints, self.max_steps)
+        return RunningComposition(
+            orders, shares, once, self.estimator, max_steps=self.max_steps, checkpoints=checkpoints
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; equal settings give equal dictionaries."""
@@ -128,10 +138,10 @@ class BayesianSettings:
         return values
 
 
-def notion_of(estimator: Estimator, sample: Sample, adversary: Adversary) -> Notion:
+def definition_of(estimator: Estimator, sample: Sample, adversary: Adversary) -> Definition:
     """Certified: nothing is assumed of the population, the run did not depend on the sample, and rounds may adapt."""
     certified = estimator in DISTRIBUTION_FREE and sample == "held-out" and adversary == "adaptive"
-    return Notion.CERTIFIED if certified else Notion.BAYESIAN
+    return Definition.CERTIFIED if certified else Definition.BAYESIAN
 
 
 def plain_numbers(values: Sequence[float] | FloatArray | None, name: str) -> tuple[float, ...] | None:

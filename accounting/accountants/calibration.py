@@ -147,7 +147,7 @@ class Prospect:
 def prospect(
     *,
     samples: int,
-    failure: float,
+    estimator_failure_probability: float,
     delta: float,
     noise_multiplier: float,
     sampling_rate: float,
@@ -159,11 +159,15 @@ def prospect(
 
     A bound that fails with probability γ cannot exclude that a fraction 1 − γ^{1/m} of the population, unseen in m
     samples, costs the worst case V: E e^G ≤ 1 + (1 − γ^{1/m})(e^V − 1) is the least any method may report. adaptive:
-    the same at order 2λ+1, halved (the notion `certified`).
+    the same at order 2λ+1, halved (the definition `certified`).
     """
-    m, gamma, total = check_count("samples", samples), check_delta(failure, "failure"), check_delta(delta)
+    m, gamma, total = (
+        check_count("samples", samples),
+        check_delta(estimator_failure_probability, "estimator_failure_probability"),
+        check_delta(delta),
+    )
     if gamma >= total:
-        raise InvalidArgument("failure", f"must be below delta = {total!r}")
+        raise InvalidArgument("estimator_failure_probability", f"must be below delta = {total!r}")
     lams = np.atleast_1d(np.asarray(orders, dtype=np.float64))
     number = check_count("steps", steps)
     std = check_positive("noise_multiplier", noise_multiplier)

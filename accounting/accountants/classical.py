@@ -13,10 +13,10 @@ from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
 from accounting.mechanisms.privacy_loss import ComposedLoss, Steps, grid_interval
 from accounting.units import (
+    Definition,
     FloatArray,
     Guarantee,
     Level,
-    Notion,
     Observer,
     Relation,
     check_choice,
@@ -115,7 +115,7 @@ class ClassicalAccountant:
             epsilon=self.epsilon(),
             delta=self.delta,
             level=self.level,
-            notion=Notion.CLASSICAL,
+            definition=Definition.CLASSICAL,
             relation=Relation.ADD_REMOVE,
             observer=self.observer,
             assumption=_ASSUMPTIONS[kind],

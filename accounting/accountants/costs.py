@@ -20,7 +20,7 @@ from accounting.units import (
     check_rate,
 )
 
-# A run repeats its noise and rate, so one table serves all its steps; it is worth building for panels from here.
+# A run repeats its noise and rate, so one table serves all its steps; worth building from here.
 _TABLE_FROM = 2048
 
 
@@ -117,8 +117,10 @@ class Measurement:
             raise InvalidArgument("sample_size", f"is {sample_size}, the counts sum to {int(values.sum())}")
         return cls(distances=array, counts=values, count_noise=noise, sample_size=sample_size)
 
-    def settled_counts(self, failure: float) -> FloatArray | None:
-        """The counts to estimate from; with noise, moved upwards so that this fails with at most `failure`."""
+    def settled_counts(self, estimator_failure_probability: float) -> FloatArray | None:
+        """The counts to estimate from; with noise, moved up: too little with at most the failure probability."""
         if self.counts is None or self.count_noise == 0 or self.sample_size is None:
             return self.counts
-        return lower_counts(self.counts, self.count_noise, failure, sample_size=self.sample_size).astype(np.float64)
+        return lower_counts(
+            self.counts, self.count_noise, estimator_failure_probability, sample_size=self.sample_size
+        ).astype(np.float64)

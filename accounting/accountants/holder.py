@@ -15,17 +15,17 @@ import numpy as np
 
 from accounting.accountants.costs import Measurement, Step
 from accounting.encoding import array_from_json, array_to_json
-from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
+from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
 from accounting.estimation.upper_mean import Estimator, upper_mean
 from accounting.units import FloatArray, check_array
 
 
 class Weights:
-    """w_1, w_2, …: given, 1/horizon each, or open-ended 1/(t(t+1))."""
+    """w_1, w_2, …: given, 1/max_steps each, or open-ended 1/(t(t+1))."""
 
-    def __init__(self, horizon: int | None, given: Sequence[float] | None) -> None:
+    def __init__(self, max_steps: int | None, given: Sequence[float] | None) -> None:
         self._given: FloatArray | None = None
-        self._horizon = horizon
+        self._max_steps = max_steps
         if given is None:
             return
         self._given = check_array("weights", given)
@@ -34,26 +34,32 @@ class Weights:
         # math.fsum: ten thousand weights of 1/10000 must not be refused for their rounding.
         if math.fsum(self._given.tolist()) > 1 + 1e-12:
             raise InvalidArgument("weights", "must sum to at most 1")
-        if horizon is not None and horizon != self._given.size:
-            raise InvalidArgument("weights", f"are {self._given.size} for a horizon of {horizon}")
+        if max_steps is not None and max_steps != self._given.size:
+            raise InvalidArgument("weights", f"are {self._given.size} for max_steps of {max_steps}")
 
     def __getitem__(self, step: int) -> float:
         """The weight of step 1, 2, …"""
-        last = self._horizon if self._given is None else self._given.size
+        last = self._max_steps if self._given is None else self._given.size
         if last is not None and step > last:
-            raise HorizonExceeded(f"step {step} lies past the horizon of {last} steps")
+            raise MaxStepsExceeded(f"step {step} lies past max_steps of {last} steps")
         if self._given is not None:
             return float(self._given[step - 1])
-        return 1 / (step * (step + 1)) if self._horizon is None else 1 / self._horizon
+        return 1 / (step * (step + 1)) if self._max_steps is None else 1 / self._max_steps
 
 
-class HolderLedger:
+class HolderComposition:
     """Σ c_t for every row; a row is a ledger order with its own share of the failure probability."""
 
     def __init__(
-        self, orders: FloatArray, shares: FloatArray, weights: Weights, estimator: Estimator, *, failure: float
+        self,
+        orders: FloatArray,
+        shares: FloatArray,
+        weights: Weights,
+        estimator: Estimator,
+        *,
+        estimator_failure_probability: float,
     ) -> None:
-        self._failure = failure
+        self._estimator_failure_probability = estimator_failure_probability
         self._orders, self._shares, self._weights = orders, shares, weights
         self._estimator: Estimator = estimator
         self._sums = np.zeros(orders.size)
@@ -88,7 +94,7 @@ class HolderLedger:
     def _estimate(self, step: Step, measured: Measurement, weight: float, ceiling: FloatArray) -> FloatArray:
         share = weight / 2 if measured.count_noise > 0 else weight
         # Half for the noise of the counts, which is one event for all orders.
-        counts = measured.settled_counts(self._failure * weight / 2)
+        counts = measured.settled_counts(self._estimator_failure_probability * weight / 2)
         costs = np.empty_like(ceiling)
         for row, values in enumerate(step.costs(self._orders, measured.distances)):
             top = float(ceiling[row]) / weight

@@ -1,17 +1,21 @@
-"""Running sums of a fixed panel, told through noised histograms alone.
+"""Running sums of a fixed accounting sample, told through noised histograms alone.
 
-A hospital keeps G_i = Σ_t φ_t(λ, d_{t,i}) for the m records of a panel whose size is public. At a few declared
+A hospital keeps G_i = Σ_t φ_t(λ, d_{t,i}) for the m records of an accounting sample of public size. At a few declared
 checkpoints it counts them into bins of rounded-up sums, adds discrete Gaussian noise to every count, and estimates from
 the noised counts. Whatever is told, at whatever time, is computed from noised counts and public numbers: once the
 histograms are charged, telling it costs nothing.
 
-What a histogram costs (√2, not 1). The panel is m of the n records, drawn uniformly; a smaller data set is padded in
-the top bin. Let D' be D with one more record r, and couple the draws: where the panel of D' lacks r, the panel of D
-is the same; where it holds r, the panel of D has another record in r's place, uniform over the rest, or a pad. Both
+What a histogram costs (√2, not 1). The accounting sample is m of the n records, drawn uniformly; a smaller data set is
+padded in
+the top bin. Let D' be D with one more record r, and couple the draws: where the accounting sample of D' lacks r, the
+accounting sample of D
+is the same; where it holds r, the accounting sample of D has another record in r's place, uniform over the rest, or a
+pad. Both
 are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at most √2 in the L2 norm. Given what
 was released, the sums of all other records do not depend on r. Rényi divergence is jointly quasi-convex (van Erven &
 Harremoës 2014, Theorem 13), so the secret draw adds nothing, and one histogram with discrete Gaussian noise costs
-λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the panel is held out of training, what is trained
+λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the accounting sample is held out of training, what
+is trained
 on differs in one record in both cases, r or the one in its place, which the steps' own charge covers at the clip
 norm; a Bayesian or certified number, which charges x′ its own norms, is read with the place of x′ left empty: a pad,
 or one record less to train on.
@@ -45,10 +49,10 @@ class NoisedSums:
     """Bounds on log E e^{λL} of a record drawn from the population, moved by noised histograms alone.
 
     orders        conversion orders λ of the report; filter_order: λ*, the order at which the histograms are taken
-    failure       γ: half for the noise of counts, half for the estimates, shared by all checkpoints
+    estimator_failure_probability  γ: half for the noise of counts, half for the estimates, shared by all checkpoints
     adversary     adaptive: sums are kept at 2λ+1, and half of the bound is read (`accounting.accountants.bayesian`)
     checkpoints   most histograms that are ever estimated from; all of them hold together, so the least bound counts
-    records       m, the public size of the panel;  noise_std: z of every count
+    records       m, the public size of the accounting sample;  noise_std: z of every count
 
     At an order below λ* the same histogram serves, since φ(λ, d)/λ never falls in λ (Rényi divergence grows with its
     order): G(λ) ≤ (λ/λ*)·G(λ*). Above it the clip norm counts.
@@ -59,7 +63,7 @@ class NoisedSums:
         *,
         orders: Sequence[float],
         filter_order: float,
-        failure: float,
+        estimator_failure_probability: float,
         adversary: Adversary,
         estimator: Estimator,
         checkpoints: int,
@@ -72,12 +76,15 @@ class NoisedSums:
         if estimator not in MONOTONE:
             raise InvalidArgument("estimator", f"{estimator} may fall when a count moves up")
         self._estimator: Estimator = estimator
-        self._failure, self._noise = check_delta(failure, "failure"), noise_std
+        self._estimator_failure_probability, self._noise = (
+            check_delta(estimator_failure_probability, "estimator_failure_probability"),
+            noise_std,
+        )
         self._most, self._used = check_count("checkpoints", checkpoints), 0
         self._release = self._released(self._ledger_orders)
         self._sums: FloatArray = np.zeros(check_count("records", records, least=3))
         # Σφ at the clip norm; what the published histograms cost; and the classical moments that cap both.
-        self._ceiling, self._told, self._cap = (np.zeros(self._orders.size) for _ in range(3))
+        self._ceiling, self._reported, self._cap = (np.zeros(self._orders.size) for _ in range(3))
         self._known, self._known_ceiling = np.zeros(self._orders.size), np.zeros(self._orders.size)
 
     @property
@@ -116,7 +123,7 @@ class NoisedSums:
             raise InvalidArgument("noised", f"is one histogram more than the {self._most} declared")
         estimates = None if noised is None else self._estimates(noised)
         self._used += 1
-        self._told = self._told + self._release
+        self._reported = self._reported + self._release
         self._cap = self._cap + self._released(self._orders)
         if estimates is not None:
             self._known, self._known_ceiling = np.minimum(estimates, self._since()), self._ceiling
@@ -131,17 +138,17 @@ class NoisedSums:
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, JSON-safe and exact."""
-        names = ("sums", "ceiling", "told", "cap", "known", "known_ceiling")
+        names = ("sums", "ceiling", "reported", "cap", "known", "known_ceiling")
         return {"used": self._used} | {name: array_to_json(getattr(self, f"_{name}")) for name in names}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Undo `state` on an account of the same settings."""
         sums, rest = (
             array_from_json(state["sums"]),
-            {name: array_from_json(state[name]) for name in ("ceiling", "told", "cap", "known", "known_ceiling")},
+            {name: array_from_json(state[name]) for name in ("ceiling", "reported", "cap", "known", "known_ceiling")},
         )
         if sums.shape != self._sums.shape or any(row.shape != self._orders.shape for row in rest.values()):
-            raise InvalidArgument("state", "was saved with another panel or other orders")
+            raise InvalidArgument("state", "was saved with another accounting sample or other orders")
         self._used, self._sums = int(state["used"]), sums
         for name, row in rest.items():
             setattr(self, f"_{name}", row)
@@ -157,11 +164,11 @@ class NoisedSums:
 
     def _estimates(self, noised: IntArray) -> FloatArray:
         """Bounds on log E e^G at every ledger order up to the filter's; the ceiling elsewhere."""
-        edges, share = self._edges(), self._failure / (2 * self._most)
-        told = check_array("noised", noised, low=-math.inf)
-        if told.size != edges.size:
+        edges, share = self._edges(), self._estimator_failure_probability / (2 * self._most)
+        reported = check_array("noised", noised, low=-math.inf)
+        if reported.size != edges.size:
             raise InvalidArgument("noised", f"must be {edges.size} counts")
-        counts = lower_counts(told, self._noise, share, sample_size=self._sums.size).astype(np.float64)
+        counts = lower_counts(reported, self._noise, share, sample_size=self._sums.size).astype(np.float64)
         found = self._ceiling.copy()
         for row in np.flatnonzero(self._ledger_orders <= self._ledger_orders[0]):
             ceiling, ratio = float(self._ceiling[row]), float(self._ledger_orders[row] / self._ledger_orders[0])
@@ -176,5 +183,5 @@ class NoisedSums:
         return self._known + (self._ceiling - self._known_ceiling) * _SUM_INFLATION
 
     def _moments(self) -> FloatArray:
-        rows = self._since() + self._told
+        rows = self._since() + self._reported
         return np.minimum(rows / 2 if self._adaptive else rows, self._cap) * _SUM_INFLATION

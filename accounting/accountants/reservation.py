@@ -30,7 +30,7 @@ class Desk:
 
 
 class Reservation:
-    """Used once: `settle` with what was measured, `stand` at the worst case, or `void`."""
+    """Used once: `settle` with what was measured, `charge_in_full` at the worst case, or `cancel`."""
 
     def __init__(self, desk: Desk, step: Step, steps: int) -> None:
         self._desk, self._step, self._steps = desk, step, steps
@@ -60,12 +60,12 @@ class Reservation:
             raise InvalidArgument("steps", "a reservation of several steps stands, or is settled by observe")
         return self._close(self._desk.measure(distances, counts, count_noise, sample_size, self._step))
 
-    def stand(self) -> None:
+    def charge_in_full(self) -> None:
         """Charge the whole reservation."""
         self._check_open()
         self._close(None)
 
-    def void(self) -> None:
+    def cancel(self) -> None:
         """Charge nothing: right only when nobody saw anything of the step."""
         self._check_open()
         self._desk.release()

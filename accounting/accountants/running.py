@@ -1,6 +1,6 @@
-"""Composition by running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed panel, and one bound on E e^G.
+"""Composition by running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed sample, and one bound on E e^G.
 
-Exact where Hölder's inequality is not: the same x' is in every step, and so is its sum. Needs no horizon. Every step
+Exact where Hölder's inequality is not: the same x' is in every step, and so is its sum. Needs no max_steps. Every step
 adds to every G_i, sampled or not.
 """
 
@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from accounting.accountants.costs import Measurement, Step
 from accounting.encoding import array_from_json, array_to_json
-from accounting.errors import EstimatorRefused, HorizonExceeded, InvalidArgument
+from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
 from accounting.estimation.upper_mean import Estimator, upper_mean
 from accounting.units import FloatArray, check_count
 
 BoolArray = npt.NDArray[np.bool_]
 
 
-def declared_checkpoints(checkpoints: int | Sequence[int] | None, horizon: int | None) -> tuple[int, ...] | None:
-    """Steps at which estimates may be read; n means n of them spread evenly over the horizon."""
+def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
+    """Steps at which estimates may be read; n means n of them spread evenly over max_steps."""
     if checkpoints is None:
         return None
     if isinstance(checkpoints, Sequence):
@@ -33,12 +33,12 @@ def declared_checkpoints(checkpoints: int | Sequence[int] | None, horizon: int |
             raise InvalidArgument("checkpoints", "must be one or more strictly increasing step numbers")
         return steps
     number = check_count("checkpoints", checkpoints)
-    if horizon is None or number > horizon:
-        raise InvalidArgument("checkpoints", "as a number needs a horizon at least as large")
-    return tuple(math.ceil(horizon * (i + 1) / number) for i in range(number))
+    if max_steps is None or number > max_steps:
+        raise InvalidArgument("checkpoints", "as a number needs max_steps at least as large")
+    return tuple(math.ceil(max_steps * (i + 1) / number) for i in range(number))
 
 
-class RunningLedger:
+class RunningComposition:
     """One row per ledger order. `once` marks rows read at a fixed order by a filter: they need one failure share.
 
     A filter may read its row every step: it goes wrong only if it admits the first step whose true moment is too
@@ -52,12 +52,12 @@ class RunningLedger:
         once: BoolArray,
         estimator: Estimator,
         *,
-        horizon: int | None,
+        max_steps: int | None,
         checkpoints: tuple[int, ...] | None,
     ) -> None:
         self._orders, self._shares, self._once = orders, shares, once
         self._estimator: Estimator = estimator
-        self._horizon, self._checkpoints = horizon, checkpoints
+        self._max_steps, self._checkpoints = max_steps, checkpoints
         self._steps = 0
         self._sums: FloatArray | None = None
         self._ceiling = np.zeros(orders.size)
@@ -70,8 +70,8 @@ class RunningLedger:
         self._reserved = np.full(orders.size, np.inf)
 
     def check(self, steps: int = 1) -> None:
-        if self._horizon is not None and self._steps + steps > self._horizon:
-            raise HorizonExceeded(f"step {self._steps + steps} lies past the horizon of {self._horizon} steps")
+        if self._max_steps is not None and self._steps + steps > self._max_steps:
+            raise MaxStepsExceeded(f"step {self._steps + steps} lies past max_steps of {self._max_steps} steps")
 
     def moments(self) -> FloatArray:
         if self._present is None:
@@ -118,17 +118,20 @@ class RunningLedger:
         if measured.counts is not None:
             raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
         if self._observed:
-            raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no panel")
+            raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no accounting sample")
         size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
-            raise InvalidArgument("distances", f"is a panel of {size}, the panel so far has {self._sums.shape[1]}")
+            raise InvalidArgument(
+                "distances",
+                f"is an accounting sample of {size}, the accounting sample so far has {self._sums.shape[1]}",
+            )
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
         return before + np.minimum(step.costs(self._orders, measured.distances), ceiling[:, None])
 
     def observe(self, rows: BoolArray, values: FloatArray, counts: FloatArray | None, log_max: float) -> None:
         """The clients' own sums up to this step, for the marked rows."""
         if self._sums is not None:
-            raise InvalidArgument("log_values", "this account keeps its own panel")
+            raise InvalidArgument("log_values", "this account keeps its own accounting sample")
         if self._checkpoints is not None and self._steps not in self._checkpoints and not self._once[rows].all():
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
         found = {

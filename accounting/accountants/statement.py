@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounting.accountants.bayesian_settings import BayesianSettings
+from accounting.accountants.bayesian_settings import BayesianSpec
 from accounting.errors import InvalidArgument
-from accounting.units import Guarantee, Notion
+from accounting.units import Definition, Guarantee
 
 _SAMPLES = {
     "members": "the members' own records, though the run depends on them, are an independent sample",
-    "held-out": "the held-out panel, declared before the first round, is an independent sample",
+    "held-out": "the held-out accounting sample, declared before the first round, is an independent sample",
     "public": "the public sample is an independent sample",
 }
 _ADVERSARIES = {
@@ -19,7 +19,7 @@ _ADVERSARIES = {
 }
 
 
-def assumption_of(settings: BayesianSettings) -> str:
+def assumption_of(settings: BayesianSpec) -> str:
     """The sentence."""
     model = "; e^{TλD} is normal" if settings.estimator == "student-t" else ""
     path = ""
@@ -33,7 +33,7 @@ def assumption_of(settings: BayesianSettings) -> str:
 
 
 def bayesian_guarantee(
-    settings: BayesianSettings,
+    settings: BayesianSpec,
     epsilon: float,
     orders: tuple[float, ...],
     order: float,
@@ -47,7 +47,7 @@ def bayesian_guarantee(
         epsilon=epsilon,
         delta=settings.delta,
         level=settings.level,
-        notion=settings.notion,
+        definition=settings.definition,
         relation=settings.relation,
         observer=settings.observer,
         assumption=assumption_of(settings),
@@ -55,11 +55,11 @@ def bayesian_guarantee(
         orders=orders,
         order=order,
         sampling_rate=rates,
-        horizon=settings.horizon,
+        max_steps=settings.max_steps,
         estimator=settings.estimator,
         composition=settings.composition,
         beta=settings.beta,
-        gamma=settings.failure,
+        gamma=settings.estimator_failure_probability,
         adversary=settings.adversary,
         sample=settings.sample,
         conversion=settings.conversion,
@@ -69,8 +69,8 @@ def bayesian_guarantee(
 
 def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
     """The smaller ε of two certificates that make the same claim; what holds for everybody holds on average."""
-    if classical.notion is not Notion.CLASSICAL:
-        raise InvalidArgument("classical", f"is a guarantee of notion {classical.notion}")
+    if classical.definition is not Definition.CLASSICAL:
+        raise InvalidArgument("classical", f"is a guarantee of definition {classical.definition}")
     for name in ("level", "relation", "observer", "delta"):
         if getattr(classical, name) != getattr(bayesian, name):
             raise InvalidArgument("classical", f"has another {name}")

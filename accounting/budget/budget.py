@@ -16,16 +16,16 @@ from accounting.budget.feasibility import require_feasible
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.mechanisms.conversion import attack_success
-from accounting.plan.evidence import Evidence, evidence_from_dict
 from accounting.plan.plan import LimitPlan, Plan
-from accounting.units import Guarantee, Level, Notion
+from accounting.plan.report import RoundReport, report_from_dict
+from accounting.units import Definition, Guarantee, Level
 
-StopReason = Literal["horizon-reached", "budget-exhausted", "stopped"]
+StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
 POPULATIONS = (0.9, 0.99, 0.999)
 
 
 class BudgetExceeded(AccountingError):
-    """The round may not begin; `reason` says whether a limit or the horizon ended the study."""
+    """The round may not begin; `reason` says whether a limit or max_steps ended the study."""
 
     def __init__(self, authorisation: Authorisation) -> None:
         super().__init__(f"no further round: {authorisation.reason}")
@@ -38,11 +38,11 @@ class OutOfOrder(AccountingError):
 
 @dataclass(frozen=True)
 class Authorisation:
-    """The answer to: may the next round begin? `limit` is the (level, notion) that would be passed."""
+    """The answer to: may the next round begin? `limit` is the (level, definition) that would be passed."""
 
     allowed: bool
     reason: StopReason | None = None
-    limit: tuple[Level, Notion] | None = None
+    limit: tuple[Level, Definition] | None = None
 
 
 class Budget:
@@ -75,19 +75,19 @@ class Budget:
         """Whether this round (None: the next one) may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
         if self.finished is not None:
             return Authorisation(False, "stopped")
-        if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.horizon:
-            return Authorisation(False, "horizon-reached")
+        if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.max_steps:
+            return Authorisation(False, "max-steps-reached")
         publishes = self.plan.publishes(round or self.last_round + 1)
         for account in self.accounts:
             if not account.fits_worst_round(publishes=publishes):
-                return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.notion))
+                return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
 
     def reserve(self, round: int) -> None:
         """Take the worst case of `round` out of the budget.
 
         Raises:
-            BudgetExceeded: a limit or the horizon would be passed.
+            BudgetExceeded: a limit or max_steps would be passed.
             OutOfOrder: another round is under way, or this one is not later than the last.
         """
         if self.pending is not None:
@@ -99,22 +99,23 @@ class Budget:
             raise BudgetExceeded(authorisation)
         self.pending = self.last_round = round
 
-    def settle(self, round: int, evidence: Evidence | None) -> None:
-        """Charge `round` at what it showed; None, or evidence that allows no estimate: at its reservation."""
+    def settle(self, round: int, report: RoundReport | None) -> None:
+        """Charge `round` at what it showed; None, or report that allows no estimate: at its reservation."""
         self._require_pending(round)
         for account in self.accounts:
-            account.charge(evidence, publishes=self.plan.publishes(round))
+            account.charge(report, publishes=self.plan.publishes(round))
         self.charged_rounds += 1
         self.pending = None
 
-    def stand(self, round: int, reason: str) -> None:
+    def charge_in_full(self, round: int, reason: str) -> None:
         """Charge an abandoned round in full: somebody saw something of it."""
         self.settle(round, None)
 
-    def void(self, round: int, reason: str) -> None:
+    def cancel(self, round: int, reason: str) -> None:
         """Give an abandoned round's reservation back: nothing left any building.
 
-        A histogram of a panel stays charged: its hospital has drawn it, and may tell what it read in a later round.
+        A histogram of an accounting sample stays charged: its hospital has drawn it, and may report it in a later
+        round.
         """
         self._require_pending(round)
         if self.plan.publishes(round) and self.plan.scheme in ("parallel", "sequential"):
@@ -122,28 +123,28 @@ class Budget:
                 account.charge_histogram()
         self.pending = None
 
-    def finish(self, reason: str, evidence: Sequence[Evidence | None] | None = None) -> None:
+    def finish(self, reason: str, report: Sequence[RoundReport | None] | None = None) -> None:
         """No round after this. A round under way must be settled first.
 
-        evidence  disclosure `public`: what every charged round showed, withheld until now; changes what certificates
+        report  disclosure `at-end`: what every charged round showed, withheld until now; changes what certificates
                   tell, not what was enforced
 
         Raises:
-            OutOfOrder: a round is under way, the study is finished, or the evidence is not one for each charged round.
+            OutOfOrder: a round is under way, the study is finished, or the report is not one for each charged round.
         """
         if self.pending is not None or self.finished is not None:
             raise OutOfOrder("the study has a round under way or is already finished")
-        if evidence is not None:
-            self._reveal(evidence)
+        if report is not None:
+            self._reveal(report)
         self.finished = reason
 
-    def _reveal(self, evidence: Sequence[Evidence | None]) -> None:
-        if self.plan.disclosure != "public" or len(evidence) != self.charged_rounds:
-            raise OutOfOrder("evidence is withheld in public studies only, one item for each charged round")
+    def _reveal(self, report: Sequence[RoundReport | None]) -> None:
+        if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
+            raise OutOfOrder("report is withheld in public studies only, one item for each charged round")
         accounts = [account_of(self.plan, account.limit) for account in self.accounts]
-        for told in evidence:
+        for reported in report:
             for account in accounts:
-                account.charge(told, publishes=False)
+                account.charge(reported, publishes=False)
         self.accounts = accounts
 
     def apply(self, entry: Entry) -> None:
@@ -166,7 +167,7 @@ class Budget:
 
     def percentiles(self) -> list[dict[str, float]]:
         """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction."""
-        bayesian = [account for account in self.accounts if account.limit.notion is Notion.BAYESIAN]
+        bayesian = [account for account in self.accounts if account.limit.definition is Definition.BAYESIAN]
         return [
             {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
             for account in bayesian
@@ -202,14 +203,14 @@ class Budget:
             case "reserved", int(round):
                 self.reserve(round)
             case "settled", int(round):
-                self.settle(round, evidence_from_dict(entry.body.get("evidence")))
-            case "stood", int(round):
-                self.stand(round, reason)
-            case "voided", int(round):
-                self.void(round, reason)
+                self.settle(round, report_from_dict(entry.body.get("report")))
+            case "charged-in-full", int(round):
+                self.charge_in_full(round, reason)
+            case "cancelled", int(round):
+                self.cancel(round, reason)
             case "finished", None:
-                told = entry.body.get("evidence")
-                self.finish(reason, None if told is None else [evidence_from_dict(item) for item in told])
+                reported = entry.body.get("report")
+                self.finish(reason, None if reported is None else [report_from_dict(item) for item in reported])
             case kind, _:
                 raise LedgerError(entry.sequence, f"an entry of kind {kind} has no place here")
 
@@ -232,7 +233,7 @@ class Budget:
         exhausted = self.pending is None and not worst <= account.limit.epsilon
         return {
             "level": str(account.limit.level),
-            "notion": str(account.limit.notion),
+            "definition": str(account.limit.definition),
             "state": "exhausted" if exhausted else "within",
             "epsilon": account.limit.epsilon,
             "delta": account.limit.delta,
@@ -252,11 +253,11 @@ class Budget:
 
         The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
         """
-        if account.limit.notion is Notion.CLASSICAL:
+        if account.limit.definition is Definition.CLASSICAL:
             return None
         for other in self.accounts:
             same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
-            if other.limit.notion is Notion.CLASSICAL and same:
+            if other.limit.definition is Definition.CLASSICAL and same:
                 return other
         return None
 
@@ -265,8 +266,8 @@ class Budget:
         return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
 
     def _rounds_left(self, account: LimitAccount) -> int:
-        within_horizon = self.plan.horizon // self.plan.steps_per_round - self.charged_rounds
-        return max(0, min(account.rounds_left(), within_horizon))
+        within_max_steps = self.plan.max_steps // self.plan.steps_per_round - self.charged_rounds
+        return max(0, min(account.rounds_left(), within_max_steps))
 
 
 def replay(entries: Iterable[Entry]) -> Budget:
@@ -290,7 +291,7 @@ def replay(entries: Iterable[Entry]) -> Budget:
 
 def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
     """The kind of account that keeps this limit under this plan."""
-    if limit.notion is Notion.CLASSICAL:
+    if limit.definition is Definition.CLASSICAL:
         return ClassicalLimit(plan, limit)
     return HistogramLimit(plan, limit) if limit.level is Level.CLIENT else CumulativeLimit(plan, limit)
 
@@ -328,4 +329,4 @@ def _report(name: str, guarantee: Guarantee) -> dict[str, Any]:
 def _unbounded(level: Level) -> dict[str, Any]:
     empty = dict.fromkeys(("epsilon", "delta", "enforced_by", "spent", "reserved", "remaining", "observer"))
     nothing = dict.fromkeys(("attack_success", "rounds_left_estimate", "certificate"))
-    return {"level": str(level), "notion": "classical", "state": "unbounded", **empty, **nothing, "reports": []}
+    return {"level": str(level), "definition": "classical", "state": "unbounded", **empty, **nothing, "reports": []}

@@ -33,7 +33,7 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
     offending = _first_over(plan, accounts)
     if offending is None:
         return
-    whole = replace(plan, steps_per_round=plan.horizon)
+    whole = replace(plan, steps_per_round=plan.max_steps)
     raise FirstRoundOverspends(offending, _smallest_noise(plan, accounts), _smallest_noise(whole, accounts))
 
 
@@ -50,7 +50,7 @@ def _smallest_noise(plan: Plan, accounts: Accounts) -> float:
 
     if not fits(MOST_NOISE):
         limit = _first_over(replace(plan, noise_multiplier=MOST_NOISE), accounts)
-        name = "limits" if limit is None else f"the {limit.notion} limit at level {limit.level}"
+        name = "limits" if limit is None else f"the {limit.definition} limit at level {limit.level}"
         raise PlanError("orders", f"{name} cannot be met with any noise: enforce at a larger order, or raise ε or δ")
     low, high = plan.noise_multiplier, MOST_NOISE
     while high / low > 1.0005:

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from accounting.errors import AccountingError
 
 GENESIS = "0" * 64
-Kind = Literal["opened", "reserved", "settled", "stood", "voided", "finished"]
+Kind = Literal["opened", "reserved", "settled", "charged-in-full", "cancelled", "finished"]
 
 
 class LedgerError(AccountingError):

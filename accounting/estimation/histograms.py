@@ -1,4 +1,4 @@
-"""Histograms of distances: small integer counts that serve every order, estimator and notion at once.
+"""Histograms of distances: small integer counts that serve every order, estimator and definition at once.
 
 Distances are rounded up to bin edges, so every estimator that does not fall when its sample rises reads the counts as
 it would read the rounded distances. The noise on counts and what it costs are here; the one-sided correction of
@@ -187,7 +187,7 @@ def release_charge(
 
     noise_std    z, in counts; the discrete Gaussian is no worse than the continuous one for integer shifts
                  (Canonne, Kamath & Steinke 2020, Proposition 5)
-    most_counts  M: the most counts one record (1) or one client (its panel) holds
+    most_counts  M: the most counts one record (1) or one client (its accounting sample) holds
     relation     add-remove: M counts vanish from one bin, Δ = M. zero-out and replace-one: they move to another bin,
                  Δ = √2·M
 

@@ -37,13 +37,13 @@ _LOG_STAKES = np.log(np.concatenate([[0.5], np.full(24, 0.5 / 24)]))
 
 def upper_mean(
     log_values: Values,
-    failure: float,
+    failure_probability: float,
     *,
     method: Estimator = "student-t",
     log_max: float | None = None,
     counts: Values | None = None,
 ) -> float:
-    """An upper bound on log E e^X that fails with probability at most `failure` over drawing the sample.
+    """An upper bound on log E e^X that fails with probability at most `failure_probability` over drawing the sample.
 
     log_values  (m,) samples of X ≥ 0, or with `counts` the distinct values (bin edges, rounded up)
     log_max     the largest value X can take; required except for student-t, where it is ignored
@@ -54,7 +54,7 @@ def upper_mean(
     student-t when the sample variance is zero.
     """
     check_choice("method", method, ESTIMATORS)
-    gamma = check_delta(failure, "failure")
+    gamma = check_delta(failure_probability, "failure_probability")
     values = check_array("log_values", log_values)
     weights = np.ones(values.size) if counts is None else _check_counts(counts, values.size)
     if method != "student-t":
@@ -76,7 +76,7 @@ def upper_mean(
     return min(ceiling, estimate(values, weights, gamma, ceiling))
 
 
-def binary_upper_mean(ones: int, trials: int, failure: float) -> float:
+def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> float:
     """Upper bound on a probability after `ones` successes: the 1 − failure quantile of Beta(ones+1, zeros+1).
 
     The flat-prior posterior of Triastcyn & Faltings 2020, section 4.3.1.
@@ -85,22 +85,25 @@ def binary_upper_mean(ones: int, trials: int, failure: float) -> float:
     k = check_count("ones", ones, least=0)
     if k > n:
         raise InvalidArgument("ones", f"must be ≤ trials = {n}, not {k}")
-    return beta_upper_quantile(k + 1, n - k + 1, check_delta(failure, "failure"))
+    return beta_upper_quantile(k + 1, n - k + 1, check_delta(failure_probability, "failure_probability"))
 
 
-def lower_counts(counts: Values, noise_std: float, failure: float, *, sample_size: int) -> npt.NDArray[np.int64]:
+def lower_counts(
+    counts: Values, noise_std: float, failure_probability: float, *, sample_size: int
+) -> npt.NDArray[np.int64]:
     """Counts ordered from small to large values, moved upwards until their noise can no longer hide anything.
 
     counts       (bins,) integers, each with its own discrete Gaussian noise of standard deviation `noise_std`
     sample_size  the public number m of samples
 
     Every cumulative count from below is lowered by a bound on its summed noise that holds for all of them but with
-    probability `failure` (sub-Gaussian tail of the discrete Gaussian: Canonne, Kamath & Steinke 2020, Lemma 3.7), made
+    probability `failure_probability` (sub-Gaussian tail of the discrete Gaussian: Canonne, Kamath & Steinke 2020,
+    Lemma 3.7), made
     monotone and clipped to [0, m]; what is missing goes to the top bin. The result is stochastically above the true
     histogram: use it with `betting` or `band`.
     """
     std = check_nonnegative("noise_std", noise_std)
-    gamma = check_delta(failure, "failure")
+    gamma = check_delta(failure_probability, "failure_probability")
     m = check_count("sample_size", sample_size)
     noisy = check_array("counts", counts, low=-math.inf)
     if bool((noisy != np.floor(noisy)).any()):

@@ -66,21 +66,25 @@ def delta_from_moments(
     return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
 
 
-def spendable_delta(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> float:
+def spendable_delta(
+    delta: float, epsilon: float, releases: int, *, estimator_failure_probability: float = 0.0
+) -> float:
     """δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
 
     P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. What is too small to change a float is
     covered by the rounding of ε. Where ε is so large that most of δ − failure would go, δ is returned as it is: see
     `takes_noise_as_exact`.
     """
-    if takes_noise_as_exact(delta, epsilon, releases, failure=failure):
+    if takes_noise_as_exact(delta, epsilon, releases, estimator_failure_probability=estimator_failure_probability):
         return delta
     return delta - _sampling_slack(epsilon, releases)
 
 
-def takes_noise_as_exact(delta: float, epsilon: float, releases: int, *, failure: float = 0.0) -> bool:
+def takes_noise_as_exact(
+    delta: float, epsilon: float, releases: int, *, estimator_failure_probability: float = 0.0
+) -> bool:
     """Whether ε is so large (65 and more) that a certificate must say that the noise is taken to be exact."""
-    return _sampling_slack(epsilon, releases) > (delta - failure) / 2
+    return _sampling_slack(epsilon, releases) > (delta - estimator_failure_probability) / 2
 
 
 def _sampling_slack(epsilon: float, releases: int) -> float:
@@ -88,10 +92,15 @@ def _sampling_slack(epsilon: float, releases: int) -> float:
 
 
 def epsilon_delta_curve(
-    orders: Values, log_moments: Values, deltas: Values, *, failure: float = 0.0, conversion: Conversion = "improved"
+    orders: Values,
+    log_moments: Values,
+    deltas: Values,
+    *,
+    estimator_failure_probability: float = 0.0,
+    conversion: Conversion = "improved",
 ) -> list[tuple[float, float]]:
     """(ε, δ) for every δ asked; inf where δ does not exceed the estimator's failure probability."""
-    gamma = check_nonnegative("failure", failure)
+    gamma = check_nonnegative("estimator_failure_probability", estimator_failure_probability)
     points: list[tuple[float, float]] = []
     for delta in check_array("deltas", deltas).tolist():
         beta = check_delta(delta, "deltas") - gamma

@@ -151,9 +151,9 @@ class RandomisedResponse(OutcomePair):
 
     def divergence(self, order: float) -> float:
         yes, no = math.log(self.truth), math.log1p(-self.truth)
-        told = order * yes + (1 - order) * no
+        reported = order * yes + (1 - order) * no
         lied = order * no + (1 - order) * yes
-        return max(0.0, float(np.logaddexp(told, lied)) / (order - 1))
+        return max(0.0, float(np.logaddexp(reported, lied)) / (order - 1))
 
     def reverse_divergence(self, order: float) -> float:
         return self.divergence(order)

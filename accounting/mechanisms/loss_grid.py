@@ -28,7 +28,7 @@ _ROUND_OFF = 4e-14
 
 
 @dataclass(frozen=True)
-class Grid:
+class LossGrid:
     """Losses j·interval for −size/2 ≤ j < size/2, kept in FFT order; size is a power of two."""
 
     interval: float
@@ -85,7 +85,7 @@ def connect_the_dots(
     return first, masses, float(deltas[-1])
 
 
-def step_losses(ratio: float, rate: float, grid: Grid, *, removal: bool) -> tuple[FloatArray, float]:
+def step_losses(ratio: float, rate: float, grid: LossGrid, *, removal: bool) -> tuple[FloatArray, float]:
     """Masses of the dominating distribution in FFT order, shape (size,), and the mass at infinite loss."""
     first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, most=grid.size // 2 - 1)
     out = np.zeros(grid.size)
@@ -107,14 +107,16 @@ class LossTable:
     log_transforms  (kinds, size/2 + 1) complex;  infinite  (kinds,);  log_mgf  (kinds, moments) at `moments`
     """
 
-    grid: Grid
+    grid: LossGrid
     log_transforms: ComplexArray
     infinite: FloatArray
     moments: FloatArray
     log_mgf: FloatArray
 
     @classmethod
-    def build(cls, steps: list[tuple[float, float]], grid: Grid, moments: FloatArray, *, removal: bool) -> LossTable:
+    def build(
+        cls, steps: list[tuple[float, float]], grid: LossGrid, moments: FloatArray, *, removal: bool
+    ) -> LossTable:
         """One row per (ratio, rate)."""
         losses = np.fft.fftfreq(grid.size, 1 / grid.size) * grid.interval
         transforms = np.empty((len(steps), grid.size // 2 + 1), dtype=np.complex128)

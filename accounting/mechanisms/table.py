@@ -30,7 +30,7 @@ def tabulated(orders: FloatArray, ratio: FloatArray, rate: float) -> FloatArray:
         return out
     if not 1e-100 < top < 1e100:
         return exact_moments(orders, ratio, rate)
-    # A power of two, so that a panel whose largest norm moves a little keeps its table.
+    # A power of two, so that an accounting sample whose largest norm moves a little keeps its table.
     nodes, values, slopes = _table(tuple(orders.tolist()), float(2.0 ** np.ceil(np.log2(top))), rate)
     offset, scratch = np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(0, ratio.size, _BLOCK):

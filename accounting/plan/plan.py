@@ -1,4 +1,4 @@
-"""What a budget must know beforehand: the mechanism, the horizon, the limits. Public and fixed before round 1."""
+"""What a budget must know beforehand: the mechanism, max_steps, the limits. Public and fixed before round 1."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, cast
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.mechanisms.composition import total_noise
 from accounting.units import (
+    Definition,
     Level,
-    Notion,
     Observer,
     Relation,
     check_choice,
@@ -40,37 +40,42 @@ class PlanError(AccountingError, ValueError):
 
 
 class FirstRoundOverspends(PlanError):
-    """Not even one round fits. The noise multipliers that would fit one round and the whole horizon."""
+    """Not even one round fits. The noise multipliers that would fit one round and all steps."""
 
-    def __init__(self, limit: LimitPlan, one_round: float, whole_horizon: float) -> None:
+    def __init__(self, limit: LimitPlan, one_round: float, all_steps: float) -> None:
         super().__init__(
             "noise_multiplier",
-            f"the first round alone could pass the {limit.notion} limit at level {limit.level}: a noise multiplier of "
-            f"{one_round:g} lets one round begin, {whole_horizon:g} the whole horizon",
+            f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
+            f"of {one_round:g} lets one round begin, {all_steps:g} all steps",
         )
         self.noise_one_round = one_round
-        self.noise_horizon = whole_horizon
+        self.noise_max_steps = all_steps
 
 
 @dataclass(frozen=True)
 class LimitPlan:
-    """Never more than (epsilon, delta) in this notion; `failure` is the γ inside a Bayesian delta."""
+    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ."""
 
     level: Level
-    notion: Notion
+    definition: Definition
     epsilon: float
     delta: float
-    failure: float | None
+    estimator_failure_probability: float | None
 
     def __post_init__(self) -> None:
-        if self.notion not in (Notion.CLASSICAL, Notion.BAYESIAN):
-            raise PlanError("notion", f"no budget is kept in the notion {self.notion}")
+        if self.definition not in (Definition.CLASSICAL, Definition.BAYESIAN):
+            raise PlanError("definition", f"no budget is kept in the definition {self.definition}")
         check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
-        if (self.failure is not None) != (self.notion is Notion.BAYESIAN):
-            raise PlanError("failure", "Bayesian limits have one, classical limits none")
-        if self.failure is not None and check_delta(self.failure, "failure") >= self.delta:
-            raise PlanError("failure", "must be below delta, or nothing is left for the privacy loss itself")
+        if (self.estimator_failure_probability is not None) != (self.definition is Definition.BAYESIAN):
+            raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
+        if (
+            self.estimator_failure_probability is not None
+            and check_delta(self.estimator_failure_probability, "estimator_failure_probability") >= self.delta
+        ):
+            raise PlanError(
+                "estimator_failure_probability", "must be below delta, or nothing is left for the privacy loss itself"
+            )
 
 
 @dataclass(frozen=True)
@@ -145,11 +150,11 @@ class Plan:
     clip_norm         L2 bound on one record's gradient; in scheme client on one client's update
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
     noise_multiplier  standard deviation of one adder's noise / clip_norm
-    honest_shares     noise shares in the sum that are sure to be honest (sequential, joint); else 1
+    honest_survivors     noise shares in the sum that are sure to be honest (sequential, joint); else 1
     sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise
-    steps_per_round   noised steps in a round;  horizon: most of them over the study
+    steps_per_round   noised steps in a round;  max_steps: most of them over the study
     classical_order   the one order at which the classical limits are enforced
-    disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; public: only
+    disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
                       worst cases are, until the end
     observer          against whom the certificates hold
     """
@@ -159,25 +164,25 @@ class Plan:
     clip_norm: float
     client_clip_norm: float | None
     noise_multiplier: float
-    honest_shares: int
+    honest_survivors: int
     sampling_rate: float
     steps_per_round: int
-    horizon: int
+    max_steps: int
     classical_order: float
     bayesian: BayesianPlan | None
-    disclosure: Literal["plain", "noised", "public"]
+    disclosure: Literal["plain", "noised", "at-end"]
     release: HistogramRelease | None
     observer: Observer
 
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, tuple(PROTECTS))
-        check_choice("disclosure", self.disclosure, ("plain", "noised", "public"))
+        check_choice("disclosure", self.disclosure, ("plain", "noised", "at-end"))
         for name in ("clip_norm", "noise_multiplier", "sampling_rate", "classical_order"):
             check_positive(name, getattr(self, name))
         check_rate("sampling_rate", self.sampling_rate)
         check_count("steps_per_round", self.steps_per_round)
-        if check_count("horizon", self.horizon) < self.steps_per_round:
-            raise PlanError("horizon", "is shorter than one round")
+        if check_count("max_steps", self.max_steps) < self.steps_per_round:
+            raise PlanError("max_steps", "is shorter than one round")
         self._check_scheme()
         self._check_limits()
 
@@ -186,8 +191,8 @@ class Plan:
             raise PlanError("client_clip_norm", "belongs to scheme joint, which needs it")
         if self.client_clip_norm is not None:
             check_positive("client_clip_norm", self.client_clip_norm)
-        if check_count("honest_shares", self.honest_shares) > 1 and self.scheme not in ("sequential", "joint"):
-            raise PlanError("honest_shares", f"scheme {self.scheme} relies on one adder of noise")
+        if check_count("honest_survivors", self.honest_survivors) > 1 and self.scheme not in ("sequential", "joint"):
+            raise PlanError("honest_survivors", f"scheme {self.scheme} relies on one adder of noise")
         if self.scheme in ("sequential", "joint") and self.steps_per_round != 1:
             raise PlanError("steps_per_round", "the noise of others helps in one noisy step a round only")
         if (self.release is not None) != (self.disclosure == "noised"):
@@ -201,24 +206,24 @@ class Plan:
             raise PlanError("sample", "scheme client measures clients; records are held out at instance level")
         if self.release is None or self.bayesian is None:
             return
-        records = any((x.level, x.notion) == (Level.INSTANCE, Notion.BAYESIAN) for x in self.limits)
+        records = any((x.level, x.definition) == (Level.INSTANCE, Definition.BAYESIAN) for x in self.limits)
         if self.scheme == "joint" and records:
-            raise PlanError("release", "a histogram of records would cost the client level its whole panel")
+            raise PlanError("release", "a histogram of records would cost the client level its whole accounting sample")
         if records and self.bayesian.composition != "running":
             raise PlanError("composition", "a histogram of running sums is what is published: composition running")
 
     def _check_limits(self) -> None:
-        kinds = [(limit.level, limit.notion) for limit in self.limits]
+        kinds = [(limit.level, limit.definition) for limit in self.limits]
         if len(set(kinds)) != len(kinds):
-            raise PlanError("limits", "at most one per level and notion")
+            raise PlanError("limits", "at most one per level and definition")
         if any(level not in self.levels for level, _ in kinds):
             raise PlanError("limits", f"scheme {self.scheme} does not bound every level named")
         for level in {level for level, _ in kinds}:
-            if (level, Notion.CLASSICAL) not in kinds:
+            if (level, Definition.CLASSICAL) not in kinds:
                 raise PlanError("limits", f"a classical limit is missing at level {level}")
         if not kinds:
             raise PlanError("limits", "a classical limit is missing")
-        if any(notion is Notion.BAYESIAN for _, notion in kinds) != (self.bayesian is not None):
+        if any(definition is Definition.BAYESIAN for _, definition in kinds) != (self.bayesian is not None):
             raise PlanError("bayesian", "comes together with a Bayesian limit")
 
     @property
@@ -235,8 +240,8 @@ class Plan:
         if level not in self.levels:
             raise PlanError("level", f"scheme {self.scheme} does not protect level {level}")
         std = self.noise_multiplier * self.clip_norm
-        if self.honest_shares > 1:
-            std = total_noise([std] * self.honest_shares)
+        if self.honest_survivors > 1:
+            std = total_noise([std] * self.honest_survivors)
         if self.scheme == "joint" and level is Level.CLIENT and self.client_clip_norm is not None:
             # Who takes part is seen, and a client that takes part always adds its noise: no sampling, zero-out.
             return Mechanism(self.client_clip_norm, std, 1.0, 1, Relation.ZERO_OUT)
@@ -247,7 +252,7 @@ class Plan:
         """L2 norm of what one neighbour changes in the counts of a published histogram, rounded up.
 
         Scheme client: a client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's
-        panel; in scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
+        accounting sample; in scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
         """
         return 1.0 if self.scheme == "client" else math.nextafter(math.sqrt(2.0), 2.0)
 
@@ -280,7 +285,7 @@ class Plan:
 
 
 def _limit(value: Mapping[str, Any]) -> LimitPlan:
-    fields: dict[str, Any] = {**value, "level": Level(value["level"]), "notion": Notion(value["notion"])}
+    fields: dict[str, Any] = {**value, "level": Level(value["level"]), "definition": Definition(value["definition"])}
     return LimitPlan(**fields)
 
 
@@ -289,4 +294,4 @@ def _jsonable(value: object) -> object:
         return {key: _jsonable(item) for key, item in cast("dict[str, object]", value).items()}
     if isinstance(value, tuple | list):
         return [_jsonable(item) for item in cast("tuple[object, ...]", value)]
-    return str(value) if isinstance(value, Level | Notion | Observer) else value
+    return str(value) if isinstance(value, Level | Definition | Observer) else value

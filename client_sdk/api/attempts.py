@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Clock:
+class ServerClock:
     """This machine's clock, corrected by what the coordinator said its time is."""
 
     read: Callable[[], float] = time.time
@@ -36,13 +36,13 @@ class Clock:
         return self.read() + self.offset
 
 
-class Exchange(Generic[T]):
+class Attempts(Generic[T]):
     """`request()` gives the next attempt; `failed` and `answered` say how long to wait, or raise.
 
     `answered` returns None once `result` is there.
     """
 
-    def __init__(self, call: Call[T], credentials: Credentials | None, clock: Clock, backoff: Backoff) -> None:
+    def __init__(self, call: Call[T], credentials: Credentials | None, clock: ServerClock, backoff: Backoff) -> None:
         if credentials is None and not call.open:
             raise ConfigurationError("this request needs an operator key or an enrolled hospital")
         self._call, self._credentials, self._clock, self._backoff = call, credentials, clock, backoff
@@ -96,8 +96,8 @@ class Exchange(Generic[T]):
                 self._clock.offset = problem.server_time - self._clock.read()
                 return 0.0
         elif may_repeat(repeatable=self._call.repeatable, status=answer.status):
-            told = retry_after_seconds(answer.headers.get("retry-after"), now=datetime.now(UTC))
-            pause = self._backoff.pause(told)
+            reported = retry_after_seconds(answer.headers.get("retry-after"), now=datetime.now(UTC))
+            pause = self._backoff.pause(reported)
             if pause is not None:
                 self._tell(f"status {answer.status}", pause)
                 return pause

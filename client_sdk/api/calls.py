@@ -23,9 +23,9 @@ from client_sdk.protocol.study.messages import (
     LedgerPage,
     Metrics,
     ModelInfo,
-    OperatorKey,
     OperatorKeyCreate,
     OperatorKeyList,
+    OperatorKeyView,
     Refusal,
     Roster,
     RoundList,
@@ -205,8 +205,8 @@ def round_view(name: str, round: int) -> Call[RoundView]:
     return get(path("studies", name, "rounds", round), RoundView)
 
 
-def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKey]:
-    return _post(path("operator-keys"), OperatorKey, key, repeatable=False)
+def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKeyView]:
+    return _post(path("operator-keys"), OperatorKeyView, key, repeatable=False)
 
 
 def operator_keys() -> Call[OperatorKeyList]:

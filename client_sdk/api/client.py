@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Self, TypeVar
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import Clock, Exchange
+from client_sdk.api.attempts import Attempts, ServerClock
 from client_sdk.api.calls import Action, Call
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Credentials
@@ -40,13 +40,13 @@ Version = int | Literal["latest"]
 
 
 class _Base:
-    def __init__(self, connection: Connection, credentials: Credentials | None, clock: Clock | None) -> None:
+    def __init__(self, connection: Connection, credentials: Credentials | None, clock: ServerClock | None) -> None:
         self.connection = connection
         self.credentials = credentials
-        self.clock = clock or Clock()
+        self.clock = clock or ServerClock()
 
-    def _exchange(self, call: Call[T]) -> Exchange[T]:
-        return Exchange(call, self.credentials, self.clock, Backoff(self.connection.patience_seconds))
+    def _attempts(self, call: Call[T]) -> Attempts[T]:
+        return Attempts(call, self.credentials, self.clock, Backoff(self.connection.patience_seconds))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
@@ -64,7 +64,7 @@ class Client(_Base):
         credentials: Credentials | None = None,
         *,
         transport: Transport | None = None,
-        clock: Clock | None = None,
+        clock: ServerClock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(connection, credentials, clock)
@@ -73,7 +73,7 @@ class Client(_Base):
 
     def send(self, call: Call[T]) -> T:
         """Send, repeat where that is safe, and read the answer."""
-        exchange = self._exchange(call)
+        exchange = self._attempts(call)
         while True:
             try:
                 answer = self._transport.send(exchange.request())
@@ -161,7 +161,7 @@ class AsyncClient(_Base):
         credentials: Credentials | None = None,
         *,
         transport: AsyncTransport | None = None,
-        clock: Clock | None = None,
+        clock: ServerClock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(connection, credentials, clock)
@@ -170,7 +170,7 @@ class AsyncClient(_Base):
 
     async def send(self, call: Call[T]) -> T:
         """Send, repeat where that is safe, and read the answer."""
-        exchange = self._exchange(call)
+        exchange = self._attempts(call)
         while True:
             try:
                 answer = await self._transport.send(exchange.request())

@@ -39,20 +39,20 @@ def budget(
 def show(statement: BudgetStatement) -> None:
     """The table, and one sentence a certificate."""
     state = "may continue" if statement.can_continue else f"ended: {statement.stop_reason}"
-    columns = ["level", "notion", "spent", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
+    columns = ["level", "definition", "spent", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
     table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
         if limit.certificate is not None:
-            typer.echo(f"{limit.level} {limit.notion}: {limit.certificate['assumption']}")
+            typer.echo(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
     typer.echo(f"ledger: {statement.ledger.entries} entries, head {statement.ledger.head}")
 
 
 def _row(limit: LimitStatement) -> list[str]:
     if limit.state == "unbounded":
-        return [limit.level, limit.notion, "unbounded", "", "", "", "", limit.state, "nothing protects this level"]
+        return [limit.level, limit.definition, "unbounded", "", "", "", "", limit.state, "nothing protects this level"]
     return [
         limit.level,
-        limit.notion,
+        limit.definition,
         number(limit.spent),
         number(limit.reserved),
         number(limit.remaining, left=True),

@@ -1,4 +1,4 @@
-"""`wardround enrol`, `wardround join`, `wardround outbound`: what a hospital does."""
+"""`wardround enrol`, `wardround join`, `wardround egress-log`: what a hospital does."""
 
 from __future__ import annotations
 
@@ -140,15 +140,15 @@ def own_budget(
             "[limits.instance] in the site policy sets one"
         )
         return
-    rows = [[r["level"], r["notion"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
+    rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
     if patients is not None:
         rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
-    table(f"{dataset}: this hospital's own budget", ["level", "notion", "spent", "limit", "delta"], rows)
+    table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
     if patients is not None:
         typer.echo(f"individual, {patients['steps']} steps: {patients['assumption']}")
 
 
-def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
+def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
     """List everything that left this hospital: when, its digest, and which charge paid for it."""
     from client_sdk.guard.ledger import HospitalLedger, ledger_path
 
@@ -163,4 +163,4 @@ def outbound(dataset: Dataset = "records", home: Home = None, as_json: AsJson = 
         [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
         for d in found
     ]
-    table("Outbound", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
+    table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)

@@ -57,9 +57,11 @@ def verify(
     if as_json:
         print_json({"study": study, "entries": len(entries), "head": entries[-1].sha256, "limits": rows})
         return
-    cells = [[r["level"], r["notion"], number(r["shown"]), number(r["recomputed"])] for r in rows]
+    cells = [[r["level"], r["definition"], number(r["shown"]), number(r["recomputed"])] for r in rows]
     table(
-        f"{study}: {len(entries)} entries, chain and signature good", ["level", "notion", "shown", "recomputed"], cells
+        f"{study}: {len(entries)} entries, chain and signature good",
+        ["level", "definition", "shown", "recomputed"],
+        cells,
     )
 
 
@@ -110,13 +112,13 @@ def _require_signed(client: Client, study: str, head: SignedLedgerHead) -> None:
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    recomputed = {(limit["level"], limit["notion"]): limit["spent"] for limit in found}
+    recomputed = {(limit["level"], limit["definition"]): limit["spent"] for limit in found}
     return [
         {
             "level": limit["level"],
-            "notion": limit["notion"],
+            "definition": limit["definition"],
             "shown": limit["spent"],
-            "recomputed": recomputed.get((limit["level"], limit["notion"])),
+            "recomputed": recomputed.get((limit["level"], limit["definition"])),
         }
         for limit in shown
     ]

@@ -93,7 +93,7 @@ def _rounds(client: Client, study: str) -> Iterator[RoundView]:
 
 
 def _row(one: RoundView) -> list[str]:
-    spent = ", ".join(f"{each.level} {each.notion} {number(each.spent)}" for each in one.spent or [])
+    spent = ", ".join(f"{each.level} {each.definition} {number(each.spent)}" for each in one.spent or [])
     values = {} if one.metrics is None else one.metrics.values
     measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     missing = [

@@ -12,7 +12,7 @@ from client_sdk.commands.shared import number
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from client_sdk.study.events import RoundEvent, Spent
+    from client_sdk.study.events import LimitSpent, RoundEvent
 
 
 class RoundsShown:
@@ -62,11 +62,11 @@ def spent_line(event: RoundEvent) -> str:
     return "  ".join(["ε", *study, *(_spent("own ", limit) for limit in event.local.own)])
 
 
-def _spent(whose: str, limit: Spent) -> str:
+def _spent(whose: str, limit: LimitSpent) -> str:
     if limit.epsilon is None:
         return f"{whose}{limit.level} unbounded"
     spent = number(limit.spent)
-    return f"{whose}{limit.level} {limit.notion} {spent}/{limit.epsilon:g}"
+    return f"{whose}{limit.level} {limit.definition} {spent}/{limit.epsilon:g}"
 
 
 def _appended(path: Path) -> TextIO:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import Study
     from client_sdk.protocol.study.settings import StudySettings
 
-_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "panel")
+_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
 
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 
@@ -177,7 +177,10 @@ def _show(study: Study, as_json: bool) -> None:
         ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
         ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],
         ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
-        *([f"limit, {li.level} {li.notion}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"] for li in privacy.limits),
+        *(
+            [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
+            for li in privacy.limits
+        ),
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
     table(f"Study {study.study}", ["", ""], rows)

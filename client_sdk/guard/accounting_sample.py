@@ -1,4 +1,4 @@
-"""Whose records are measured: all of a hospital's, or a fixed panel drawn once and remembered by digest."""
+"""Whose records are measured: all of a hospital's, or a fixed accounting sample drawn once and remembered by digest."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy.typing as npt
 
 from client_sdk.errors import ConfigurationError, Refused
 from client_sdk.protocol.randomness.source import RandomSource
-from client_sdk.protocol.study.settings import Panel
+from client_sdk.protocol.study.settings import AccountingSample
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Seats:
-    """The panel among today's records.
+class SampleRows:
+    """The accounting sample among today's records.
 
-    rows     of the training data that are measured;  places  of each of them in the panel
+    rows     of the training data that are measured;  places  of each of them in the accounting sample
     trained  rows that are trained on: all, but those held out
     """
 
     rows: Rows
-    places: Rows
+    slots: Rows
     trained: Rows
 
 
 @dataclass(frozen=True)
-class RecordPanel:
+class SampledRecords:
     """Fixed before the first round. A place whose record is gone, or never was, counts at the clip norm.
 
     digests  of the records drawn, in the order of their places
@@ -38,22 +38,22 @@ class RecordPanel:
     """
 
     digests: tuple[str, ...]
-    setting: Panel | None
+    setting: AccountingSample | None
 
     @classmethod
-    def draw(cls, setting: Panel | None, patients: Sequence[str], source: RandomSource) -> RecordPanel:
+    def draw(cls, setting: AccountingSample | None, patients: Sequence[str], source: RandomSource) -> SampledRecords:
         """A uniform draw without repetition; of fewer patients than places, all.
 
         Raises:
-            ConfigurationError: the panel is held out and would leave nothing to train on. Stays in this building.
+            ConfigurationError: the held-out sample would leave nothing to train on. Stays in this building.
         """
         digests = [_digest(patient) for patient in patients]
         if setting is None:
             return cls(tuple(digests), None)
         if setting.source == "held-out" and len(digests) <= setting.records:
             raise ConfigurationError(
-                f"panel: {setting.records} records are held out of training and this data set has {len(digests)}: do "
-                "not take part in this study"
+                f"accounting sample: {setting.records} records are held out of training and this data set has "
+                f"{len(digests)}: do not take part in this study"
             )
         # 128 random bits each: two alike among a billion are less likely than 2^-68.
         order = np.lexsort((source.words(len(digests), np.uint64), source.words(len(digests), np.uint64)))
@@ -64,24 +64,24 @@ class RecordPanel:
         """How many places; public where the study sets it."""
         return len(self.digests) if self.setting is None else self.setting.records
 
-    def seats(self, patients: Sequence[str]) -> Seats:
-        """Where the panel's records are among these.
+    def rows_of(self, patients: Sequence[str]) -> SampleRows:
+        """Where the accounting sample's records are among these.
 
         Raises:
             Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
         """
-        place = {digest: i for i, digest in enumerate(self.digests)}
-        found = [place.get(_digest(patient), -1) for patient in patients]
-        places = np.array(found, dtype=np.int64)
-        rows = np.flatnonzero(places >= 0).astype(np.int64)
-        if self.setting is None and rows.size < places.size:
+        slot = {digest: i for i, digest in enumerate(self.digests)}
+        found = [slot.get(_digest(patient), -1) for patient in patients]
+        slots = np.array(found, dtype=np.int64)
+        rows = np.flatnonzero(slots >= 0).astype(np.int64)
+        if self.setting is None and rows.size < slots.size:
             raise Refused(
                 "records-added",
                 "records were added since the first round: leave them out, or take them into a new study",
             )
         held_out = self.setting is not None and self.setting.source == "held-out"
-        trained = np.flatnonzero(places < 0) if held_out else np.arange(places.size)
-        return Seats(rows, places[rows], trained.astype(np.int64))
+        trained = np.flatnonzero(slots < 0) if held_out else np.arange(slots.size)
+        return SampleRows(rows, slots[rows], trained.astype(np.int64))
 
 
 def _digest(patient: str) -> str:

@@ -1,4 +1,4 @@
-"""The outbound log: what left this building, when, its digest, and which charge paid for it."""
+"""The egress log: what left this building, when, its digest, and which charge paid for it."""
 
 from __future__ import annotations
 

@@ -188,8 +188,8 @@ def _worst(charge: Charge, order: float) -> float:
     if charge.level != "instance":
         raise ConfigurationError("individual: an update without noise left before, which has no finite cost")
     once = log_moment(order, 1.0, noise_std=charge.noise_multiplier, sampling_rate=charge.sampling_rate)
-    told = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0
-    return charge.steps * float(once) + charge.histograms * float(told)
+    reported = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0
+    return charge.steps * float(once) + charge.histograms * float(reported)
 
 
 def _digest(patient: str) -> str:

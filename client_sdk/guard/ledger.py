@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
-from client_sdk.guard import egress_log as outbound
+from client_sdk.guard import egress_log as egress_log
 from client_sdk.guard.egress_log import Departure
 from client_sdk.guard.own_budget import Charge, OwnLimit, require_affordable
 from client_sdk.protocol.study.settings import NAME_PATTERN
@@ -124,7 +124,7 @@ class HospitalLedger:
 
     def charges(self) -> list[Charge]:
         """Every charge of every study, also for rounds whose update never became ready."""
-        return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "stood")]
+        return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
 
     def charged_round(self, study: str, round: int) -> ChargedRound | None:
         """The charge that paid for this round, if there is one."""
@@ -149,7 +149,9 @@ class HospitalLedger:
 
     def rounds_lost(self, study: str) -> int:
         """Rounds 1 … n that were accepted as lost; 0: none."""
-        return max((entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "stood"), default=0)
+        return max(
+            (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full"), default=0
+        )
 
     def charge(self, study: str, round: int, charge: Charge, limits: tuple[OwnLimit, ...], model_sha256: str) -> None:
         """Pay for one round, before anything of it is computed.
@@ -178,24 +180,24 @@ class HospitalLedger:
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
             departure = Departure(study, round, "update", sha256, size, charged.sequence, self._moment())
-            outbound.make_ready(self._connection, departure)
+            egress_log.make_ready(self._connection, departure)
 
     def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
         """A refusal is about to leave."""
         with self._writing():
             departure = Departure(study, round, "refusal", sha256, size, None, self._moment())
-            outbound.make_ready(self._connection, departure)
+            egress_log.make_ready(self._connection, departure)
 
     def mark_answered(self, study: str, round: int, sha256: str, answer: str) -> None:
         """The coordinator answered to a body that left."""
         with self._writing():
-            outbound.mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
+            egress_log.mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
         body = {**asdict(per_round), "steps": per_round.steps * rounds, "rounds_lost": rounds}
         with self._writing():
-            self._append("stood", study, rounds, body)
+            self._append("charged-in-full", study, rounds, body)
             # Sums that miss rounds would be too small; they begin again from the worst case.
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
@@ -217,9 +219,11 @@ class HospitalLedger:
         """Charges of rounds that were finished, or accepted as lost, in entries after `sequence`."""
         paid = {(e.body["study"], e.round): e for e in self._entries if e.kind == "reserved"}
         return [
-            Charge.from_body((entry if entry.kind == "stood" else paid[entry.body["study"], entry.round]).body)
+            Charge.from_body(
+                (entry if entry.kind == "charged-in-full" else paid[entry.body["study"], entry.round]).body
+            )
             for entry in self._entries
-            if entry.sequence > sequence and entry.kind in ("settled", "stood")
+            if entry.sequence > sequence and entry.kind in ("settled", "charged-in-full")
         ]
 
     @property
@@ -240,8 +244,8 @@ class HospitalLedger:
             self._connection.execute("INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?)", values)
 
     def departures(self, study: str | None = None) -> list[Departure]:
-        """The outbound log."""
-        return outbound.departures(self._connection, study)
+        """The egress log."""
+        return egress_log.departures(self._connection, study)
 
     def _sums(self, key: str) -> bytes | None:
         row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (key,)).fetchone()
@@ -306,7 +310,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA + outbound.SCHEMA)
+        connection.executescript(_SCHEMA + egress_log.SCHEMA)
     except sqlite3.DatabaseError:
         connection.close()
         raise

@@ -1,6 +1,7 @@
 """What the records of this hospital have cost so far, as two upper bounds that may leave it.
 
-Every local step measures the gradient norm of every record of the panel, sampled or not, because every step adds to
+Every local step measures the gradient norm of every record of the accounting sample, sampled or not, because every
+step adds to
 every record's running sum (or to the Hölder sum). Only the estimates over all of them leave, rounded up; never a norm.
 Under disclosure `noised` they come from noised histograms, and what leaves is a function of those alone.
 """
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
-from client_sdk.guard.accounting_sample import RecordPanel, Rows
+from client_sdk.guard.accounting_sample import Rows, SampledRecords
 from client_sdk.guard.distances import accounted
-from client_sdk.guard.own_budget import sure_noise
+from client_sdk.guard.own_budget import guaranteed_noise_std
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers
@@ -27,18 +28,18 @@ from client_sdk.protocol.study.settings import BayesianSettings, Privacy, StudyS
 from client_sdk.protocol.wire.tensors import TERMS, Array
 
 
-class PrivacyTerms:
+class LogMomentBounds:
     """The hospital's own cumulative log-moment bounds in one study with a Bayesian limit at instance level.
 
     settings  of the study, which fix everything about the estimate
     patients  identifiers of the records in training order
-    source    draws the panel in the first round; None: the operating system's generator
-    panel     the one drawn before
+    source    draws the accounting sample in the first round; None: the operating system's generator
+    accounting_sample     the one drawn before
 
-    A record of the panel that is no longer there is charged at the clip norm.
+    A record of the accounting sample that is no longer there is charged at the clip norm.
 
     Raises:
-        ConfigurationError: a held-out panel would leave nothing to train on.
+        ConfigurationError: a held-out accounting sample would leave nothing to train on.
         Refused: `records-added`, where every record is measured.
     """
 
@@ -48,21 +49,23 @@ class PrivacyTerms:
         patients: Sequence[str],
         source: RandomSource | None = None,
         *,
-        panel: RecordPanel | None = None,
+        accounting_sample: SampledRecords | None = None,
     ) -> None:
         privacy = settings.privacy
         if privacy.bayesian is None:
             raise ValueError("settings: this study has no Bayesian limit")
         self._settings, self._privacy = settings, privacy
-        self._panel = panel or RecordPanel.draw(privacy.panel, patients, source or SecureSource())
-        self._seats = self._panel.seats(patients)
-        self._account = _account(settings, privacy.bayesian, self._panel.size)
+        self._sample = accounting_sample or SampledRecords.draw(
+            privacy.accounting_sample, patients, source or SecureSource()
+        )
+        self._rows = self._sample.rows_of(patients)
+        self._account = _account(settings, privacy.bayesian, self._sample.size)
         self._papers = _as_in_papers(privacy, privacy.bayesian) if sums_as_in_papers(privacy) else None
         self._paper_costs = np.zeros(len(privacy.bayesian.orders))
 
     @classmethod
     def restore(cls, settings: StudySettings, patients: Sequence[str], saved: bytes) -> Self:
-        """The terms as `to_bytes` saved them.
+        """The log-moments as `to_bytes` saved them.
 
         Raises:
             Refused: `records-added`.
@@ -70,27 +73,27 @@ class PrivacyTerms:
         """
         try:
             state: dict[str, Any] = json.loads(saved)
-            panel = RecordPanel(tuple(state["panel"]), settings.privacy.panel)
-            if len(panel.digests) > panel.size:
+            accounting_sample = SampledRecords(tuple(state["accounting_sample"]), settings.privacy.accounting_sample)
+            if len(accounting_sample.digests) > accounting_sample.size:
                 raise ValueError("more records than places")
-            terms = cls(settings, (), panel=panel)
-            terms._account.restore(state["account"])
-            if terms._papers is not None:
-                terms._papers.restore(state["papers"])
+            log_moments = cls(settings, (), accounting_sample=accounting_sample)
+            log_moments._account.restore(state["account"])
+            if log_moments._papers is not None:
+                log_moments._papers.restore(state["papers"])
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged("the running sums on this disk are damaged or of another study") from error
-        terms._seats = panel.seats(patients)
-        return terms
+        log_moments._rows = accounting_sample.rows_of(patients)
+        return log_moments
 
     @property
     def rows(self) -> Rows:
         """Rows of the training data whose norms `measure` takes, in this order."""
-        return self._seats.rows
+        return self._rows.rows
 
     @property
     def trained(self) -> Rows:
-        """Rows of the training data that may be trained on: all, but a held-out panel's."""
-        return self._seats.trained
+        """Rows of the training data that may be trained on: all, but a held-out accounting sample's."""
+        return self._rows.trained
 
     def charge_lost_rounds(self, rounds: int) -> None:
         """Charge rounds of which no norms are known: every record at the clip norm.
@@ -98,8 +101,8 @@ class PrivacyTerms:
         Raises:
             Refused: `held-out-lost`: who was held out in those rounds is not known any more.
         """
-        panel = self._panel.setting
-        if rounds and panel is not None and panel.source == "held-out":
+        accounting_sample = self._sample.setting
+        if rounds and accounting_sample is not None and accounting_sample.source == "held-out":
             raise Refused("held-out-lost", "the ledger that says which records were held out is lost")
         for round in range(1, rounds + 1):
             for _ in range(self._settings.steps_per_round):
@@ -122,8 +125,8 @@ class PrivacyTerms:
         if not np.isfinite(norms).all():
             raise TrainingStopped("the gradient norms of this hospital's records")
         clip = self._privacy.clip_norm
-        distances = np.full(self._panel.size, clip)
-        distances[self._seats.places] = accounted(norms, clip_norm=clip, rounding=rounding)
+        distances = np.full(self._sample.size, clip)
+        distances[self._rows.slots] = accounted(norms, clip_norm=clip, rounding=rounding)
         self._account.step(distances, **self._mechanism())
         if self._papers is not None:
             before = self._papers.log_moments()
@@ -131,7 +134,7 @@ class PrivacyTerms:
             self._paper_costs = self._papers.log_moments() - before
 
     def publish(self, round: int, source: RandomSource) -> None:
-        """After the last step of `round`: where it is a declared checkpoint, read the panel through fresh noise."""
+        """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise."""
         noise = self._privacy.histogram_noise
         if noise is not None and isinstance(self._account, NoisedSums) and self._publishes(round):
             self._account.publish(self._account.histogram() + sampler(noise.std).sample(BINS, source))
@@ -141,7 +144,7 @@ class PrivacyTerms:
         return np.nextafter(np.maximum(self._paper_costs, 0.0), np.inf)
 
     def tensors(self) -> dict[str, Array]:
-        """`terms/filter` (1,) and `terms/moments` (orders,), float64 nats, rounded up.
+        """`log-moments/filter` (1,) and `log-moments/moments` (orders,), float64 nats, rounded up.
 
         Raises:
             TrainingStopped: a bound is not finite; an order this high cannot be reported under so little noise.
@@ -158,7 +161,7 @@ class PrivacyTerms:
     def to_bytes(self) -> bytes:
         """Everything that must survive; record identifiers only as digests."""
         papers = None if self._papers is None else self._papers.state()
-        saved = {"panel": list(self._panel.digests), "account": self._account.state(), "papers": papers}
+        saved = {"accounting_sample": list(self._sample.digests), "account": self._account.state(), "papers": papers}
         return json.dumps(saved, allow_nan=False).encode()
 
     def _publishes(self, round: int) -> bool:
@@ -178,19 +181,19 @@ class PrivacyTerms:
     def _mechanism(self) -> dict[str, Any]:
         privacy = self._privacy
         return {
-            "noise_std": sure_noise(privacy),
+            "noise_std": guaranteed_noise_std(privacy),
             "sampling_rate": privacy.sampling_rate,
             "max_distance": privacy.clip_norm,
         }
 
 
 def _account(settings: StudySettings, bayesian: BayesianSettings, records: int) -> BayesianAccountant | NoisedSums:
-    privacy, (delta, failure) = settings.privacy, _instance_limit(settings.privacy)
+    privacy, (delta, estimator_failure_probability) = settings.privacy, _instance_limit(settings.privacy)
     if privacy.histogram_noise is not None:
         return NoisedSums(
             orders=bayesian.orders,
             filter_order=bayesian.filter_order,
-            failure=failure,
+            estimator_failure_probability=estimator_failure_probability,
             adversary=bayesian.adversary,
             estimator=bayesian.estimator,
             checkpoints=max(1, settings.rounds // privacy.histogram_noise.every),
@@ -201,25 +204,25 @@ def _account(settings: StudySettings, bayesian: BayesianSettings, records: int) 
     return BayesianAccountant(
         orders=bayesian.orders,
         delta=delta,
-        failure=failure,
-        horizon=privacy.horizon,
+        estimator_failure_probability=estimator_failure_probability,
+        max_steps=privacy.max_steps,
         composition=bayesian.composition,
         estimator=bayesian.estimator,
         adversary=bayesian.adversary,
         conversion=bayesian.conversion,
-        sample="members" if privacy.panel is None else privacy.panel.source,
+        sample="members" if privacy.accounting_sample is None else privacy.accounting_sample.source,
         filter_order=bayesian.filter_order,
         checkpoints=[settings.steps_per_round * (i + 1) for i in range(settings.rounds)] if running else None,
     )
 
 
 def _as_in_papers(privacy: Privacy, bayesian: BayesianSettings) -> BayesianAccountant:
-    delta, failure = _instance_limit(privacy)
+    delta, estimator_failure_probability = _instance_limit(privacy)
     return BayesianAccountant(
         orders=bayesian.orders,
         delta=delta,
-        failure=failure,
-        horizon=privacy.horizon,
+        estimator_failure_probability=estimator_failure_probability,
+        max_steps=privacy.max_steps,
         composition="holder",
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
@@ -229,6 +232,6 @@ def _as_in_papers(privacy: Privacy, bayesian: BayesianSettings) -> BayesianAccou
 def _instance_limit(privacy: Privacy) -> tuple[float, float]:
     """(delta, failure) of the Bayesian limit that speaks for records."""
     for limit in privacy.limits:
-        if limit.level == "instance" and limit.failure is not None:
-            return limit.delta, limit.failure
+        if limit.level == "instance" and limit.estimator_failure_probability is not None:
+            return limit.delta, limit.estimator_failure_probability
     raise ValueError("settings: this study has no Bayesian limit at instance level")

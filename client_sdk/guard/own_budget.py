@@ -53,13 +53,13 @@ class Charge:
         """The charge of round number `round` of a study; None: of its steps alone."""
         privacy, published = settings.privacy, 0 if round is None else histograms_in(settings, [round])
         # In a sum the others add noise too; this hospital counts its own alone.
-        told = (published, _histogram_noise(privacy, own_alone=True) if published else 0.0)
+        reported = (published, _histogram_noise(privacy, own_alone=True) if published else 0.0)
         if privacy.scheme != "client":
             steps = settings.steps_per_round
-            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, steps, *told)
+            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, steps, *reported)
         # A round abandoned for want of clients tells who was sampled; then sampling earns no credit.
         rate = privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
-        return cls("client", privacy.noise_multiplier, rate, 1, *told)
+        return cls("client", privacy.noise_multiplier, rate, 1, *reported)
 
     @classmethod
     def of_rounds(cls, settings: StudySettings, rounds: int) -> Charge:
@@ -113,7 +113,7 @@ def histograms_in(settings: StudySettings, rounds: Iterable[int]) -> int:
 
 
 def require_within_study(settings: StudySettings, rounds_sent: int, histograms: int = 0) -> None:
-    """Whether one more round keeps the study's own horizon and classical limits, by this hospital's own count.
+    """Whether one more round keeps the study's own max_steps and classical limits, by this hospital's own count.
 
     rounds_sent  rounds of the study of which something may have left
     histograms   noised histograms that were published, the next round's included
@@ -122,24 +122,24 @@ def require_within_study(settings: StudySettings, rounds_sent: int, histograms: 
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
     """
     privacy = settings.privacy
-    if settings.steps_per_round * (rounds_sent + 1) > privacy.horizon:
-        raise OwnBudgetExceeded("horizon-exceeded", "the round lies past the study's own horizon")
+    if settings.steps_per_round * (rounds_sent + 1) > privacy.max_steps:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
     for limit in privacy.limits:
         charge = _study_charge(settings, limit.level)
         whole = replace(charge, steps=charge.steps * (rounds_sent + 1), histograms=histograms)
         own = OwnLimit(limit.level, limit.epsilon, limit.delta, privacy.classical_order)
-        if limit.notion == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
+        if limit.definition == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
             raise OwnBudgetExceeded(
                 "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
             )
 
 
-def sure_noise(privacy: Privacy) -> float:
+def guaranteed_noise_std(privacy: Privacy) -> float:
     """Noise that is sure to be in what leaves masks, or the hospital: of all honest clients where a sum hides them."""
     std = privacy.noise_multiplier * privacy.clip_norm
     if privacy.masking is None or privacy.scheme not in ("sequential", "joint"):
         return std
-    return total_noise([std] * privacy.masking.honest_shares)
+    return total_noise([std] * privacy.masking.honest_survivors)
 
 
 def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
@@ -147,11 +147,11 @@ def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
     privacy = settings.privacy
     charge = replace(Charge.of_round(settings), histogram_noise=_histogram_noise(privacy, own_alone=False))
     if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
-        multiplier = math.nextafter(sure_noise(privacy) / privacy.client_clip_norm, 0.0)
+        multiplier = math.nextafter(guaranteed_noise_std(privacy) / privacy.client_clip_norm, 0.0)
         return replace(charge, level="client", noise_multiplier=multiplier, sampling_rate=1.0, steps=1)
     if privacy.scheme not in ("sequential", "joint"):
         return charge
-    return replace(charge, noise_multiplier=math.nextafter(sure_noise(privacy) / privacy.clip_norm, 0.0))
+    return replace(charge, noise_multiplier=math.nextafter(guaranteed_noise_std(privacy) / privacy.clip_norm, 0.0))
 
 
 def _histogram_noise(privacy: Privacy, *, own_alone: bool) -> float:
@@ -162,5 +162,5 @@ def _histogram_noise(privacy: Privacy, *, own_alone: bool) -> float:
     # A client adds one to one count. Elsewhere a count leaves one bin for another.
     moved = 1.0 if privacy.scheme == "client" else math.nextafter(math.sqrt(2.0), 2.0)
     shared = own_alone and privacy.scheme in ("client", "joint")
-    shares = masking.honest_shares if shared and masking is not None else 1
+    shares = masking.honest_survivors if shared and masking is not None else 1
     return math.nextafter(noise.std / math.sqrt(shares) / moved, 0.0)

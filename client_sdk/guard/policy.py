@@ -64,7 +64,7 @@ class SitePolicy(_Section):
     least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
     least_survivors         no sum of fewer hospitals is opened
     allow_three             sums of three hospitals are allowed, of which two need be honest
-    plain_disclosure        allow privacy terms that are shown as they are
+    plain_disclosure        allow log-moments that are shown as they are
     unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
     pinned_roster           take part only with a roster that was compared out of band and pinned
     """
@@ -166,7 +166,7 @@ class SitePolicy(_Section):
             (
                 privacy.disclosure != "plain" or privacy.bayesian is None or self.plain_disclosure,
                 "disclosure",
-                "plain_disclosure: the study shows privacy terms as they are",
+                "plain_disclosure: the study shows log-moments as they are",
             ),
             (not self.pinned_roster or roster_pinned, "roster", "pinned_roster: no roster is pinned for this study"),
         )

@@ -14,7 +14,7 @@ from client_sdk.protocol.secure_sum.messages import (
     KeysMessage,
     Manifest,
     ParameterFault,
-    Parameters,
+    SessionParameters,
     SignedParameters,
     require_sound,
 )
@@ -65,7 +65,7 @@ class Expectation:
     vectors: tuple[VectorSpec, ...]
 
 
-def check_parameters(signed: SignedParameters, expected: Expectation, party: Party, now: int) -> Parameters:
+def check_parameters(signed: SignedParameters, expected: Expectation, party: Party, now: int) -> SessionParameters:
     """The parameters, if this hospital may join their session.
 
     Raises:
@@ -75,7 +75,7 @@ def check_parameters(signed: SignedParameters, expected: Expectation, party: Par
     if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
         raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
     try:
-        parameters = Parameters.from_bytes(signed.parameters)
+        parameters = SessionParameters.from_bytes(signed.parameters)
         require_sound(parameters)
     except ParameterFault as fault:
         raise ParametersRefused(fault.code, str(fault)) from fault
@@ -86,7 +86,7 @@ def check_parameters(signed: SignedParameters, expected: Expectation, party: Par
     return parameters
 
 
-def _check_subject(parameters: Parameters, expected: Expectation, party: Party) -> None:
+def _check_subject(parameters: SessionParameters, expected: Expectation, party: Party) -> None:
     if (parameters.study, parameters.round) != (expected.study, expected.round):
         raise ParametersRefused(
             "wrong-round", f"the session belongs to round {parameters.round} of {parameters.study}, not to this one"
@@ -99,7 +99,7 @@ def _check_subject(parameters: Parameters, expected: Expectation, party: Party) 
         raise ParametersRefused("wrong-vectors", "the session sums other vectors, lengths or ranges than expected")
 
 
-def _check_floors(parameters: Parameters, party: Party) -> None:
+def _check_floors(parameters: SessionParameters, party: Party) -> None:
     floors = party.floors
     if parameters.clients == 3 and not floors.allow_three:
         raise ParametersRefused("too-few-clients", "sums of three clients are not allowed by this hospital")
@@ -120,7 +120,7 @@ def _check_floors(parameters: Parameters, party: Party) -> None:
 def check_cohort(
     entries: Sequence[KeysMessage],
     own: KeysMessage,
-    parameters: Parameters,
+    parameters: SessionParameters,
     ph: bytes,
     party: Party,
     previous_cohort: frozenset[str] | None,
@@ -168,7 +168,7 @@ def check_survivors(
     entries: Sequence[Manifest],
     own: Manifest,
     sharers: Iterable[str],
-    parameters: Parameters,
+    parameters: SessionParameters,
     h1: bytes,
     identities: Mapping[str, Ed25519PublicKey],
 ) -> None:
@@ -201,7 +201,7 @@ def check_survivors(
 def check_consistency(
     entries: Sequence[ConsistencyMessage],
     survivors: Sequence[Manifest],
-    parameters: Parameters,
+    parameters: SessionParameters,
     statement: bytes,
     identities: Mapping[str, Ed25519PublicKey],
 ) -> None:

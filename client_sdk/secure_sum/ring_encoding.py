@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from client_sdk.errors import LedgerDamaged, TrainingStopped
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Words
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingVector
 from client_sdk.protocol.secure_sum.layout import (
     CLIENT_TERMS,
     DISTANCE_BINS,
@@ -34,16 +34,16 @@ from client_sdk.training import Contribution
 _PREFIX = "words/"
 
 
-def words_of(
+def ring_vectors_of(
     privacy: Privacy,
     model: Spec,
     vectors: Sequence[VectorSpec],
     made: Contribution,
-    terms: PrivacyTerms | None,
+    log_moments: LogMomentBounds | None,
     *,
     records: int,
     randomness: RoundRandomness,
-) -> dict[str, Words]:
+) -> dict[str, RingVector]:
     """The words of every vector of the session.
 
     randomness  this client's in the round: noise of histograms, and the words that blind thresholds
@@ -51,10 +51,10 @@ def words_of(
     Raises:
         TrainingStopped: a value does not fit its vector; nothing is sent.
     """
-    words: dict[str, Words] = {}
+    words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
         noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
-        values = _values(spec, privacy, model, randomness.round, made, terms, records, noise)
+        values = _values(spec, privacy, model, randomness.round, made, log_moments, records, noise)
         try:
             words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
         except EncodingError as error:
@@ -62,12 +62,12 @@ def words_of(
     return words
 
 
-def to_bytes(words: Mapping[str, Words], clear: Mapping[str, np.ndarray]) -> bytes:
+def to_bytes(words: Mapping[str, RingVector], clear: Mapping[str, np.ndarray]) -> bytes:
     """One file: the words, and the update where it travels in the clear."""
     return save({_PREFIX + name: np.asarray(vector) for name, vector in words.items()} | dict(clear))
 
 
-def from_bytes(data: bytes) -> tuple[dict[str, Words], dict[str, np.ndarray]]:
+def from_bytes(data: bytes) -> tuple[dict[str, RingVector], dict[str, np.ndarray]]:
     """Inverse of `to_bytes`.
 
     Raises:
@@ -87,7 +87,7 @@ def _values(
     model: Spec,
     round: int,
     made: Contribution,
-    terms: PrivacyTerms | None,
+    log_moments: LogMomentBounds | None,
     records: int,
     source: RandomSource,
 ) -> Values:
@@ -97,13 +97,13 @@ def _values(
         return _histogram(privacy, spec, round, made.client_distance, source)
     if spec.name == METRICS:
         return np.array([float(records)])
-    if terms is None:
+    if log_moments is None:
         raise TrainingStopped(f"vector {spec.name}")
     if spec.name == PAPERS:
-        return terms.paper_costs()
+        return log_moments.paper_costs()
     if spec.name == TERMS:
-        told = terms.tensors()
-        return np.concatenate([told[TERMS_PREFIX + "filter"], told[TERMS_PREFIX + "moments"]])
+        reported = log_moments.tensors()
+        return np.concatenate([reported[TERMS_PREFIX + "filter"], reported[TERMS_PREFIX + "moments"]])
     raise TrainingStopped(f"vector {spec.name}")
 
 
@@ -117,7 +117,7 @@ def _histogram(privacy: Privacy, spec: VectorSpec, round: int, distance: float |
         return counts
     if round % noise.every == 0:
         counts[_bin(distance, top)] = 1
-        share = noise.std / np.sqrt(masking.honest_shares)
+        share = noise.std / np.sqrt(masking.honest_survivors)
         counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
     # Other rounds publish nothing: zeros without noise.
     return counts.astype(np.float64)

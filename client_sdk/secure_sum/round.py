@@ -20,8 +20,8 @@ from client_sdk.errors import (
     UnexpectedAnswer,
     WardroundError,
 )
-from client_sdk.protocol.secure_sum.fixed_point import Words
-from client_sdk.protocol.secure_sum.messages import ParameterFault, Parameters, SessionView
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
+from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters, SessionView
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.secure_sum.calls import SessionCalls
@@ -89,7 +89,7 @@ class MaskedRound:
         """
         return self._guarded(self._prepare)
 
-    def complete(self, words: Mapping[str, Words]) -> None:
+    def complete(self, words: Mapping[str, RingVector]) -> None:
         """Mask, send, confirm, open, and check the announced result.
 
         Raises:
@@ -130,7 +130,7 @@ class MaskedRound:
         self._wait_past("shares")
         return vectors
 
-    def _complete(self, words: Mapping[str, Words]) -> None:
+    def _complete(self, words: Mapping[str, RingVector]) -> None:
         if self._sum.phase in ("shared", "masked"):
             self._send_vectors(words)
         if self._sum.phase in ("masked", "confirmed"):
@@ -140,7 +140,7 @@ class MaskedRound:
             failpoint("hospital.after-consistency")
         self._open()
 
-    def _send_vectors(self, words: Mapping[str, Words]) -> None:
+    def _send_vectors(self, words: Mapping[str, RingVector]) -> None:
         upload = self._sum.mask(self._send(self._calls.inbox()), words, self._now())
         self._send(self._calls.put_manifest(upload.manifest))
         failpoint("hospital.after-manifest")
@@ -181,7 +181,7 @@ class MaskedRound:
     def _expected(self, view: SessionView) -> tuple[VectorSpec, ...]:
         # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
         try:
-            return self._vectors_for(Parameters.from_bytes(view.signed.parameters).clients)
+            return self._vectors_for(SessionParameters.from_bytes(view.signed.parameters).clients)
         except ParameterFault as fault:
             raise ParametersRefused(fault.code, str(fault)) from fault
 

@@ -16,7 +16,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
@@ -24,7 +24,7 @@ from client_sdk.protocol.secure_sum.messages import (
     KeyList,
     KeysMessage,
     Manifest,
-    Parameters,
+    SessionParameters,
     SharesMessage,
     SignedParameters,
     SumResult,
@@ -59,7 +59,7 @@ class MaskedUpload:
     """The manifest and, by vector name, the masked words: little-endian, `vectors[name].tobytes()` is the body."""
 
     manifest: Manifest
-    vectors: Mapping[str, Words]
+    vectors: Mapping[str, RingVector]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Current:
 
     record: RoundRecord
     session: SessionRecord
-    parameters: Parameters
+    parameters: SessionParameters
     ph: bytes
     h1: bytes
 
@@ -174,7 +174,7 @@ class SecureSumClient:
         self._update(current, secrets=secrets, cohort=cohort.entries, identities=identities, shares=message)
         return message
 
-    def mask(self, inbox: Inbox, words: Mapping[str, Words], now: int) -> MaskedUpload:
+    def mask(self, inbox: Inbox, words: Mapping[str, RingVector], now: int) -> MaskedUpload:
         """Step 2: open the shares of U2 and mask the words of every vector (`secure_sum_vectors.encode`).
 
         Raises:
@@ -325,14 +325,16 @@ class SecureSumClient:
             raise SharesRefused("few-shares", f"only {len(received) + 1} clients shared their secrets, {least} must")
         return received
 
-    def _masked(self, current: _Current, sharers: tuple[str, ...], words: Mapping[str, Words]) -> dict[str, Words]:
+    def _masked(
+        self, current: _Current, sharers: tuple[str, ...], words: Mapping[str, RingVector]
+    ) -> dict[str, RingVector]:
         client, session = self._party.client, current.session
         return {
             spec.name: mask_vector(client, current.secrets, session.cohort, current.h1, sharers, spec, words[spec.name])
             for spec in current.parameters.vectors
         }
 
-    def _manifest(self, current: _Current, sharers: tuple[str, ...], vectors: Mapping[str, Words]) -> Manifest:
+    def _manifest(self, current: _Current, sharers: tuple[str, ...], vectors: Mapping[str, RingVector]) -> Manifest:
         digests = {name: hashlib.sha256(vector.data).digest() for name, vector in vectors.items()}
         said = transcript.sharers_hash(current.h1, sharers)
         client = self._party.client
@@ -367,7 +369,7 @@ class SecureSumClient:
         """The record, its session without secrets once it has expired."""
         record = self._load()
         session = record.session
-        if session is not None and now > Parameters.from_bytes(session.parameters).expires:
+        if session is not None and now > SessionParameters.from_bytes(session.parameters).expires:
             self.abort()
             return self._load()
         return record
@@ -375,7 +377,7 @@ class SecureSumClient:
 
 def _current_of(record: RoundRecord, session: SessionRecord) -> _Current:
     ph = transcript.parameters_hash(session.parameters)
-    parameters = Parameters.from_bytes(session.parameters)
+    parameters = SessionParameters.from_bytes(session.parameters)
     return _Current(record, session, parameters, ph, _cohort_hash(ph, session.cohort))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from client_sdk.protocol.secure_sum import masking, shamir
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Words
-from client_sdk.protocol.secure_sum.messages import Inbox, KeysMessage, OpenedShare, Parameters
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingVector
+from client_sdk.protocol.secure_sum.messages import Inbox, KeysMessage, OpenedShare, SessionParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.secure_sum.refusals import CohortRefused, SharesRefused, VectorsRefused
 from client_sdk.secure_sum.store import Secrets
@@ -70,8 +70,8 @@ def mask_vector(
     h1: bytes,
     sharers: Sequence[str],
     spec: VectorSpec,
-    words: Words,
-) -> Words:
+    words: RingVector,
+) -> RingVector:
     """A fresh buffer: words, canary and self mask, plus the masks with later names, minus those with earlier ones.
 
     Raises:
@@ -106,7 +106,7 @@ def opened_shares(secrets: Secrets, sharers: Sequence[str], survivors: set[str])
     return tuple(opened)
 
 
-def digests_of_words(parameters: Parameters, words: Mapping[str, Words]) -> dict[str, bytes]:
+def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVector]) -> dict[str, bytes]:
     """SHA-256 of each vector before masking.
 
     Raises:

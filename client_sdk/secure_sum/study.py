@@ -9,7 +9,7 @@ from pathlib import Path
 from client_sdk.api.client import Client
 from client_sdk.api.credentials import Signature
 from client_sdk.errors import BadAssignment, ConfigurationError
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.identity import Membership, active_fingerprint
 from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers, vectors_of
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
@@ -17,7 +17,7 @@ from client_sdk.protocol.study.messages import AssignmentBody
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import Array, encode
 from client_sdk.secure_sum.checks import Floors, Party
-from client_sdk.secure_sum.ring_encoding import from_bytes, to_bytes, words_of
+from client_sdk.secure_sum.ring_encoding import from_bytes, ring_vectors_of, to_bytes
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, opened_rounds
@@ -42,7 +42,7 @@ class MaskedStudy:
         self._settings = training.settings
         self._model = spec_of_model(training.task.model())
         self._store: FileStore | None = None
-        self._records_told: float | None = None
+        self._records_reported: float | None = None
 
     def round(self, assignment: AssignmentBody) -> MaskedRound:
         """This hospital's part in the round's secure sum.
@@ -68,7 +68,7 @@ class MaskedStudy:
         round: int,
         vectors: Sequence[VectorSpec],
         made: Contribution,
-        terms: PrivacyTerms | None,
+        log_moments: LogMomentBounds | None,
         update: dict[str, Array],
     ) -> bytes:
         """The finished bytes of a round: the words that will be masked, and the update where it travels in the clear.
@@ -77,14 +77,14 @@ class MaskedStudy:
             TrainingStopped: a value does not fit its vector.
         """
         training = self._training
-        words = words_of(
+        words = ring_vectors_of(
             self._settings.privacy,
             self._model,
             vectors,
             made,
-            terms,
+            log_moments,
             # Once: two sums over almost the same hospitals would show one hospital's number.
-            records=0 if self.total_records() is not None or self._told(round) else len(training.dataset),
+            records=0 if self.total_records() is not None or self._reported(round) else len(training.dataset),
             randomness=training.randomness_in(round),
         )
         return to_bytes(words, {} if UPDATE in words else update)
@@ -98,15 +98,15 @@ class MaskedStudy:
 
     def total_records(self) -> float | None:
         """N of all clients as the ledger tells it, where the study sums costs as in the papers."""
-        if not sums_as_in_papers(self._settings.privacy) or self._records_told is not None:
-            return self._records_told
+        if not sums_as_in_papers(self._settings.privacy) or self._records_reported is not None:
+            return self._records_reported
         after = 0
         while page := self._client.ledger(self._membership.study, after).entries:
             for entry in page:
-                evidence = entry.body.get("evidence") if entry.kind == "settled" else None
-                if evidence and "records" in evidence:
-                    self._records_told = float(evidence["records"])
-                    return self._records_told
+                report = entry.body.get("report") if entry.kind == "settled" else None
+                if report and "records" in report:
+                    self._records_reported = float(report["records"])
+                    return self._records_reported
             after = page[-1].sequence
         return None
 
@@ -116,7 +116,7 @@ class MaskedStudy:
             self._store.close()
             self._store = None
 
-    def _told(self, round: int) -> bool:
+    def _reported(self, round: int) -> bool:
         """Whether this hospital has helped to open a sum of an earlier round."""
         return self._store is not None and any(True for _ in opened_rounds(self._store, self._membership.study, round))
 

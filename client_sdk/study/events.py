@@ -19,11 +19,11 @@ from client_sdk.protocol.study.settings import StudySettings
 
 
 @dataclass(frozen=True)
-class Spent:
+class LimitSpent:
     """One limit: spent so far, of epsilon at delta. None: unbounded."""
 
     level: str
-    notion: str
+    definition: str
     spent: float | None
     epsilon: float | None
     delta: float | None
@@ -34,7 +34,7 @@ class Local:
     """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies."""
 
     seconds: float
-    own: tuple[Spent, ...]
+    own: tuple[LimitSpent, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RoundEvent:
     answer: str
     bytes: int
     charge: Charge | None
-    study_budget: tuple[Spent, ...]
+    study_budget: tuple[LimitSpent, ...]
     local: Local
 
     def as_json(self) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def round_event(
         last.answer or "",
         last.bytes,
         None if last.charge is None else Charge.of_round(settings, round),
-        tuple(Spent(s.level, s.notion, s.spent, s.epsilon, s.delta) for s in statement.limits),
+        tuple(LimitSpent(s.level, s.definition, s.spent, s.epsilon, s.delta) for s in statement.limits),
         Local(seconds, own),
     )
 
 
-def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> Spent:
+def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
     """How far one of the hospital's own limits is used up; an infinite ε reads None."""
     spent = epsilon_spent(charges, limit)
-    return Spent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)
+    return LimitSpent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api.attempts import Clock
+from client_sdk.api.attempts import ServerClock
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
@@ -50,12 +50,12 @@ class Hospital:
         *,
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
-        clock: Clock | None = None,
+        clock: ServerClock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.identity, self.directory = identity, identity.directory
         self._connection = connection or _patient
-        self._transport, self._clock, self._sleep = transport, clock or Clock(), sleep
+        self._transport, self._clock, self._sleep = transport, clock or ServerClock(), sleep
 
     @classmethod
     def open(
@@ -254,6 +254,6 @@ def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskData
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
     from client_sdk.study.participation import rounds_received
 
-    told = rounds_received(client, membership.study, membership.client)
-    if told - ledger.rounds_known(membership.study):
-        ledger.accept_loss(membership.study, max(told), Charge.of_rounds(shown.settings, max(told)))
+    reported = rounds_received(client, membership.study, membership.client)
+    if reported - ledger.rounds_known(membership.study):
+        ledger.accept_loss(membership.study, max(reported), Charge.of_rounds(shown.settings, max(reported)))

@@ -28,7 +28,7 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.own_budget import Charge, histograms_in, require_within_study
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
@@ -42,7 +42,7 @@ from client_sdk.secure_sum.study import MaskedStudy
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.outbox import Outbox
 from client_sdk.study.round_work import RoundWork
-from client_sdk.study.verifier import Trust
+from client_sdk.study.verifier import CoordinatorVerifier
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.weights import spec_of_model
 
@@ -97,8 +97,8 @@ class Participation:
         self._settings: StudySettings = training.settings
         self._spec = spec_of_model(training.task.model())
         self.study, self.name = membership.study, membership.client
-        self._trust = Trust(client, membership, settings_sha256, ledger.head_seen(self.study))
-        self._sent = self._refused = self._told = 0
+        self._verifier = CoordinatorVerifier(client, membership, settings_sha256, ledger.head_seen(self.study))
+        self._sent = self._refused = self._reported = 0
         self._on_round = on_round
         self._masked: MaskedStudy | None = None
         masking = self._settings.privacy.masking
@@ -139,7 +139,7 @@ class Participation:
                 continue
             begun = self._client.clock.now()
             try:
-                self._take_part(self._trust.assignment(given))
+                self._take_part(self._verifier.assignment(given))
             except Refused as refused:
                 self._refuse(given.assignment.round, refused)
             except (BadAssignment, LedgerNotExtended, RosterNotPinned) as error:
@@ -148,16 +148,16 @@ class Participation:
 
     def _tell(self, round: int, seconds: float) -> None:
         """Let whoever joined know of a round that was answered, once."""
-        if self._on_round is None or round <= self._told:
+        if self._on_round is None or round <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
         event = round_event(self._ledger, self._settings, statement, limits, round, seconds)
         if event is not None:
-            self._told = round
+            self._reported = round
             self._on_round(event)
 
     def _take_part(self, assignment: AssignmentBody) -> None:
-        self._ledger.see_head(self.study, self._trust.head)
+        self._ledger.see_head(self.study, self._verifier.head)
         pinned = self._membership.pinned is not None
         self._policy.check(self.study, self._dataset, self._settings, roster_pinned=pinned)
         charged = self._ledger.charged_round(self.study, assignment.round)
@@ -214,14 +214,14 @@ class Participation:
         try:
             made = self._training.contribution(
                 weights,
-                work.terms,
+                work.log_moments,
                 round=round,
                 total_records=total_records,
                 individual=work.individual,
                 checkpoints=work.checkpoints,
                 previous=previous,
             )
-            body = self._body(round, made, work.terms, vectors)
+            body = self._body(round, made, work.log_moments, vectors)
         except TrainingStopped as stopped:
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise stopped
@@ -235,17 +235,19 @@ class Participation:
 
     def _finish(self, round: int, body: bytes, work: RoundWork) -> None:
         """The update and everything it has cost, in one commit."""
-        sums = None if work.terms is None else work.terms.to_bytes()
+        sums = None if work.log_moments is None else work.log_moments.to_bytes()
         own = None if work.individual is None else work.individual.to_bytes(entries=self._ledger.next_sequence)
         digest = hashlib.sha256(body).hexdigest()
         self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums, individual=own)
 
-    def _body(self, round: int, made: Contribution, terms: PrivacyTerms | None, vectors: Sequence[VectorSpec]) -> bytes:
-        """The finished bytes: the update and its terms in the clear, or the words that will be masked."""
+    def _body(
+        self, round: int, made: Contribution, log_moments: LogMomentBounds | None, vectors: Sequence[VectorSpec]
+    ) -> bytes:
+        """The finished bytes: the update and its log-moments in the clear, or the words that will be masked."""
         update = {UPDATE + name: array for name, array in made.update.items()}
         if self._masked is not None and vectors:
-            return self._masked.body(round, vectors, made, terms, update)
-        return encode(update | ({} if terms is None else terms.tensors()))
+            return self._masked.body(round, vectors, made, log_moments, update)
+        return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
     def _send(self, round: int, masked: MaskedRound | None) -> None:
         charged = self._ledger.charged_round(self.study, round)
@@ -325,8 +327,8 @@ class Participation:
 
     def _require_known_past(self) -> None:
         """Compare what the coordinator says it took from this hospital with the own ledger."""
-        told = rounds_received(self._client, self.study, self.name)
-        missing = told - self._ledger.rounds_known(self.study)
+        reported = rounds_received(self._client, self.study, self.name)
+        missing = reported - self._ledger.rounds_known(self.study)
         if missing:
             raise LostLedger(
                 "lost-ledger",
@@ -335,7 +337,7 @@ class Participation:
             )
         for departure in self._ledger.departures(self.study):
             # Killed between the answer and its line in the log.
-            if departure.what == "update" and departure.answer is None and departure.round in told:
+            if departure.what == "update" and departure.answer is None and departure.round in reported:
                 self._ledger.mark_answered(self.study, departure.round, departure.sha256, "accepted")
 
     def _finished(self) -> Outcome:
@@ -346,8 +348,8 @@ class Participation:
             # No round can follow, but the coordinator has not written the end down yet.
             self._client.sleep(_PAUSE_SECONDS)
             statement = self._client.budget(self.study)
-        self._trust.statement(statement)
-        self._ledger.see_head(self.study, self._trust.head)
+        self._verifier.statement(statement)
+        self._ledger.see_head(self.study, self._verifier.head)
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
         return Outcome(self.study, reason, self._sent, self._refused, statement)

@@ -13,7 +13,7 @@ from typing import Self
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.randomness.source import Purpose
 from client_sdk.protocol.study.messages import AssignmentBody
@@ -26,7 +26,7 @@ _FILE = "checkpoint"
 class RoundWork:
     """The accounts that every noised step is charged to, and the round's checkpoints."""
 
-    terms: PrivacyTerms | None
+    log_moments: LogMomentBounds | None
     individual: IndividualBudget | None
     checkpoints: Checkpoints
 
@@ -58,21 +58,23 @@ class RoundWork:
         )
         start = checkpoints.start
         return cls(
-            _terms(ledger, training, study, sums if start is None else start.terms),
+            _log_moments(ledger, training, study, sums if start is None else start.log_moments),
             _individual(ledger, training, limit, own if start is None else start.individual),
             checkpoints,
         )
 
 
-def _terms(ledger: HospitalLedger, training: LocalTraining, study: str, saved: bytes | None) -> PrivacyTerms | None:
+def _log_moments(
+    ledger: HospitalLedger, training: LocalTraining, study: str, saved: bytes | None
+) -> LogMomentBounds | None:
     settings, patients = training.settings, training.dataset.patients
-    if not any(limit.level == "instance" and limit.notion == "bayesian" for limit in settings.privacy.limits):
+    if not any(limit.level == "instance" and limit.definition == "bayesian" for limit in settings.privacy.limits):
         return None
     if saved is not None:
-        return PrivacyTerms.restore(settings, patients, saved)
-    terms = PrivacyTerms(settings, patients, training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
-    terms.charge_lost_rounds(ledger.rounds_lost(study))
-    return terms
+        return LogMomentBounds.restore(settings, patients, saved)
+    log_moments = LogMomentBounds(settings, patients, training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
+    log_moments.charge_lost_rounds(ledger.rounds_lost(study))
+    return log_moments
 
 
 def _individual(

@@ -11,7 +11,7 @@ from client_sdk.protocol.study.messages import Assignment, AssignmentBody, Budge
 from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
 
-class Trust:
+class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
     settings_sha256  frozen when the hospital joined

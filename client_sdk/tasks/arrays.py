@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from client_sdk.data import DataError, Examples, Records
-from client_sdk.tasks.parameters import Parameters
+from client_sdk.tasks.parameters import TaskParameters
 from client_sdk.tasks.task import Classification, TaskDataset
 
 
-class ImageParameters(Parameters):
+class ImageParameters(TaskParameters):
     """Shape of an image and the public range of a pixel."""
 
     channels: int = Field(default=1, ge=1, le=64)
@@ -70,7 +70,7 @@ class SmallCnn(Classification):
         return TaskDataset(torch.as_tensor(2 * scaled - 1).float(), targets, examples.patients)
 
 
-class FeatureParameters(Parameters):
+class FeatureParameters(TaskParameters):
     """features: numbers per record. bound: public; a longer feature vector is scaled down to this L2 norm."""
 
     features: int = Field(ge=1, le=1_000_000)

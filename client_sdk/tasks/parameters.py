@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from client_sdk.tasks.task import TaskError
 
 
-class Parameters(BaseModel):
+class TaskParameters(BaseModel):
     """Base of a task's parameters: strict types, no unknown names, no NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -12,11 +12,11 @@ from torch import nn
 
 from client_sdk.data import DataError, Records, Table
 from client_sdk.tasks.columns import PREFIX, encode_columns, read_columns
-from client_sdk.tasks.parameters import Parameters
+from client_sdk.tasks.parameters import TaskParameters
 from client_sdk.tasks.task import Classification, TaskDataset
 
 
-class TableParameters(Parameters):
+class TableParameters(TaskParameters):
     """label: column of whole numbers 0 … classes − 1. Beside these: column.<name>, see `client_sdk.tasks.columns`."""
 
     label: str = Field(min_length=1)

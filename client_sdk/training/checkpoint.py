@@ -27,12 +27,12 @@ register("hospital.after-checkpoint")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `step` local steps. terms, individual: the accounts' own bytes, with these steps charged."""
+    """After `step` local steps. log-moments, individual: the accounts' own bytes, with these steps charged."""
 
     step: int
     weights: dict[str, Tensor]
     optimiser: dict[str, Any]
-    terms: bytes | None
+    log_moments: bytes | None
     individual: bytes | None
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
@@ -86,14 +86,16 @@ class LocalTraining:
         """This client's streams in one round; 0: before the first."""
         return self.randomness.in_round(self.party, round)
 
-    def update(self, weights: Mapping[str, Array], terms: PrivacyTerms | None, *, round: int = 1) -> dict[str, Array]:
+    def update(
+        self, weights: Mapping[str, Array], log_moments: LogMomentBounds | None, *, round: int = 1
+    ) -> dict[str, Array]:
         """The update alone; see `contribution`."""
-        return self.contribution(weights, terms, round=round).update
+        return self.contribution(weights, log_moments, round=round).update
 
     def contribution(
         self,
         weights: Mapping[str, Array],
-        terms: PrivacyTerms | None,
+        log_moments: LogMomentBounds | None,
         *,
         round: int = 1,
         total_records: float | None = None,
@@ -103,12 +105,14 @@ class LocalTraining:
     ) -> Contribution:
         """What one round makes of the received weights.
 
-        terms          where records have a Bayesian limit: takes in the norms of its panel at every step, and reads it
+        log_moments          where records have a Bayesian limit: takes in the norms of its accounting sample at every
+                             step, and reads it
                        through noise where the round is a checkpoint of disclosure `noised`
         round          its number, which the randomness is addressed by and the learning rate may depend on
         total_records  N of all clients, where the study sums the papers' costs and N is known
         individual     the patients' own sums: charged at every step, and asked who may take part
-        checkpoints    where to begin, and where to write down how far the steps have come; terms and individual are
+        checkpoints    where to begin, and where to write down how far the steps have come; log-moments and individual
+                       are
                        as they were there
         previous       the weights released before these, where the study clips around the difference
 
@@ -125,11 +129,11 @@ class LocalTraining:
                 made = self._clipped(update)
             else:
                 centre = released_centre(self.settings, weights, previous)
-                private = self._private(model, round, terms, individual, total_records, centre)
+                private = self._private(model, round, log_moments, individual, total_records, centre)
                 update = self._descended(model, weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
-                if terms is not None:
-                    terms.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
+                if log_moments is not None:
+                    log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
         except OverflowError as error:
@@ -143,7 +147,7 @@ class LocalTraining:
         self,
         model: nn.Module,
         round: int,
-        terms: PrivacyTerms | None,
+        log_moments: LogMomentBounds | None,
         individual: IndividualBudget | None,
         total_records: float | None,
         centre: Mapping[str, Tensor] | None,
@@ -158,7 +162,7 @@ class LocalTraining:
             self.settings,
             self.randomness_in(round),
             device=self.device,
-            terms=terms,
+            log_moments=log_moments,
             individual=individual,
             total_records=total_records,
             centre=centre,

@@ -42,7 +42,7 @@ class PlainGradients:
         drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
         batch = torch.as_tensor(drawn).to(self._inputs.device)
         losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
-        total = losses.sum() / self._privacy.nominal_batch
+        total = losses.sum() / self._privacy.expected_batch_size
         if not bool(torch.isfinite(total)):
             raise TrainingStopped("the loss")
         found = torch.autograd.grad(total, list(self._parameters.values()), allow_unused=True)

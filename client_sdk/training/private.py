@@ -21,7 +21,7 @@ from client_sdk.training.sampling import poisson_batch
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
-    from client_sdk.guard.log_moments import PrivacyTerms
+    from client_sdk.guard.log_moments import LogMomentBounds
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -31,7 +31,8 @@ class PrivateGradients:
     """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
 
     model, loss  of records as they lie in the dataset; no layer may draw at random
-    terms        where records have a Bayesian limit: takes in the norms of its panel at every step, and says which
+    log_moments        where records have a Bayesian limit: takes in the norms of its accounting sample at every step,
+                       and says which
                  records are trained on
     individual   says who may take part in a step, and is charged for it
     centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
@@ -48,7 +49,7 @@ class PrivateGradients:
         randomness: RoundRandomness,
         *,
         device: str = "cpu",
-        terms: PrivacyTerms | None = None,
+        log_moments: LogMomentBounds | None = None,
         individual: IndividualBudget | None = None,
         total_records: float | None = None,
         centre: Mapping[str, Tensor] | None = None,
@@ -57,8 +58,8 @@ class PrivateGradients:
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._privacy, self._randomness = settings.privacy, randomness
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
-        self._terms, self._individual, self._total_records = terms, individual, total_records
-        self._trained = np.arange(len(self._inputs)) if terms is None else terms.trained
+        self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
+        self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self.distance: float | None = None
 
@@ -80,22 +81,24 @@ class PrivateGradients:
             part, norm = projected(part, privacy.client_clip_norm)
         noised = self._noised(part, norm, self._randomness.of(Purpose.NOISE, step=step))
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
-        mean = {name: value / privacy.nominal_batch for name, value in noised.gradients.items()}
+        mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
         return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
 
     def accounts(self) -> tuple[bytes | None, bytes | None]:
-        """Terms and individual sums, as their `to_bytes` give them."""
-        terms = None if self._terms is None else self._terms.to_bytes()
-        return terms, None if self._individual is None else self._individual.to_bytes()
+        """Log-moments and individual sums, as their `to_bytes` give them."""
+        log_moments = None if self._log_moments is None else self._log_moments.to_bytes()
+        return log_moments, None if self._individual is None else self._individual.to_bytes()
 
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
         """norms: of the batch. Computed further where an account needs them, at the weights of this step."""
-        wanted = batch if self._terms is None else np.union1d(batch, self._terms.rows)
+        wanted = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
         if self._individual is not None and self._individual.limit.every_norm:
             wanted = np.arange(len(self._inputs))
         found = self._norms_of(wanted, batch, norms)
-        if self._terms is not None:
-            self._terms.measure(found[self._terms.rows], rounding=rounding, total_records=self._total_records)
+        if self._log_moments is not None:
+            self._log_moments.measure(
+                found[self._log_moments.rows], rounding=rounding, total_records=self._total_records
+            )
         if self._individual is not None:
             self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from accounting.budget.budget import Budget
-from accounting.plan.evidence import CumulativeMoments
+from accounting.plan.report import CumulativeMoments
 from client_sdk.data import load as load_records
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS
@@ -53,10 +53,12 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     Its public constants fit its own size; everything else is the study's.
     """
     privacy = settings.privacy
-    own = privacy.model_copy(update={"nominal_batch": privacy.sampling_rate * len(dataset), "expected_clients": 1.0})
+    own = privacy.model_copy(
+        update={"expected_batch_size": privacy.sampling_rate * len(dataset), "expected_clients": 1.0}
+    )
     settings = settings.model_copy(update={"privacy": own})
     training = LocalTraining(task, dataset, settings, SecureRandomness())
-    terms = PrivacyTerms(settings, dataset.patients) if privacy.bayesian is not None else None
+    log_moments = LogMomentBounds(settings, dataset.patients) if privacy.bayesian is not None else None
     budget = Budget.open(plan_of(settings))
     model = task.model()
     weights = weights_of(model)
@@ -64,8 +66,8 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     while budget.authorise().allowed:
         number += 1
         budget.reserve(number)
-        update = training.update(weights, terms, round=number)
-        budget.settle(number, _evidence(terms))
+        update = training.update(weights, log_moments, round=number)
+        budget.settle(number, _report(log_moments))
         weights = {
             name: array - settings.training.optimiser.learning_rate * update[name] for name, array in weights.items()
         }
@@ -105,10 +107,10 @@ def compute(
     return result
 
 
-def _evidence(terms: PrivacyTerms | None) -> CumulativeMoments | None:
-    if terms is None:
+def _report(log_moments: LogMomentBounds | None) -> CumulativeMoments | None:
+    if log_moments is None:
         return None
-    tensors = terms.tensors()
+    tensors = log_moments.tensors()
     return CumulativeMoments(float(tensors[TERMS + "filter"][0]), tuple(tensors[TERMS + "moments"].tolist()))
 
 

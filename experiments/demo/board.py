@@ -18,7 +18,7 @@ from experiments.demo.scenarios import Scenario
 BAR = 12
 REASONS = {
     "budget-exhausted": "the next round could overspend the budget, so it does not begin",
-    "horizon-reached": "the horizon of noised steps, part of the guarantee, is reached",
+    "max-steps-reached": "max_steps of noised steps, part of the guarantee, is reached",
     "stopped": "the operator stopped it",
 }
 
@@ -29,8 +29,8 @@ class Board:
     def __init__(self, console: Console, settings: StudySettings) -> None:
         self._console, self._settings = console, settings
         self._columns = [("round", 7), ("clients", 9), ("accuracy", 10)]
-        self._columns += [(f"ε {limit.level} {limit.notion}", 24) for limit in settings.privacy.limits]
-        self._columns += [("horizon", BAR + 10)]
+        self._columns += [(f"ε {limit.level} {limit.definition}", 24) for limit in settings.privacy.limits]
+        self._columns += [("max_steps", BAR + 10)]
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
         sizes = ", ".join(f"{name} {len(records)}" for name, records in scenario.hospitals.items())
@@ -40,9 +40,12 @@ class Board:
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
             f"Scheme {privacy.scheme}; noise multiplier {privacy.noise_multiplier:g}, clip norm {privacy.clip_norm:g}, "
-            f"records drawn at rate {privacy.sampling_rate:g}; at most {privacy.horizon} noised steps.",
-            *(f"Limit: {_limit(limit.level, limit.notion, limit.epsilon, limit.delta)}" for limit in privacy.limits),
-            "[yellow]Plain disclosure: the coordinator sees the Bayesian terms and stops by them, so the classical "
+            f"records drawn at rate {privacy.sampling_rate:g}; at most {privacy.max_steps} noised steps.",
+            *(
+                f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"
+                for limit in privacy.limits
+            ),
+            "[yellow]Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the "
             "number is void against whoever sees them.[/]",
             f"coordinator {origin} · files {home}",
         ]
@@ -59,7 +62,7 @@ class Board:
         cells = [Text(str(view.round)), Text(f"{received}/{len(clients)}")]
         cells.append(Text(view.state if accuracy is None else f"{accuracy:.3f}"))
         protected = [limit for limit in limits if limit["epsilon"] is not None]
-        self._row([*cells, *(_spent(limit) for limit in protected), _bar(steps, self._settings.privacy.horizon)])
+        self._row([*cells, *(_spent(limit) for limit in protected), _bar(steps, self._settings.privacy.max_steps)])
 
     def note(self, text: str) -> None:
         """Something that happened between two rounds."""
@@ -85,7 +88,7 @@ class Board:
 
     def _certificates(self, limits: Sequence[LimitStatement]) -> None:
         table = Table(title="Certificates", title_justify="left", width=110, show_lines=True)
-        for name in ("level, notion", "spent", "limit", "δ", "what it says"):
+        for name in ("level, definition", "spent", "limit", "δ", "what it says"):
             table.add_column(name, ratio=1 if name == "what it says" else None)
         for limit in limits:
             if limit.epsilon is None:
@@ -93,7 +96,7 @@ class Board:
                 continue
             assumption = (limit.certificate or {}).get("assumption", "")
             table.add_row(
-                f"{limit.level}, {limit.notion}", number(limit.spent), f"{limit.epsilon:g}", f"{limit.delta:g}",
+                f"{limit.level}, {limit.definition}", number(limit.spent), f"{limit.epsilon:g}", f"{limit.delta:g}",
                 f"{assumption} (enforced: {limit.enforced_by})",
             )  # fmt: skip
             for report in limit.reports:
@@ -126,11 +129,11 @@ class Board:
         self._console.print(table)
 
 
-def _limit(level: str, notion: str, epsilon: float, delta: float) -> str:
-    whom = {"bayesian": "a typical patient of this population", "classical": "anybody at all"}[notion]
+def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
+    whom = {"bayesian": "a typical patient of this population", "classical": "anybody at all"}[definition]
     if level == "client":
-        whom = {"bayesian": "a typical hospital", "classical": "any hospital at all"}[notion]
-    return f"{level} level, {notion}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
+        whom = {"bayesian": "a typical hospital", "classical": "any hospital at all"}[definition]
+    return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
 
 
 def _spent(limit: Mapping[str, Any]) -> Text:

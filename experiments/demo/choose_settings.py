@@ -26,7 +26,7 @@ from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 
 Site = tuple[np.ndarray, np.ndarray]
 
-DELTA, FAILURE, HORIZON = 1e-4, 1e-5, 120
+DELTA, FAILURE, MAX_STEPS = 1e-4, 1e-5, 120
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run(sites: list[Site], evaluation: Site, setting: Setting, epsilon: float, s
     sums = [np.zeros(len(labels)) for _, labels in sites]
     weights = np.zeros(sites[0][0].shape[1])
     spent, rounds = 0.0, 0
-    while rounds < HORIZON and epsilon_from_moments([order], [spent + cost[-1]], DELTA - FAILURE)[0] <= epsilon:
+    while rounds < MAX_STEPS and epsilon_from_moments([order], [spent + cost[-1]], DELTA - FAILURE)[0] <= epsilon:
         total = np.zeros_like(weights)
         estimates = []
         for (inputs, labels), running in zip(sites, sums, strict=True):

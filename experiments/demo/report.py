@@ -57,11 +57,11 @@ def _page(
         f"{scenario.source}; {scenario.split}.",
         f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
         f"Scheme {privacy.scheme}, noise multiplier {privacy.noise_multiplier:g}, clip norm {privacy.clip_norm:g}, "
-        f"sampling rate {privacy.sampling_rate:g}, horizon {privacy.horizon} noised steps.",
+        f"sampling rate {privacy.sampling_rate:g}, max_steps {privacy.max_steps} noised steps.",
         "",
         f"Ended after round {budget.round}: {budget.stop_reason}.",
         "",
-        "| level | notion | ε spent | limit | δ | enforced by |",
+        "| level | definition | ε spent | limit | δ | enforced by |",
         "|---|---|---|---|---|---|",
     ]
     for limit in budget.limits:
@@ -69,12 +69,19 @@ def _page(
             lines.append(f"| {limit.level} | unbounded: this scheme does not protect it | | | | |")
         else:
             spent = number(limit.spent, 4)
-            cells = (limit.level, limit.notion, spent, f"{limit.epsilon:g}", f"{limit.delta:g}", str(limit.enforced_by))
+            cells = (
+                limit.level,
+                limit.definition,
+                spent,
+                f"{limit.epsilon:g}",
+                f"{limit.delta:g}",
+                str(limit.enforced_by),
+            )
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## What each number says", ""]
     for limit in budget.limits:
         if limit.certificate is not None:
-            lines.append(f"- {limit.level}, {limit.notion}: {limit.certificate.get('assumption')}")
+            lines.append(f"- {limit.level}, {limit.definition}: {limit.certificate.get('assumption')}")
     lines += ["", "## Accuracy on the evaluation set", "", "| model | accuracy |", "|---|---|"]
     lines.append(f"| this study | {'—' if last is None else f'{last:.4f}'} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")

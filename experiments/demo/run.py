@@ -176,8 +176,8 @@ def _patient_option(path: Path) -> list[str]:
 
 def _require_agreement(stated: dict[str, Any], follower: Follower) -> None:
     assert follower.budget is not None, "a finished study has a ledger"
-    own = [(limit["level"], limit["notion"], limit["spent"]) for limit in follower.budget.statements()]
-    theirs = [(limit["level"], limit["notion"], limit["spent"]) for limit in stated["limits"]]
+    own = [(limit["level"], limit["definition"], limit["spent"]) for limit in follower.budget.statements()]
+    theirs = [(limit["level"], limit["definition"], limit["spent"]) for limit in stated["limits"]]
     if own != theirs:
         raise LedgersDisagree(f"the ledger gives {own}, the coordinator states {theirs}")
 

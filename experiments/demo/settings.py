@@ -46,14 +46,14 @@ class Mechanism:
     sampling_rate: float
     filter_order: float
     learning_rate: float
-    horizon: int
+    max_steps: int
     backstop: float
 
 
 PARALLEL = {
-    "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 6.0, 1.0, horizon=100, backstop=8.0),
-    "heart-disease": Mechanism(3.0, 1e-4, 2.0, 2.5, 0.25, 6.0, 0.5, horizon=100, backstop=8.0),
-    "mnist": Mechanism(3.0, 1e-5, 1.5, 2.0, 0.2, 6.0, 10.0, horizon=100, backstop=8.0),
+    "breast-cancer": Mechanism(3.0, 1e-4, 3.0, 2.0, 0.25, 6.0, 1.0, max_steps=100, backstop=8.0),
+    "heart-disease": Mechanism(3.0, 1e-4, 2.0, 2.5, 0.25, 6.0, 0.5, max_steps=100, backstop=8.0),
+    "mnist": Mechanism(3.0, 1e-5, 1.5, 2.0, 0.2, 6.0, 10.0, max_steps=100, backstop=8.0),
 }
 
 
@@ -90,7 +90,7 @@ def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
         bayesian=_bayesian(4.0, "running").model_dump(mode="json"),
         client_clip_norm=2 * chosen.clip_norm,
         classical_order=2.0,
-        horizon=40,
+        max_steps=40,
     )
 
 
@@ -117,10 +117,10 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             clip_norm=chosen.clip_norm,
             noise_multiplier=chosen.noise_multiplier,
             sampling_rate=chosen.sampling_rate,
-            nominal_batch=chosen.sampling_rate * scenario.patients / clients,
+            expected_batch_size=chosen.sampling_rate * scenario.patients / clients,
             client_sampling_rate=1.0,
             expected_clients=float(clients),
-            horizon=chosen.horizon,
+            max_steps=chosen.max_steps,
             # The order at which Gaussian noise without sampling would reach the backstop.
             classical_order=4.0,
             bayesian=_bayesian(chosen.filter_order, "running"),
@@ -128,7 +128,7 @@ def _parallel(scenario: Scenario, epsilon: float | None) -> StudySettings:
             masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
-            panel=None,
+            accounting_sample=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
@@ -151,17 +151,17 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             clip_norm=3.0,
             noise_multiplier=1.0,
             sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
-            nominal_batch=(1.0 if scenario.task == "logistic-regression" else 0.1) * scenario.patients / clients,
+            expected_batch_size=(1.0 if scenario.task == "logistic-regression" else 0.1) * scenario.patients / clients,
             client_sampling_rate=1.0,
             expected_clients=float(clients),
-            horizon=20,
+            max_steps=20,
             classical_order=1.5,
             bayesian=_bayesian(1.5, "holder"),
             disclosure="plain",
             masking=MASKING,
             client_clip_norm=None,
             histogram_noise=None,
-            panel=None,
+            accounting_sample=None,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
     )
@@ -169,8 +169,10 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
 
 def _limits(level: Literal["client", "instance"], epsilon: float, delta: float, backstop: float) -> tuple[Limit, ...]:
     return (
-        Limit(level=level, notion="bayesian", epsilon=epsilon, delta=delta, failure=delta / 10),
-        Limit(level=level, notion="classical", epsilon=max(backstop, epsilon), delta=delta),
+        Limit(
+            level=level, definition="bayesian", epsilon=epsilon, delta=delta, estimator_failure_probability=delta / 10
+        ),
+        Limit(level=level, definition="classical", epsilon=max(backstop, epsilon), delta=delta),
     )
 
 

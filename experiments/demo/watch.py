@@ -16,7 +16,7 @@ from client_sdk.protocol.study.messages import RoundView
 
 PAUSE_SECONDS = 0.15
 METRICS_SECONDS = 30.0
-CHARGES = ("settled", "stood", "voided")
+CHARGES = ("settled", "charged-in-full", "cancelled")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _studies() -> None:
             "state IN ('draft', 'enrolling', 'running', 'paused', 'finished')", name=op.f("ck_studies_state")
         ),
         sa.CheckConstraint(
-            "stop_reason IN ('horizon-reached', 'budget-exhausted', 'stopped')", name=op.f("ck_studies_stop_reason")
+            "stop_reason IN ('max-steps-reached', 'budget-exhausted', 'stopped')", name=op.f("ck_studies_stop_reason")
         ),
         sa.CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name=op.f("ck_studies_counts")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_studies")),
@@ -136,7 +136,8 @@ def _ledger() -> None:
             "(round IS NULL) = (kind IN ('opened', 'finished'))", name=op.f("ck_ledger_round_of_its_kind")
         ),
         sa.CheckConstraint(
-            "kind IN ('opened', 'reserved', 'settled', 'stood', 'voided', 'finished')", name=op.f("ck_ledger_kind")
+            "kind IN ('opened', 'reserved', 'settled', 'charged-in-full', 'cancelled', 'finished')",
+            name=op.f("ck_ledger_kind"),
         ),
         sa.CheckConstraint("length(previous) = 64", name=op.f("ck_ledger_previous")),
         sa.CheckConstraint("length(sha256) = 64", name=op.f("ck_ledger_sha256")),
@@ -148,7 +149,7 @@ def _ledger() -> None:
         "uq_ledger_one_ending_per_round",
         "ledger",
         ["study_id", "round"],
-        "kind IN ('settled', 'stood', 'voided')",
+        "kind IN ('settled', 'charged-in-full', 'cancelled')",
         unique=True,
     )
     op.create_index("uq_ledger_one_kind_per_round", "ledger", ["study_id", "round", "kind"], unique=True)
@@ -181,7 +182,7 @@ def _budgets() -> None:
             "state", JSON, nullable=False, comment="running state of the accountants, replayable from the ledger"
         ),
         sa.Column("can_continue", sa.Boolean(), nullable=False, comment="whether another round would be authorised"),
-        sa.Column("horizon", sa.BigInteger(), nullable=False, comment="most noised steps"),
+        sa.Column("max_steps", sa.BigInteger(), nullable=False, comment="most noised steps"),
         sa.Column("round", sa.Integer(), nullable=False, comment="newest round that reserved"),
         sa.Column("limits", JSON, nullable=False, comment="ready-made limit statements"),
         sa.Column("percentiles", JSON, nullable=False, comment="ready-made percentile curve"),
@@ -279,7 +280,7 @@ def _participants() -> None:
         sa.Column("sha256", sa.String(64), nullable=True, comment="the update"),
         sa.Column("bytes", sa.BigInteger(), nullable=True, comment="its size"),
         sa.Column("distance", sa.Double(), nullable=True, comment="its norm on the scale of the clip norm, rounded up"),
-        sa.Column("terms", JSON, nullable=True, comment="the client's cumulative log-moment bounds"),
+        sa.Column("log_moments", JSON, nullable=True, comment="the client's cumulative log-moment bounds"),
         sa.Column("refusal_code", sa.String(64), nullable=True, comment="why the hospital said no"),
         sa.Column("refusal_detail", sa.String(500), nullable=True, comment="in its words"),
         _written_by(),
@@ -329,7 +330,7 @@ def _secure_sum_sessions() -> None:
         sa.Column("opened", sa.Boolean(), nullable=False, comment="somebody may have opened shares"),
         sa.Column("tried", sa.Integer(), nullable=False, comment="replies that were there when summing was last tried"),
         sa.Column("failure", sa.String(32), nullable=True, comment="why there is no sum"),
-        sa.Column("told", JSON, nullable=True, comment="evidence in the opened sums"),
+        sa.Column("reported", JSON, nullable=True, comment="report in the opened sums"),
         sa.Column("result", JSON, nullable=True, comment="SumResult, as announced"),
         _written_by(),
         sa.CheckConstraint(

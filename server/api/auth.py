@@ -24,7 +24,7 @@ OPERATOR_KEY_PREFIX = "wrk_"
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientCaller:
     """A hospital whose signature on this request is good."""
 
     study: str
@@ -32,7 +32,7 @@ class Client:
     body_sha256: str
 
 
-Caller = Client | Operator
+Caller = ClientCaller | Operator
 
 
 async def signer(request: Request, here: Here) -> Caller:
@@ -41,12 +41,12 @@ async def signer(request: Request, here: Here) -> Caller:
     if token.startswith(OPERATOR_KEY_PREFIX):
         return await run_in_threadpool(operators.authenticate, here.coordinator, token)
     claims = await run_in_threadpool(_verify, here, token, request.method, target(request, here.settings.origin))
-    return Client(claims.study, claims.client, claims.body_sha256)
+    return ClientCaller(claims.study, claims.client, claims.body_sha256)
 
 
 async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
     """Who signed the request, body included."""
-    if isinstance(who, Client) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
+    if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     return who
 
@@ -105,19 +105,19 @@ def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
-def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Client:
-    if isinstance(who, Client) and who.study == study:
+def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+    if isinstance(who, ClientCaller) and who.study == study:
         return who
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
-def itself(client: ClientName, who: Annotated[Client, Depends(member)]) -> Client:
+def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
     if who.name == client:
         return who
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
-def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> Client:
+def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
     return itself(client, member(study, who))
 
 
@@ -125,6 +125,6 @@ OperatorOnly = Annotated[Operator, Depends(operator)]
 StreamingOperator = Annotated[Operator, Depends(streaming_operator)]
 Viewer = Annotated[Operator, Depends(viewer)]
 Reader = Annotated[Caller, Depends(reader)]
-Member = Annotated[Client, Depends(member)]
-Itself = Annotated[Client, Depends(itself)]
-StreamingItself = Annotated[Client, Depends(streaming_itself)]
+Member = Annotated[ClientCaller, Depends(member)]
+Itself = Annotated[ClientCaller, Depends(itself)]
+StreamingItself = Annotated[ClientCaller, Depends(streaming_itself)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from client_sdk.protocol.study.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
+from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.api.auth import OperatorOnly
 from server.api.context import Here
 from server.services.studies import operators
@@ -16,7 +16,7 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$")]
 
 
 @router.post("", status_code=201)
-def create_key(request: OperatorKeyCreate, _: OperatorOnly, here: Here) -> OperatorKey:
+def create_key(request: OperatorKeyCreate, _: OperatorOnly, here: Here) -> OperatorKeyView:
     """A new key. Shown once; older ones stay valid, so that keys rotate with an overlap."""
     return operators.create_key(here.coordinator, request)
 
@@ -28,6 +28,6 @@ def list_keys(_: OperatorOnly, here: Here) -> OperatorKeyList:
 
 
 @router.delete("/{key}")
-def revoke_key(key: KeyId, _: OperatorOnly, here: Here) -> OperatorKey:
+def revoke_key(key: KeyId, _: OperatorOnly, here: Here) -> OperatorKeyView:
     """From now on this key opens nothing. Repeatable."""
     return operators.revoke_key(here.coordinator, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from client_sdk.protocol.study.messages import RoundList, RoundView
-from server.api.auth import Caller, Client, Reader
+from server.api.auth import Caller, ClientCaller, Reader
 from server.api.context import After, Here, PageSize, RoundNumber, StudyName
 from server.services.rounds import history as rounds
 from server.services.studies.operators import Operator
@@ -18,7 +18,7 @@ def _sees_clients(who: Caller) -> bool:
 
 
 def _own(who: Caller) -> str | None:
-    return who.name if isinstance(who, Client) else None
+    return who.name if isinstance(who, ClientCaller) else None
 
 
 @router.get("")

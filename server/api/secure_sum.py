@@ -55,7 +55,7 @@ async def session(
 def _look(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
     # The mark first: news that come after it are not slept through.
     mark = events.marks(coordinator, [study]).get(study, 0)
-    return mark, exchanges.look(coordinator, study, round)
+    return mark, exchanges.read_session(coordinator, study, round)
 
 
 def _said(

@@ -27,7 +27,7 @@ async def put_update(
     sender: StreamingItself,
     here: Here,
 ) -> UpdateReceipt:
-    """The update as safetensors, with its privacy terms. Recorded durably when this answers."""
+    """The update as safetensors, with its log-moments. Recorded durably when this answers."""
     slot = await run_in_threadpool(submit_update.begin, here.coordinator, study, round, client, sender.body_sha256)
     if isinstance(slot, UpdateReceipt):
         await discarded(request, slot.bytes)

@@ -55,7 +55,7 @@ class Account:
             accounting.LedgerError: as `record`.
         """
         self.record(kind, round.number, body)
-        shown = ("level", "notion", "epsilon", "spent")
+        shown = ("level", "definition", "epsilon", "spent")
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
@@ -63,7 +63,7 @@ class Account:
 def open_account(tx: Transaction, signer: Signer, study: str, study_id: int, plan: Plan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     entry = append(None, "opened", None, {"study": study, "plan": plan.to_dict()})
-    row = BudgetRow(study_id=study_id, plan=plan.to_dict(), horizon=plan.horizon)
+    row = BudgetRow(study_id=study_id, plan=plan.to_dict(), max_steps=plan.max_steps)
     _write_statement(row, Budget(plan))
     _sign(row, signer, study, entry)
     tx.session.add(_ledger_row(tx, study_id, entry))
@@ -78,7 +78,7 @@ def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> 
     return Account(tx, signer, study, row, budget, entry_of(newest))
 
 
-def rehearse(tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
+def precompute(tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
     """Compute the statement that this event would lead to while nothing is locked; `record` then finds it ready."""
     row = tx.session.get_one(BudgetRow, study_id)
     budget = Budget.restore(Plan.from_dict(row.plan), row.state)

@@ -13,7 +13,7 @@ from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,
-    Parameters,
+    SessionParameters,
     SharesMessage,
     UnmaskMessage,
 )
@@ -29,7 +29,7 @@ _SMALL = ("keys", "manifest", "consistency", "left")
 
 # Every request of a session reads these again, from rows that do not change.
 _identity = lru_cache(maxsize=4096)(decode_public_key)
-_parameters = lru_cache(maxsize=64)(Parameters.from_bytes)
+_parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
 @lru_cache(maxsize=4096)

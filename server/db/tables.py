@@ -85,7 +85,7 @@ class StudyRow(Base):
     __tablename__ = "studies"
     __table_args__ = (
         one_of("state", ("draft", "enrolling", "running", "paused", "finished"), "state"),
-        one_of("stop_reason", ("horizon-reached", "budget-exhausted", "stopped"), "stop_reason"),
+        one_of("stop_reason", ("max-steps-reached", "budget-exhausted", "stopped"), "stop_reason"),
         CheckConstraint("(state = 'finished') = (stop_reason IS NOT NULL)", name="finished_for_a_reason"),
         CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name="counts"),
     )
@@ -120,7 +120,7 @@ class BudgetRow(Base):
         comment="running state of the accountants, replayable from the ledger"
     )
     can_continue: Mapped[bool] = mapped_column(comment="whether another round would be authorised")
-    horizon: Mapped[int] = mapped_column(comment="most noised steps")
+    max_steps: Mapped[int] = mapped_column(comment="most noised steps")
     round: Mapped[int] = mapped_column(Integer, comment="newest round that reserved")
     limits: Mapped[list[Any]] = mapped_column(comment="ready-made limit statements")
     percentiles: Mapped[list[Any]] = mapped_column(comment="ready-made percentile curve")
@@ -129,7 +129,7 @@ class BudgetRow(Base):
     signature: Mapped[str] = mapped_column(String(86), comment="the coordinator's signature on the head")
 
 
-_ENDING = text("kind IN ('settled', 'stood', 'voided')")
+_ENDING = text("kind IN ('settled', 'charged-in-full', 'cancelled')")
 
 
 class LedgerRow(Base):
@@ -137,7 +137,7 @@ class LedgerRow(Base):
 
     __tablename__ = "ledger"
     __table_args__ = (
-        one_of("kind", ("opened", "reserved", "settled", "stood", "voided", "finished"), "kind"),
+        one_of("kind", ("opened", "reserved", "settled", "charged-in-full", "cancelled", "finished"), "kind"),
         CheckConstraint("sequence >= 1", name="sequence"),
         CheckConstraint("(round IS NULL) = (kind IN ('opened', 'finished'))", name="round_of_its_kind"),
         hexadecimal("sha256", "sha256"),
@@ -270,7 +270,7 @@ class ParticipantRow(Base):
     sha256: Mapped[str | None] = mapped_column(SHA256, comment="the update")
     bytes: Mapped[int | None] = mapped_column(comment="its size")
     distance: Mapped[float | None] = mapped_column(comment="its norm on the scale of the clip norm, rounded up")
-    terms: Mapped[dict[str, Any] | None] = mapped_column(comment="the client's cumulative log-moment bounds")
+    log_moments: Mapped[dict[str, Any] | None] = mapped_column(comment="the client's cumulative log-moment bounds")
     refusal_code: Mapped[str | None] = mapped_column(String(64), comment="why the hospital said no")
     refusal_detail: Mapped[str | None] = mapped_column(String(500), comment="in its words")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.plan.evidence import CumulativeMoments
+from accounting.plan.report import CumulativeMoments
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
@@ -24,11 +24,11 @@ class Findings:
     """What the coordinator keeps of an update beside its bytes.
 
     distance  scheme client: its norm on the scale of the clip norm, rounded up
-    terms     parallel with a Bayesian limit: the client's own cumulative log-moment bounds
+    log_moments     parallel with a Bayesian limit: the client's own cumulative log-moment bounds
     """
 
     distance: float | None
-    terms: CumulativeMoments | None
+    log_moments: CumulativeMoments | None
 
 
 def update_spec(model: Spec) -> Spec:
@@ -37,14 +37,14 @@ def update_spec(model: Spec) -> Spec:
 
 
 def body_spec(settings: StudySettings, model: Spec) -> Spec:
-    """The tensors that an update's body must hold: the update, and the privacy terms where the study has some."""
-    if not expects_terms(settings):
+    """The tensors that an update's body must hold: the update, and the log-moments where the study has some."""
+    if not expects_log_moments(settings):
         return update_spec(model)
     orders = settings.privacy.bayesian.orders if settings.privacy.bayesian else ()
     return update_spec(model) | terms_spec(len(orders))
 
 
-def expects_terms(settings: StudySettings) -> bool:
+def expects_log_moments(settings: StudySettings) -> bool:
     """Whether hospitals report their cumulative bounds beside the update."""
     privacy = settings.privacy
     return privacy.scheme == "parallel" and privacy.bayesian is not None and privacy.masking is None
@@ -64,15 +64,15 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
     """Walk once over the tensors of a body whose names, shapes and finiteness are checked already.
 
     Raises:
-        Rejected: `clip-exceeded`, `invalid-request` (terms that cannot be costs).
+        Rejected: `clip-exceeded`, `invalid-request` (log-moments that cannot be costs).
     """
-    squares, terms = 0.0, dict[str, Array]()
+    squares, log_moments = 0.0, dict[str, Array]()
     for name, array in body:
         if name.startswith(TERMS):
-            terms[name.removeprefix(TERMS)] = array
+            log_moments[name.removeprefix(TERMS)] = array
         else:
             squares += _squared_norm(array)
-    return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(terms))
+    return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(log_moments))
 
 
 def _squared_norm(array: Array) -> float:
@@ -89,10 +89,12 @@ def _distance(noise: CentralNoise | None, norm: float) -> float | None:
     return noise.accounted_distance(norm)
 
 
-def _moments(terms: dict[str, Any]) -> CumulativeMoments | None:
-    if not terms:
+def _moments(log_moments: dict[str, Any]) -> CumulativeMoments | None:
+    if not log_moments:
         return None
     try:
-        return CumulativeMoments(float(terms["filter"][0]), tuple(float(value) for value in terms["moments"]))
+        return CumulativeMoments(
+            float(log_moments["filter"][0]), tuple(float(value) for value in log_moments["moments"])
+        )
     except InvalidArgument as error:
-        raise Rejected("invalid-request", f"terms/{error.argument} cannot be a privacy cost") from error
+        raise Rejected("invalid-request", f"log-moments/{error.argument} cannot be a privacy cost") from error

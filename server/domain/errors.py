@@ -42,7 +42,7 @@ Code = Literal[
     "wrong-dtype",
     "not-finite",
     "clip-exceeded",
-    "terms-missing",
+    "log-moments-missing",
     "invalid-request",
     "first-round-overspends",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
-from accounting.units import Level, Notion, Observer
+from accounting.units import Definition, Level, Observer
 from client_sdk.protocol.study.settings import StudySettings
 
 
@@ -18,16 +18,22 @@ def plan_of(settings: StudySettings) -> Plan:
     return Plan(
         scheme=privacy.scheme,
         limits=tuple(
-            LimitPlan(Level(limit.level), Notion(limit.notion), limit.epsilon, limit.delta, limit.failure)
+            LimitPlan(
+                Level(limit.level),
+                Definition(limit.definition),
+                limit.epsilon,
+                limit.delta,
+                limit.estimator_failure_probability,
+            )
             for limit in privacy.limits
         ),
         clip_norm=privacy.clip_norm,
         client_clip_norm=privacy.client_clip_norm,
         noise_multiplier=privacy.noise_multiplier,
-        honest_shares=honest_shares(settings),
+        honest_survivors=honest_survivors(settings),
         sampling_rate=credited_sampling_rate(settings),
         steps_per_round=settings.steps_per_round,
-        horizon=privacy.horizon,
+        max_steps=privacy.max_steps,
         classical_order=privacy.classical_order,
         bayesian=None
         if bayesian is None
@@ -38,7 +44,7 @@ def plan_of(settings: StudySettings) -> Plan:
             composition=bayesian.composition,
             adversary=bayesian.adversary,
             conversion=bayesian.conversion,
-            sample="members" if privacy.panel is None else privacy.panel.source,
+            sample="members" if privacy.accounting_sample is None else privacy.accounting_sample.source,
         ),
         disclosure=privacy.disclosure,
         release=None
@@ -48,12 +54,12 @@ def plan_of(settings: StudySettings) -> Plan:
     )
 
 
-def honest_shares(settings: StudySettings) -> int:
+def honest_survivors(settings: StudySettings) -> int:
     """Noise shares that are sure to be in every sum: the guaranteed survivors that do not collude."""
     masking = settings.privacy.masking
     if masking is None or settings.privacy.scheme not in ("sequential", "joint"):
         return 1
-    return masking.honest_shares
+    return masking.honest_survivors
 
 
 def credited_sampling_rate(settings: StudySettings) -> float:
@@ -70,5 +76,5 @@ def credited_sampling_rate(settings: StudySettings) -> float:
 def observer(settings: StudySettings) -> Observer:
     """Against whom the numbers hold: the coordinator itself only where it receives nothing but noised values."""
     privacy = settings.privacy
-    noised_terms = privacy.bayesian is None or privacy.disclosure == "noised"
-    return Observer.COORDINATOR if privacy.scheme != "client" and noised_terms else Observer.RELEASES
+    noised_log_moments = privacy.bayesian is None or privacy.disclosure == "noised"
+    return Observer.COORDINATOR if privacy.scheme != "client" and noised_log_moments else Observer.RELEASES

@@ -22,7 +22,7 @@ from client_sdk.protocol.secure_sum.messages import (
     KeysMessage,
     Manifest,
     ParameterFault,
-    Parameters,
+    SessionParameters,
     SharesMessage,
     UnmaskMessage,
     require_sound,
@@ -78,7 +78,7 @@ class Session:
     frozen, the survivors' manifests); `advance` needs to know besides who said what, recovery everything.
     """
 
-    parameters: Parameters
+    parameters: SessionParameters
     roster: Mapping[str, Ed25519PublicKey]
     phase: Phase = "keys"
     keys: Mapping[str, KeysMessage] = field(default_factory=dict[str, KeysMessage])
@@ -122,7 +122,7 @@ class Session:
         return transcript.survivors_hash(h1, statements)
 
 
-def open_session(parameters: Parameters, roster: Mapping[str, Ed25519PublicKey]) -> Session | Declined:
+def open_session(parameters: SessionParameters, roster: Mapping[str, Ed25519PublicKey]) -> Session | Declined:
     """A session that waits for keys; the coordinator then signs `parameters_statement(ph)`."""
     try:
         require_sound(parameters)

@@ -12,7 +12,7 @@ from itertools import combinations, islice
 import numpy as np
 
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
-from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import SumResult
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, canary_holds
 from server.domain.secure_sum import Declined, Session
@@ -69,7 +69,7 @@ def recover(session: Session) -> Recovered | Declined:
     )
 
 
-def masked_total(spec: VectorSpec, vectors: Iterable[Words]) -> Words:
+def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
     """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; one vector in memory."""
     total = masking.aligned(spec.words, spec.dtype)
     total[:] = 0
@@ -78,7 +78,7 @@ def masked_total(spec: VectorSpec, vectors: Iterable[Words]) -> Words:
     return total
 
 
-def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total: Words) -> Declined | None:
+def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total: RingVector) -> Declined | None:
     """Take the survivors' self masks and the lost clients' pair masks off `total`, in place, and check the canary.
 
     On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.

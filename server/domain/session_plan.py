@@ -7,7 +7,7 @@ import math
 from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.secure_sum.messages import (
     Deadlines,
-    Parameters,
+    SessionParameters,
     least_survivors,
     least_threshold,
 )
@@ -34,7 +34,7 @@ def session_parameters(
     model_sha256: str,
     session: bytes,
     now: float,
-) -> Parameters:
+) -> SessionParameters:
     """What the coordinator signs. Deadlines count from `now`, whole seconds rounded up.
 
     Raises:
@@ -47,7 +47,7 @@ def session_parameters(
     start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)
     # Training lies between the shares and the masked vectors.
     masked = start + 2 * step + math.ceil(settings.schedule.round_deadline_seconds)
-    return Parameters(
+    return SessionParameters(
         study=study,
         round=round,
         session=session,

@@ -10,8 +10,8 @@ from accounting import errors
 
 PINNED = """
 AccountingError AveragedAccountant BayesianAccountant ClassicalAccountant EstimatorRefused GaussianPair Guarantee
-HorizonExceeded
-IndividualFilter InvalidArgument LaplacePair Level LimitExceeded Notion Observer Odometer OutcomePair
+MaxStepsExceeded
+IndividualFilter InvalidArgument LaplacePair Level LimitExceeded Definition Observer Odometer OutcomePair
 RandomisedResponse Relation Reservation ReservationClosed Unreachable attack_success binary_upper_mean calibrate_noise
 delta_from_moments epsilon_delta_curve epsilon_from_moments group largest_moment log_moment most_steps percentile_delta
 population_fraction posterior_bounds prospect replace_one_moment smallest_population subsampled_moment upper_mean

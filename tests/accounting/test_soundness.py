@@ -39,18 +39,18 @@ class TestOneRecordInEveryRound:
         account = BayesianAccountant(
             orders=self.ORDERS,
             delta=DELTA,
-            failure=FAILURE,
-            horizon=self.ROUNDS,
+            estimator_failure_probability=FAILURE,
+            max_steps=self.ROUNDS,
             estimator="betting",
             composition=composition,  # type: ignore[arg-type]
             adversary=adversary,  # type: ignore[arg-type]
             checkpoints=1 if composition == "running" else None,
         )
-        panel: dict[str, object] = {"distances": [0.0, 1.0], "counts": [9900, 100]}
+        accounting_sample: dict[str, object] = {"distances": [0.0, 1.0], "counts": [9900, 100]}
         if composition == "running":
-            panel = {"distances": np.repeat([0.0, 1.0], [9900, 100])}
+            accounting_sample = {"distances": np.repeat([0.0, 1.0], [9900, 100])}
         for _ in range(self.ROUNDS):
-            account.step(**panel, noise_std=self.STD, sampling_rate=1.0, max_distance=1.0)  # type: ignore[arg-type]
+            account.step(**accounting_sample, noise_std=self.STD, sampling_rate=1.0, max_distance=1.0)  # type: ignore[arg-type]
         assert self.true_delta(account.epsilon()) <= DELTA
 
     def test_running_sums_are_tighter_where_ranks_change(self) -> None:
@@ -61,8 +61,8 @@ class TestOneRecordInEveryRound:
             account = BayesianAccountant(
                 orders=[8.0],
                 delta=DELTA,
-                failure=FAILURE,
-                horizon=self.ROUNDS,
+                estimator_failure_probability=FAILURE,
+                max_steps=self.ROUNDS,
                 estimator="student-t",
                 composition=composition,  # type: ignore[arg-type]
                 checkpoints=1 if composition == "running" else None,
@@ -88,8 +88,8 @@ class TestTwoAdaptiveRounds:
         account = BayesianAccountant(
             orders=[self.ORDER],
             delta=self.DELTA,
-            failure=self.FAILURE,
-            horizon=2,
+            estimator_failure_probability=self.FAILURE,
+            max_steps=2,
             estimator="betting",
             adversary=adversary,  # type: ignore[arg-type]
             cap=False,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from accounting import Guarantee, InvalidArgument, Level, Notion, Observer, Relation
+from accounting import Definition, Guarantee, InvalidArgument, Level, Observer, Relation
 from accounting.encoding import array_from_json, array_to_json
 from accounting.units import (
     check_array,
@@ -28,7 +28,7 @@ def guarantee(**changes: object) -> Guarantee:
         "epsilon": 1.0,
         "delta": 1e-5,
         "level": Level.INSTANCE,
-        "notion": Notion.BAYESIAN,
+        "definition": Definition.BAYESIAN,
         "relation": Relation.ADD_REMOVE,
         "observer": Observer.RELEASES,
         "assumption": "Assumes that the record is drawn from the population.",
@@ -87,7 +87,9 @@ def test_an_error_survives_another_process() -> None:
 
 
 def test_a_certificate_comes_back_from_json_as_it_was() -> None:
-    full = guarantee(orders=(1.0, 2.5), order=2.5, sampling_rate=(0.1, 0.2), horizon=10, steps=3, beta=9e-6, gamma=1e-6)
+    full = guarantee(
+        orders=(1.0, 2.5), order=2.5, sampling_rate=(0.1, 0.2), max_steps=10, steps=3, beta=9e-6, gamma=1e-6
+    )
     assert Guarantee.from_dict(full.to_dict()) == full
     assert full.to_dict()["level"] == "instance"
     assert full.state == "finite"

@@ -29,7 +29,7 @@ def test_every_command_and_option_of_the_guide_exists() -> None:
     text = (DOCS / "hospital.md").read_text()
     lines = re.findall(r"wardround ((?:roster |ledger |study )?[a-z-]+)([^\n`#]*)", text)
     commands = {command for command, _ in lines}
-    assert {"enrol", "join", "doctor", "outbound", "roster pin", "roster show"} <= commands
+    assert {"enrol", "join", "doctor", "egress-log", "roster pin", "roster show"} <= commands
     for command, rest in lines:
         shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
         assert shown.exit_code == 0, command

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import Parameters, SignedParameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedParameters
 from client_sdk.secure_sum.checks import Expectation, Floors, Party
 from client_sdk.secure_sum.session import SecureSumClient
 from server.domain import secure_sum as domain
@@ -35,7 +35,7 @@ def test_the_second_implementation_made_the_file(published) -> None:
 
 def test_every_derivation_is_reproduced(published) -> None:
     h1 = bytes.fromhex(published["h1"])
-    parameters = Parameters.from_bytes(published["parameters"].encode())
+    parameters = SessionParameters.from_bytes(published["parameters"].encode())
     assert transcript.parameters_hash(parameters.to_bytes()).hex() == published["ph"]
     for name, client in published["clients"].items():
         private = {use: bytes.fromhex(value) for use, value in client["private"].items()}
@@ -87,7 +87,7 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
     coordinator = Ed25519PrivateKey.from_private_bytes(bytes(32))
     clients = clients_of(published, coordinator)
     raw = published["parameters"].encode()
-    parameters = Parameters.from_bytes(raw)
+    parameters = SessionParameters.from_bytes(raw)
     statement = bytes.fromhex(published["parameters_statement"])
     signed = SignedParameters(parameters=raw, signature=coordinator.sign(statement))
     expected = Expectation("example", 1, "0b" * 32, parameters.vectors)
@@ -147,10 +147,10 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
 
 
 def test_the_sums_decode_to_what_the_survivors_sent(published) -> None:
-    parameters = Parameters.from_bytes(published["parameters"].encode())
-    terms = parameters.vector("terms")
-    total = np.frombuffer(bytes.fromhex(published["sums"]["terms"]), terms.dtype)
-    assert secure_sum_vectors.decode(terms, total).tolist() == [1 + 2**40 + 5, 2 + 3 + 2**50]
+    parameters = SessionParameters.from_bytes(published["parameters"].encode())
+    log_moments = parameters.vector("terms")
+    total = np.frombuffer(bytes.fromhex(published["sums"]["terms"]), log_moments.dtype)
+    assert secure_sum_vectors.decode(log_moments, total).tolist() == [1 + 2**40 + 5, 2 + 3 + 2**50]
     update = parameters.vector("update")
     total = np.frombuffer(bytes.fromhex(published["sums"]["update"]), update.dtype)
     assert (secure_sum_vectors.decode(update, total) * 2**20).tolist() == [-4, 11, 9]

@@ -52,7 +52,7 @@ def student_quantile(tail: Any, freedom: int) -> Any:
 def holder_cost(plan: Mapping[str, Any], counts: Sequence[int], order: float, failure: Any, noise: Any) -> Any:
     """One round's c_t: w log of Student's bound on E e^{φ/w}, at most φ at the clip norm."""
     top = gaussian_moment(order, plan["clip_norm"], plan["sampling_rate"], noise)
-    weight = mpf(1) / plan["horizon"]
+    weight = mpf(1) / plan["max_steps"]
     values = [
         exp(
             gaussian_moment(order, mpf(plan["clip_norm"]) * (i + 1) / len(counts), plan["sampling_rate"], noise)
@@ -71,25 +71,25 @@ def holder_cost(plan: Mapping[str, Any], counts: Sequence[int], order: float, fa
 
 
 def recomputed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """notion -> ε at its enforcing order, after the whole ledger."""
+    """definition -> ε at its enforcing order, after the whole ledger."""
     plan = entries[0]["body"]["plan"]
     bayesian, noise = plan["bayesian"], mpf(plan["noise_multiplier"]) * mpf(plan["clip_norm"])
-    limits = {limit["notion"]: limit for limit in plan["limits"]}
-    order, failure = bayesian["filter_order"], mpf(limits["bayesian"]["failure"])
+    limits = {limit["definition"]: limit for limit in plan["limits"]}
+    order, failure = bayesian["filter_order"], mpf(limits["bayesian"]["estimator_failure_probability"])
     worst = plan["steps_per_round"] * gaussian_moment(order, plan["clip_norm"], plan["sampling_rate"], noise)
     spent, rounds = mpf(0), 0
     for entry in entries:
-        if entry["kind"] not in ("settled", "stood"):
+        if entry["kind"] not in ("settled", "charged-in-full"):
             continue
-        evidence = entry["body"].get("evidence")
+        report = entry["body"].get("report")
         rounds += 1
-        if evidence is None:
+        if report is None:
             spent += worst
-        elif "counts" in evidence:
-            spent += holder_cost(plan, evidence["counts"], order, failure, noise)
+        elif "counts" in report:
+            spent += holder_cost(plan, report["counts"], order, failure, noise)
         else:
-            floor = mpf(0) if evidence["complete"] else spent
-            spent = min(max(floor, mpf(evidence["filter"])), spent + worst)
+            floor = mpf(0) if report["complete"] else spent
+            spent = min(max(floor, mpf(report["filter"])), spent + worst)
     steps = rounds * plan["steps_per_round"]
     at = plan["classical_order"]
     classical = steps * gaussian_moment(at, plan["clip_norm"], plan["sampling_rate"], noise)
@@ -109,7 +109,7 @@ def test_the_endpoint_states_what_the_events_cost(demonstration):
     for limit in budget["limits"]:
         if limit["epsilon"] is None:
             continue
-        stated, exact = mpf(limit["spent"]), expected[limit["notion"]]
+        stated, exact = mpf(limit["spent"]), expected[limit["definition"]]
         assert exact > 0
         assert stated >= exact
         assert stated <= exact * (1 + RELATIVE)
@@ -121,7 +121,7 @@ def test_the_loss_distribution_lies_inside_the_bounds_of_opacus(demonstration):
         from opacus.accountants import PRVAccountant
     budget, expected = demonstration.read("budget.json"), recomputed(demonstration.read("ledger.json"))
     plan = expected["plan"]
-    classical = next(limit for limit in budget["limits"] if limit["notion"] == "classical" and limit["epsilon"])
+    classical = next(limit for limit in budget["limits"] if limit["definition"] == "classical" and limit["epsilon"])
     stated = next(r["epsilon"] for r in classical["reports"] if r["name"] == "privacy-loss distribution")
     account = PRVAccountant()
     account.history = [(plan["noise_multiplier"], plan["sampling_rate"], expected["steps"])]

@@ -32,7 +32,7 @@ def test_it_ends_because_the_next_round_would_overspend(demonstration):
     replayed = replay([Entry.from_dict(entry) for entry in demonstration.read("ledger.json")])
     assert replayed.finished == "budget-exhausted"
     assert replayed.charged_rounds == budget["round"]
-    assert replayed.charged_rounds * replayed.plan.steps_per_round < replayed.plan.horizon
+    assert replayed.charged_rounds * replayed.plan.steps_per_round < replayed.plan.max_steps
     for account in replayed.accounts:
         assert account.epsilon() <= account.limit.epsilon
     assert any(not account.fits_worst_round(publishes=False) for account in replayed.accounts)

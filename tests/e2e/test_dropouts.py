@@ -18,14 +18,14 @@ from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
 from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.layout import vectors_of
-from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.checks import Floors, Party
-from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.round import MaskedRound, SessionEnded
 from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
@@ -51,12 +51,12 @@ PHASES = {"keys": "keys", "shares": "shares", "masked": "octets", "consistency":
 CELLS = [(step, gone) for step in STEPS for gone in range(1, SPARE + 2)]
 # Ends (session's failure, ledger entry) with one more gone than can be borne; only opened shares cost anything.
 TOO_MANY = {
-    "keys": ("too-few-keys", "voided"),
-    "shares": ("too-few-shares", "voided"),
-    "masked": ("too-few-survivors", "voided"),
-    "octets": ("too-few-survivors", "voided"),
-    "consistency": ("expired", "voided"),
-    "unmask": ("expired", "stood"),
+    "keys": ("too-few-keys", "cancelled"),
+    "shares": ("too-few-shares", "cancelled"),
+    "masked": ("too-few-survivors", "cancelled"),
+    "octets": ("too-few-survivors", "cancelled"),
+    "consistency": ("expired", "cancelled"),
+    "unmask": ("expired", "charged-in-full"),
 }
 
 
@@ -111,19 +111,19 @@ class Site:
         try:
             given = self.client.assignment(STUDY, 0)
             assert given is not None
-            told = given.assignment
+            reported = given.assignment
             model = spec_of(MODEL)
             masked = MaskedRound(
-                *(self.client, self.party, STUDY, told.round, told.model.sha256),
+                *(self.client, self.party, STUDY, reported.round, reported.model.sha256),
                 lambda clients: vectors_of(self.settings, model, clients),
                 self.store,
             )
             vectors = masked.prepare()
             update = {name: np.full_like(array, self.value) for name, array in MODEL.items()}
-            words: dict[str, Words] = words_of(
+            words: dict[str, RingVector] = ring_vectors_of(
                 *(self.settings.privacy, model, vectors, Contribution(update, None), None),
                 records=100,
-                randomness=SecureRandomness().in_round(self.party.client, told.round),
+                randomness=SecureRandomness().in_round(self.party.client, reported.round),
             )
             masked.complete(words)
         except (SessionEnded, Killed, AssertionError) as ended:
@@ -157,7 +157,7 @@ class Scene:
         for thread in threads.values():
             thread.start()
         for phase, reached in PHASES.items():
-            if exchanges.look(self.here.coordinator, STUDY, self.rounds).phase == "failed":
+            if exchanges.read_session(self.here.coordinator, STUDY, self.rounds).phase == "failed":
                 break
             silent = lost if STEPS.index(step) <= STEPS.index(reached) else set[str]()
             self.steps.wait(reached, len(NAMES) - len(silent))
@@ -175,8 +175,8 @@ class Scene:
 
     def pass_deadline(self, phase: str) -> None:
         """If the session still waits in this phase, for those who are lost."""
-        view = exchanges.look(self.here.coordinator, STUDY, self.rounds)
-        parameters = Parameters.from_bytes(view.signed.parameters)
+        view = exchanges.read_session(self.here.coordinator, STUDY, self.rounds)
+        parameters = SessionParameters.from_bytes(view.signed.parameters)
         due = parameters.deadlines.model_dump().get(phase, parameters.expires + 1)
         # While shares are opened the session waits for the worker, unless too few have replied.
         if view.phase == phase and (phase != "unmask" or self.steps.passed[phase] < parameters.threshold):
@@ -205,7 +205,7 @@ class Scene:
 @pytest.fixture
 def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     # A power of two, so that means of these updates are exact in float32.
-    settings = masked(horizon=len(CELLS), expected_clients=4.0)
+    settings = masked(max_steps=len(CELLS), expected_clients=4.0)
     clock, steps = FakeClock(), Steps()
     monkeypatch.setattr("client_sdk.secure_sum.round.failpoint", steps.come)
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=2.0) as here:
@@ -251,9 +251,9 @@ def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_rou
 
 def _nothing_is_revealed(scene: Scene, row: SessionRow, said: list[SessionMessageRow], step: str) -> None:
     opened = [m for m in said if m.step == "unmask"]
-    threshold = Parameters.from_bytes(row.parameters).threshold
+    threshold = SessionParameters.from_bytes(row.parameters).threshold
     assert row.result is None
-    assert row.told is None
+    assert row.reported is None
     assert row.opened == (step == "unmask")
     assert len(opened) == (threshold - 1 if step == "unmask" else 0), "fewer than t shares rebuild nothing"
     assert sum(site.released(row.round) for site in scene.sites) == len(opened)

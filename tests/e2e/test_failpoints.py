@@ -262,7 +262,7 @@ def _finish_and_check(scene: Scene) -> None:
         for name, process in scene.joined.items():
             assert process.wait(END_SECONDS) == 0, f"{name}: {process.log.read_text()[-2000:]}"
         budgets = {study: laws.check(operator, study, scene.homes(study)) for study in scene.settings}
-        assert operator.budget("local").stop_reason == "horizon-reached"
+        assert operator.budget("local").stop_reason == "max-steps-reached"
         assert budgets["local"].charged_rounds == scene.settings["local"].rounds
         states = {study: {view.state for view in laws.whole_history(operator, study)} for study in scene.settings}
         assert "released" in states["local"]

@@ -83,7 +83,7 @@ def test_killed_at_every_failpoint_of_a_masked_round(stage: Stage) -> None:
         assert until(lambda: _finished(operator), seconds=HIT_SECONDS, check=stage.processes.check, every=0.5)
         homes = {name: hospital.home for name, hospital in stage.hospitals.items()}
         budget = laws.check(operator, "masked", homes)
-        assert (budget.charged_rounds, operator.budget("masked").stop_reason) == (ROUNDS, "horizon-reached")
+        assert (budget.charged_rounds, operator.budget("masked").stop_reason) == (ROUNDS, "max-steps-reached")
         assert {view.state for view in laws.whole_history(operator, "masked")} == {"released"}
         # Nothing was opened there, so nothing was paid.
         assert laws.check(operator, "late", {}).charged_rounds == 0

@@ -17,7 +17,7 @@ from client_sdk import tasks
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
@@ -31,7 +31,7 @@ from tests.factories.live_coordinator import Live, live
 from tests.factories.masked_studies import MASKING
 from tests.factories.studies import FakeClock
 
-VECTORS = 2  # update and terms
+VECTORS = 2  # update and log-moments
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
@@ -147,8 +147,8 @@ def released(here: Live) -> list[int]:
     return [round.number for round in laws.facts(here.coordinator).rounds if round.state == "released"]
 
 
-def parameters(here: Live, round: int) -> Parameters:
-    return Parameters.from_bytes(exchanges.look(here.coordinator, "sepsis", round).signed.parameters)
+def parameters(here: Live, round: int) -> SessionParameters:
+    return SessionParameters.from_bytes(exchanges.read_session(here.coordinator, "sepsis", round).signed.parameters)
 
 
 def uploads(here: Live, round: int) -> int:

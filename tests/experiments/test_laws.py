@@ -12,7 +12,7 @@ from client_sdk.secure_sum.store import RoundRecord
 from experiments import laws
 from experiments.laws import LawBroken
 
-GOOD = [("opened", None), ("reserved", 1), ("settled", 1), ("reserved", 2), ("stood", 2), ("finished", None)]
+GOOD = [("opened", None), ("reserved", 1), ("settled", 1), ("reserved", 2), ("charged-in-full", 2), ("finished", None)]
 
 
 def ledger(events: Sequence[tuple[str, int | None]]) -> list[Entry]:
@@ -35,10 +35,12 @@ def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path
         (folder / f"sepsis.{number}.json").write_bytes(record.to_bytes())
     opened = {"mercy": laws._opened(tmp_path, "sepsis")}
     assert opened == {"mercy": {1, 3}}
-    rounds = [(kind, r) for r, end in ((1, "settled"), (2, "voided"), (3, "stood")) for kind in ("reserved", end)]
+    rounds = [
+        (kind, r) for r, end in ((1, "settled"), (2, "cancelled"), (3, "charged-in-full")) for kind in ("reserved", end)
+    ]
     laws._what_was_opened_is_charged(ledger(rounds), opened)
     with pytest.raises(LawBroken, match="round 3 was given back although mercy"):
-        laws._what_was_opened_is_charged(ledger([*rounds[:-1], ("voided", 3)]), opened)
+        laws._what_was_opened_is_charged(ledger([*rounds[:-1], ("cancelled", 3)]), opened)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path
         (GOOD[:5], True, "finishes 0 times"),
         ([*GOOD, ("finished", None)], True, "finishes 2 times"),
         (GOOD, False, "finishes 1 times"),
-        ([*GOOD[:2], ("voided", 1), ("stood", 1), ("finished", None)], True, "round 1 reads"),
+        ([*GOOD[:2], ("cancelled", 1), ("charged-in-full", 1), ("finished", None)], True, "round 1 reads"),
     ],
 )
 def test_a_broken_ledger_is_noticed(events: list[tuple[str, int | None]], finished: bool, law: str):

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append
-from accounting.plan.evidence import CumulativeMoments, evidence_to_dict
+from accounting.plan.report import CumulativeMoments, report_to_dict
 from client_sdk.protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -248,7 +248,7 @@ class Coordinator:
             study=self.study,
             state="finished" if self.budget.finished else "running",
             round=self.round,
-            horizon=self.settings.privacy.horizon,
+            max_steps=self.settings.privacy.max_steps,
             can_continue=self.budget.finished is None,
             stop_reason=self.budget.finished,  # type: ignore[arg-type]
             limits=[],
@@ -310,13 +310,13 @@ class Coordinator:
         bodies, refusals = self.updates[self.round], self.refusals[self.round]
         if self.budget.pending is None or len({*bodies, *refusals}) < len(self.members):
             return
-        evidence = self._evidence(list(bodies.values()))
-        self.budget.settle(self.round, evidence)
-        self._append("settled", self.round, {"evidence": evidence_to_dict(evidence)})
+        report = self._report(list(bodies.values()))
+        self.budget.settle(self.round, report)
+        self._append("settled", self.round, {"report": report_to_dict(report)})
         if bodies:
             self._aggregate(list(bodies.values()))
 
-    def _evidence(self, bodies: list[bytes]) -> CumulativeMoments | None:
+    def _report(self, bodies: list[bytes]) -> CumulativeMoments | None:
         bayesian = self.settings.privacy.bayesian
         if bayesian is None or self.settings.privacy.scheme != "parallel" or not bodies:
             return None

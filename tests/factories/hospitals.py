@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from client_sdk import tasks
-from client_sdk.api.attempts import Clock
+from client_sdk.api.attempts import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Table
@@ -29,8 +29,14 @@ BAYESIAN = {
     "adversary": "adaptive",
     "conversion": "improved",
 }
-CLASSICAL_LIMIT = {"level": "instance", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
-BAYESIAN_LIMIT = {"level": "instance", "notion": "bayesian", "epsilon": 40.0, "delta": 1e-5, "failure": 5e-6}
+CLASSICAL_LIMIT = {"level": "instance", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
+BAYESIAN_LIMIT = {
+    "level": "instance",
+    "definition": "bayesian",
+    "epsilon": 40.0,
+    "delta": 1e-5,
+    "estimator_failure_probability": 5e-6,
+}
 TASK = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
 
 
@@ -41,17 +47,17 @@ def settings(*, bayesian: bool = False, training: dict[str, Any] | None = None, 
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "sampling_rate": 0.5,
-        "nominal_batch": 20.0,
+        "expected_batch_size": 20.0,
         "client_sampling_rate": 1.0,
         "expected_clients": 1.0,
-        "horizon": 3,
+        "max_steps": 3,
         "classical_order": 4.0,
         "bayesian": BAYESIAN if bayesian else None,
         "disclosure": "plain",
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
-        "panel": None,
+        "accounting_sample": None,
     }
     how = {"task": "logistic-regression", "task_parameters": task_parameters(), "algorithm": "fedsgd", "local_steps": 1}
     return StudySettings.model_validate(
@@ -91,7 +97,7 @@ def hospital(
     directory: Path,
     name: str = "mercy",
     *,
-    clock: Clock | None = None,
+    clock: ServerClock | None = None,
     sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Hospital:
     """A hospital enrolled at `other` under `name`; it does not really wait."""

@@ -88,7 +88,7 @@ def check_ledger(found: Facts) -> None:
                 for account in budget.accounts
             ]
         budget.apply(entry)
-        if entry.kind in ("settled", "stood", "voided"):
+        if entry.kind in ("settled", "charged-in-full", "cancelled"):
             assert all(account.epsilon() <= most for account, most in zip(budget.accounts, reserved, strict=True))
         for account in budget.accounts:
             assert account.epsilon() <= account.limit.epsilon
@@ -98,7 +98,9 @@ def check_rounds(found: Facts) -> None:
     """Every round has its entries, every released round was paid for before, and was released once."""
     numbers = [round.number for round in found.rounds]
     assert numbers == [entry.round for entry in found.entries if entry.kind == "reserved"]
-    endings = {entry.round: entry.kind for entry in found.entries if entry.kind in ("settled", "stood", "voided")}
+    endings = {
+        entry.round: entry.kind for entry in found.entries if entry.kind in ("settled", "charged-in-full", "cancelled")
+    }
     order = [(event.kind, event.round) for event in found.events]
     for round in found.rounds:
         if round.state in ("settled", "released"):

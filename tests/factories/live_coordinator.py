@@ -40,21 +40,21 @@ def settings_of(**privacy: Any) -> dict[str, Any]:
     """A small study: classical limit at instance level, every client in every round."""
     chosen: dict[str, Any] = {
         "scheme": "parallel",
-        "limits": [{"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5}],
+        "limits": [{"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5}],
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "sampling_rate": 0.1,
-        "nominal_batch": 10.0,
+        "expected_batch_size": 10.0,
         "client_sampling_rate": 1.0,
         "expected_clients": 2.0,
-        "horizon": 50,
+        "max_steps": 50,
         "classical_order": 8.0,
         "bayesian": None,
         "disclosure": "plain",
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
-        "panel": None,
+        "accounting_sample": None,
     }
     return {
         "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},

@@ -15,7 +15,7 @@ from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
-    Parameters,
+    SessionParameters,
     SharesMessage,
     UnmaskMessage,
 )
@@ -23,7 +23,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import Array, spec_of
 from client_sdk.secure_sum.checks import Expectation, Floors, Party
-from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.training import Contribution
 from server.services.ports import Coordinator
@@ -52,11 +52,11 @@ def masked(scheme: str = "parallel", *, bayesian: bool = False, **options: Any) 
 
 @dataclass
 class MaskedHospital:
-    """One enrolled client with its half of the secure sum; `told` are its cumulative bounds, `distance` its own."""
+    """One enrolled client with its half of the secure sum; `reported` are its cumulative bounds, `distance` its own."""
 
     hospital: Hospital
     update: Mapping[str, Array]
-    told: tuple[float, ...] | None = None
+    reported: tuple[float, ...] | None = None
     distance: float | None = None
     store: MemoryStore = field(default_factory=MemoryStore)
 
@@ -78,17 +78,17 @@ class MaskedHospital:
 class _Told:
     """Stands for a hospital's running sums: the bounds are given."""
 
-    def __init__(self, told: tuple[float, ...]) -> None:
-        self._told = told
+    def __init__(self, reported: tuple[float, ...]) -> None:
+        self._reported = reported
 
     def tensors(self) -> dict[str, Array]:
-        return {"terms/filter": np.array(self._told[:1]), "terms/moments": np.array(self._told[1:])}
+        return {"log-moments/filter": np.array(self._reported[:1]), "log-moments/moments": np.array(self._reported[1:])}
 
     def paper_costs(self) -> Array:
-        return np.full(len(self._told) - 1, 0.001)
+        return np.full(len(self._reported) - 1, 0.001)
 
 
-def told_terms(bounds: tuple[float, ...]) -> Any:
+def reported_log_moments(bounds: tuple[float, ...]) -> Any:
     """Running sums whose bounds are these: [at the filter order, at every order of the report]."""
     return _Told(bounds)
 
@@ -141,8 +141,8 @@ class Turn:
         exchanges.put_unmask(self.coordinator, self.study, self.round, self.unmask_message())
 
     def keys_message(self) -> KeysMessage:
-        view = exchanges.look(self.coordinator, self.study, self.round)
-        parameters = Parameters.from_bytes(view.signed.parameters)
+        view = exchanges.read_session(self.coordinator, self.study, self.round)
+        parameters = SessionParameters.from_bytes(view.signed.parameters)
         vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
         expected = Expectation(self.study, self.round, parameters.model, vectors)
         return self.client.advertise(view.signed, expected, self.now)
@@ -161,14 +161,14 @@ class Turn:
         return self.client.unmask(exchanges.consistency_list(self.coordinator, self.study, self.round), self.now)
 
     def words(self) -> dict[str, Any]:
-        view = exchanges.look(self.coordinator, self.study, self.round)
-        vectors = Parameters.from_bytes(view.signed.parameters).vectors
+        view = exchanges.read_session(self.coordinator, self.study, self.round)
+        vectors = SessionParameters.from_bytes(view.signed.parameters).vectors
         owner = self.owner
         made = Contribution(dict(owner.update), owner.distance)
-        told = None if owner.told is None else _Told(owner.told)
+        reported = None if owner.reported is None else _Told(owner.reported)
         # The same words however often they are asked for.
         randomness = SeededRandomness(1, allow_insecure=True).in_round(self.name, self.round)
-        return words_of(
-            self.settings.privacy, spec_of(MODEL), vectors, made, told,  # type: ignore[arg-type]
+        return ring_vectors_of(
+            self.settings.privacy, spec_of(MODEL), vectors, made, reported,  # type: ignore[arg-type]
             records=100, randomness=randomness,
         )  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.fixed_point import Words
-from client_sdk.protocol.secure_sum.messages import Deadlines, Parameters, SignedParameters
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
+from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, SignedParameters
 from client_sdk.protocol.secure_sum.parameters import count_vector, plan_session
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.secure_sum.checks import Expectation, Floors, Party
@@ -100,7 +100,7 @@ class World:
     def expectation(self) -> Expectation:
         return Expectation(STUDY, ROUND, MODEL, self.vectors)
 
-    def parameters(self, **changes: object) -> Parameters:
+    def parameters(self, **changes: object) -> SessionParameters:
         made = plan_session(
             study=STUDY,
             round_number=ROUND,
@@ -113,9 +113,9 @@ class World:
             deadlines=DEADLINES,
             expires=EXPIRES,
         )
-        return Parameters.model_validate({**made.model_dump(), **changes})
+        return SessionParameters.model_validate({**made.model_dump(), **changes})
 
-    def signed(self, parameters: Parameters) -> SignedParameters:
+    def signed(self, parameters: SessionParameters) -> SignedParameters:
         raw = parameters.to_bytes()
         statement = transcript.parameters_statement(transcript.parameters_hash(raw))
         return SignedParameters(parameters=raw, signature=transcript.sign(self.coordinator, statement))
@@ -131,9 +131,9 @@ class Run:
     """One session driven step by step. `lost[step]` are the hospitals that fall silent before sending that step."""
 
     world: World
-    words: Mapping[str, Mapping[str, Words]]
+    words: Mapping[str, Mapping[str, RingVector]]
     lost: Mapping[str, set[str]] = field(default_factory=dict)
-    parameters: Parameters | None = None
+    parameters: SessionParameters | None = None
 
     def __post_init__(self) -> None:
         parameters = self.parameters or self.world.parameters()
@@ -198,12 +198,12 @@ class Run:
             self.unmask()
         return self
 
-    def totals(self) -> dict[str, Words] | domain.Declined:
+    def totals(self) -> dict[str, RingVector] | domain.Declined:
         """The unmasked sums, or why there are none."""
         recovered = recovery.recover(self.session)
         if isinstance(recovered, domain.Declined):
             return recovered
-        totals: dict[str, Words] = {}
+        totals: dict[str, RingVector] = {}
         for spec in self.session.parameters.vectors:
             vectors = (self.uploads[name].vectors[spec.name] for name in self.session.survivors)
             total = recovery.masked_total(spec, vectors)
@@ -214,7 +214,7 @@ class Run:
         return totals
 
 
-def small_counts(world: World) -> dict[str, dict[str, Words]]:
+def small_counts(world: World) -> dict[str, dict[str, RingVector]]:
     """Different counts for every hospital, for worlds with the default vector."""
     return {
         name: {"terms": np.array([1, 10 + index, 1_000 * index], dtype="<u4")} for index, name in enumerate(world.names)

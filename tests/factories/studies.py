@@ -59,26 +59,34 @@ def settings(
 ) -> StudySettings:
     """A small study; keyword arguments replace single settings."""
     level = "client" if scheme == "client" else "instance"
-    limits: list[dict[str, Any]] = [{"level": level, "notion": "classical", "epsilon": 20.0, "delta": 1e-5}]
+    limits: list[dict[str, Any]] = [{"level": level, "definition": "classical", "epsilon": 20.0, "delta": 1e-5}]
     if bayesian:
-        limits.append({"level": level, "notion": "bayesian", "epsilon": 15.0, "delta": 1e-5, "failure": 1e-6})
+        limits.append(
+            {
+                "level": level,
+                "definition": "bayesian",
+                "epsilon": 15.0,
+                "delta": 1e-5,
+                "estimator_failure_probability": 1e-6,
+            }
+        )
     chosen: dict[str, Any] = {
         "scheme": scheme,
         "limits": limits,
         "clip_norm": 1.0,
         "noise_multiplier": 2.0,
         "sampling_rate": 0.1,
-        "nominal_batch": 10.0,
+        "expected_batch_size": 10.0,
         "client_sampling_rate": 1.0,
         "expected_clients": 4.0,
-        "horizon": 5,
+        "max_steps": 5,
         "classical_order": 8.0,
         "bayesian": _bayesian(scheme) if bayesian else None,
         "disclosure": "plain",
         "masking": None,
         "client_clip_norm": None,
         "histogram_noise": None,
-        "panel": None,
+        "accounting_sample": None,
     }
     return StudySettings.model_validate(
         {
@@ -153,11 +161,13 @@ class Hospital:
         return refuse.refuse(self.coordinator, self.study, round, self.name, Refusal(code=code))
 
 
-def update(value: float = 0.1, *, model: Mapping[str, Array] = MODEL, terms: tuple[float, ...] | None = None) -> bytes:
-    """Every parameter moves by `value`; `terms` are the filter's moment and those of the report."""
+def update(
+    value: float = 0.1, *, model: Mapping[str, Array] = MODEL, log_moments: tuple[float, ...] | None = None
+) -> bytes:
+    """Every parameter moves by `value`; `log_moments` are the filter's moment and those of the report."""
     tensors: dict[str, Array] = {UPDATE + name: np.full_like(array, value) for name, array in model.items()}
-    if terms is not None:
-        tensors |= {TERMS + "filter": np.array(terms[:1]), TERMS + "moments": np.array(terms[1:])}
+    if log_moments is not None:
+        tensors |= {TERMS + "filter": np.array(log_moments[:1]), TERMS + "moments": np.array(log_moments[1:])}
     return encode(tensors)
 
 

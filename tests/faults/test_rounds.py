@@ -78,7 +78,7 @@ class Simulation:
         self.sent: dict[tuple[int, str], bytes] = {}
         self.receipts: dict[tuple[int, str], bytes] = {}
         self.start()
-        open_study(self.coordinator, clients=CLIENTS, scheme=scheme, bayesian=scheme == "parallel", horizon=4)
+        open_study(self.coordinator, clients=CLIENTS, scheme=scheme, bayesian=scheme == "parallel", max_steps=4)
 
     def start(self) -> None:
         coordinator = coordinator_on(Database(self.url, clock=self.clock), self.home)
@@ -151,8 +151,8 @@ class Simulation:
             self.receipts[key] = body
 
     def body(self, value: float) -> bytes:
-        terms = tuple(1e-4 for _ in (0, *ORDERS)) if self.scheme == "parallel" else None
-        return update(value, terms=terms)
+        log_moments = tuple(1e-4 for _ in (0, *ORDERS)) if self.scheme == "parallel" else None
+        return update(value, log_moments=log_moments)
 
     def finish(self) -> Facts:
         """Whatever state it is in, workers and a stop bring it to its end."""

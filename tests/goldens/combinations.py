@@ -18,7 +18,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "composition": ("holder", "running"),
     "adversary": ("path", "adaptive"),
     "conversion": ("improved", "chernoff"),
-    "panel": ("none", "members", "held-out"),
+    "accounting_sample": ("none", "members", "held-out"),
 }
 _OF_ANY_STUDY = 4
 
@@ -35,7 +35,7 @@ class Combination:
     composition: str
     adversary: str
     conversion: str
-    panel: str
+    accounting_sample: str
 
     def __str__(self) -> str:
         return " ".join(astuple(self))

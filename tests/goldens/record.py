@@ -114,9 +114,9 @@ class Parts:
 @functools.cache
 def recorded() -> dict[str, Any]:
     """The file, its studies unpacked."""
-    told = json.loads(PATH.read_text())
-    parts = Parts(told["parts"])
-    return {**told, "studies": {name: parts.unpack(packed) for name, packed in told["studies"].items()}}
+    reported = json.loads(PATH.read_text())
+    parts = Parts(reported["parts"])
+    return {**reported, "studies": {name: parts.unpack(packed) for name, packed in reported["studies"].items()}}
 
 
 def write(studies: dict[str, Any]) -> None:

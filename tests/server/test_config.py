@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.config import ConfigurationError, Settings, load
+from server.config import Settings, SettingsError, load
 
 
 def test_an_empty_environment_is_a_laptop() -> None:
@@ -26,7 +26,7 @@ def test_an_empty_environment_is_a_laptop() -> None:
     ],
 )
 def test_a_mistyped_name_is_refused_with_the_nearest_one(wrong: str, right: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{wrong} is unknown: did you mean {right}\\?"):
+    with pytest.raises(SettingsError, match=f"{wrong} is unknown: did you mean {right}\\?"):
         load({wrong: "x"})
 
 
@@ -34,7 +34,7 @@ def test_a_mistyped_name_is_refused_with_the_nearest_one(wrong: str, right: str)
 def test_no_unknown_name_passes(name: str) -> None:
     if name.lower() in Settings.model_fields or name in ("DATA", "FAILPOINT", "SERVER"):
         return
-    with pytest.raises(ConfigurationError, match=f"WARDROUND_{name} is unknown"):
+    with pytest.raises(SettingsError, match=f"WARDROUND_{name} is unknown"):
         load({f"WARDROUND_{name}": "1"})
 
 
@@ -82,7 +82,7 @@ def test_a_password_in_the_url_is_kept() -> None:
     ],
 )
 def test_a_bad_value_is_refused_by_name_and_not_repeated(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(SettingsError) as refused:
         load({f"WARDROUND_{name}": value})
     assert f"WARDROUND_{name}:" in str(refused.value)
     assert "input_value" not in str(refused.value)
@@ -90,7 +90,7 @@ def test_a_bad_value_is_refused_by_name_and_not_repeated(name: str, value: str) 
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(SettingsError) as refused:
         load({"WARDROUND_A": "1", "WARDROUND_PORT": "1", "WARDROUND_PORT_FILE": "x", "WARDROUND_HOST_FILE": "/none"})
     for word in ("WARDROUND_A is unknown", "both set", "WARDROUND_HOST_FILE names a file"):
         assert word in str(refused.value)

@@ -13,8 +13,8 @@ from typing import Any
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
-from accounting.plan.evidence import Evidence
 from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
@@ -44,8 +44,8 @@ class LimitAccount(ABC):
         """ε if one more round cost its most; `publishes`: it also publishes a noised histogram."""
 
     @abstractmethod
-    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
-        """Charge one round at its evidence; None, or evidence that allows no estimate: at its worst case."""
+    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+        """Charge one round at its report; None, or report that allows no estimate: at its worst case."""
 
     def charge_histogram(self) -> None:
         """Charge a published histogram without its round."""
@@ -57,12 +57,12 @@ class LimitAccount(ABC):
         """ε that one more round adds if it costs what the last one did; infinite before the first."""
 
     def rounds_left(self) -> int:
-        """Rounds that may still begin if they cost what the last one did; an estimate, the horizon aside."""
+        """Rounds that may still begin if they cost what the last one did; an estimate, max_steps aside."""
         after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
         if not after <= self.limit.epsilon:
             return 0
         spare = self.limit.epsilon - after
-        return 1 + int(spare / self.growth) if spare < self.growth * self.plan.horizon else self.plan.horizon
+        return 1 + int(spare / self.growth) if spare < self.growth * self.plan.max_steps else self.plan.max_steps
 
     @abstractmethod
     def certificate(self, *, finished: bool) -> Guarantee: ...
@@ -88,24 +88,34 @@ class LimitAccount(ABC):
     def delta(self) -> float:
         """The limit's δ, less what the noise sampler may add to it over the whole study."""
         limit = self.limit
-        return spendable_delta(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0)
+        return spendable_delta(
+            limit.delta,
+            limit.epsilon,
+            self._releases,
+            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
+        )
 
     @property
     def beta(self) -> float:
         """What delta leaves for the privacy loss itself."""
-        return math.nextafter(self.delta - (self.limit.failure or 0.0), 0.0)
+        return math.nextafter(self.delta - (self.limit.estimator_failure_probability or 0.0), 0.0)
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
         """The guarantee at the limit's own δ, with what it assumes."""
         said, limit = guarantee.assumption if assumption is None else assumption, self.limit
-        if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, failure=limit.failure or 0.0):
+        if takes_noise_as_exact(
+            limit.delta,
+            limit.epsilon,
+            self._releases,
+            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
+        ):
             said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
         return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
 
     @property
     def _releases(self) -> int:
         # At most one histogram a step.
-        return self.plan.horizon * (1 if self.plan.release is None else 2)
+        return self.plan.max_steps * (1 if self.plan.release is None else 2)
 
     def fits_worst_round(self, *, publishes: bool) -> bool:
         # Written so that NaN reads as overspent.

@@ -8,11 +8,11 @@ from typing import Any
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.budget.accounts.base import LimitAccount
-from accounting.plan.evidence import Evidence
 from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
-VOID_WHILE_PLAIN = "void against whoever sees the round's privacy terms, which this study shows as they are"
+VOID_WHILE_PLAIN = "void against whoever sees the round's log-moments, which this study shows as they are"
 
 
 class ClassicalLimit(LimitAccount):
@@ -32,7 +32,7 @@ class ClassicalLimit(LimitAccount):
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         return self._epsilon_after(1, publishes)
 
-    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         self.restore({"rounds": self.rounds + 1, "published": self.published + publishes})
 
     def charge_histogram(self) -> None:
@@ -87,8 +87,8 @@ class ClassicalLimit(LimitAccount):
 
     def _worded(self, guarantee: Guarantee) -> Guarantee:
         plan, assumption = self.plan, guarantee.assumption
-        if plan.honest_shares > 1:
-            assumption = f"{assumption}; {plan.honest_shares} honest clients added their noise to every sum"
+        if plan.honest_survivors > 1:
+            assumption = f"{assumption}; {plan.honest_survivors} honest clients added their noise to every sum"
         if plan.bayesian is not None and plan.disclosure == "plain":
             assumption = f"{assumption}; {VOID_WHILE_PLAIN}"
         return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.bayesian_settings import notion_of
+from accounting.accountants.bayesian_settings import definition_of
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
-from accounting.plan.evidence import CumulativeMoments, Evidence, moments_in
 from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
 from accounting.units import FloatArray, Guarantee, Relation
 
 _RESTS_ON = {
     "student-t": "model-based: e to the log-moment is normal over the population",
     "members": "distribution-free: the members' records are a random sample of their population",
-    "held-out": "distribution-free: the held-out panels, drawn before the first round and never trained on, are random "
-    "samples of their populations",
+    "held-out": "distribution-free: the held-out accounting samples, drawn before round 1 and never trained on, are "
+    "random samples of their populations",
 }
 
 
@@ -32,7 +32,7 @@ class CumulativeLimit(LimitAccount):
 
     After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported;
     it never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
-    So settling stays below the reservation by construction. Under disclosure `public` the filter counts worst cases;
+    So settling stays below the reservation by construction. Under disclosure `at-end` the filter counts worst cases;
     the reports are shown at the end.
     """
 
@@ -54,17 +54,17 @@ class CumulativeLimit(LimitAccount):
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         after = self._at_worst(self.rounds + 1, self.published + publishes)
-        if self.plan.disclosure != "public":
+        if self.plan.disclosure != "at-end":
             after = self._reserved(publishes)
         return self._read(float(after[0]), self.rounds + 1)
 
-    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
-        told, reserved, before = moments_in(evidence), self._reserved(publishes), self._reported
+    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+        reported, reserved, before = moments_in(report), self._reserved(publishes), self._reported
         settled = reserved
-        if told is not None and len(told.moments) == len(self.bayesian.orders):
-            floor = np.zeros_like(before) if told.complete else before
-            settled = np.minimum(np.maximum(floor, [told.filter, *told.moments]), reserved)
-        self._papers = self._as_in_papers(told)
+        if reported is not None and len(reported.moments) == len(self.bayesian.orders):
+            floor = np.zeros_like(before) if reported.complete else before
+            settled = np.minimum(np.maximum(floor, [reported.filter, *reported.moments]), reserved)
+        self._papers = self._as_in_papers(reported)
         self._reported, self.rounds = settled, self.rounds + 1
         self.published += publishes
         self._last_growth = max(0.0, float(settled[0] - before[0]))
@@ -81,12 +81,12 @@ class CumulativeLimit(LimitAccount):
         return nats / self.bayesian.filter_order
 
     def certificate(self, *, finished: bool) -> Guarantee:
-        revealed = self.plan.disclosure != "public" or finished
+        revealed = self.plan.disclosure != "at-end" or finished
         moment = float(self._reported[0]) if revealed else self._enforced()
         return self._guarantee(self._read(moment, self.rounds), self.bayesian.filter_order, revealed)
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):
+        if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
         bayesian = self.bayesian
         epsilon, order = epsilon_from_moments(
@@ -127,7 +127,7 @@ class CumulativeLimit(LimitAccount):
         release = self.plan.release
         if release is None:
             return np.zeros_like(self._cap), np.zeros_like(self._cap)
-        # A record of a panel takes one count from a bin and adds it to another.
+        # A record of an accounting sample takes one count from a bin and adds it to another.
         return self._growth_and_cap(
             lambda orders: release_charge(orders, noise_std=release.std, relation=Relation.REPLACE_ONE)
         )
@@ -150,11 +150,16 @@ class CumulativeLimit(LimitAccount):
         steps = rounds * self.mechanism.steps_per_round
         return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
 
-    def _as_in_papers(self, told: CumulativeMoments | None) -> FloatArray | None:
+    def _as_in_papers(self, reported: CumulativeMoments | None) -> FloatArray | None:
         """The papers' running sum; given up for good once a round does not tell its part."""
-        if self._papers is None or told is None or told.papers is None or len(told.papers) != self._papers.size:
+        if (
+            self._papers is None
+            or reported is None
+            or reported.papers is None
+            or len(reported.papers) != self._papers.size
+        ):
             return None
-        return np.nextafter(self._papers + np.array(told.papers), np.inf)
+        return np.nextafter(self._papers + np.array(reported.papers), np.inf)
 
     def _paper_report(self, moments: FloatArray) -> tuple[str, Guarantee]:
         bayesian = self.bayesian
@@ -167,7 +172,7 @@ class CumulativeLimit(LimitAccount):
         return "sequential, as in the papers", dataclasses.replace(best, assumption=sentence, composition="holder")
 
     def _enforced(self) -> float:
-        if self.plan.disclosure == "public":
+        if self.plan.disclosure == "at-end":
             return float(self._at_worst(self.rounds, self.published)[0]) if self.rounds else 0.0
         return float(self._reported[0])
 
@@ -187,7 +192,7 @@ class CumulativeLimit(LimitAccount):
             epsilon=epsilon,
             delta=self.limit.delta,
             level=self.limit.level,
-            notion=notion_of(bayesian.estimator, bayesian.sample, bayesian.adversary),
+            definition=definition_of(bayesian.estimator, bayesian.sample, bayesian.adversary),
             relation=self.mechanism.relation,
             observer=plan.observer,
             assumption=sentence + ", each client's estimate for its own population" + promise,
@@ -195,11 +200,11 @@ class CumulativeLimit(LimitAccount):
             orders=bayesian.orders,
             order=order,
             sampling_rate=(self.mechanism.sampling_rate, self.mechanism.sampling_rate),
-            horizon=plan.horizon,
+            max_steps=plan.max_steps,
             estimator=bayesian.estimator,
             composition=bayesian.composition,
             beta=self.beta,
-            gamma=self.limit.failure,
+            gamma=self.limit.estimator_failure_probability,
             adversary=bayesian.adversary,
             sample=bayesian.sample,
             conversion=bayesian.conversion,
@@ -213,6 +218,6 @@ class CumulativeLimit(LimitAccount):
         if release is None:
             return "each hospital rounds its own bound up"
         return (
-            f"each hospital's panel is read from histograms with noise {release.std!r} on the counts, at most every "
-            f"{release.every} rounds; worst cases between them"
+            f"each hospital's accounting sample is read from histograms with noise {release.std!r} on the counts, "
+            f"at most every {release.every} rounds; worst cases between them"
         )

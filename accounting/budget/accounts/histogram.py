@@ -11,8 +11,8 @@ import numpy as np
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.errors import InvalidArgument
-from accounting.plan.evidence import DistanceHistogram, Evidence, histogram_in
 from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.report import DistanceHistogram, RoundReport, histogram_in
 from accounting.units import FloatArray, Guarantee, Level
 
 BINS = 64
@@ -35,14 +35,14 @@ class HistogramLimit(LimitAccount):
 
     Composed by Hölder's inequality, because every round has its own sample of clients.
 
-    Under disclosure `public` the limit is kept by an account that sees no evidence; the other is read at the end.
+    Under disclosure `at-end` the limit is kept by an account that sees no report; the other is read at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
         self._edges = distance_edges(plan)
         self._seen = self._open()
-        self._kept = self._open() if plan.disclosure == "public" else self._seen
+        self._kept = self._open() if plan.disclosure == "at-end" else self._seen
         self._last_growth = math.inf
 
     @property
@@ -59,10 +59,10 @@ class HistogramLimit(LimitAccount):
         self._charge(ahead, None, publishes)
         return ahead.epsilon()
 
-    def charge(self, evidence: Evidence | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()
-        told = self._readable(evidence) if publishes or self.plan.release is None else None
-        self._charge(self._seen, told, publishes)
+        reported = self._readable(report) if publishes or self.plan.release is None else None
+        self._charge(self._seen, reported, publishes)
         if self._kept is not self._seen:
             self._charge(self._kept, None, publishes)
         self.rounds += 1
@@ -78,7 +78,7 @@ class HistogramLimit(LimitAccount):
         return self.worded((self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon))
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        if self.rounds == 0 or (self.plan.disclosure == "public" and not finished):
+        if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
         return [read_at_the_best_order(self.worded(self._seen.report()))]
 
@@ -99,14 +99,14 @@ class HistogramLimit(LimitAccount):
 
     def _open(self) -> BayesianAccountant:
         plan, bayesian, limit = self.plan, self.bayesian, self.limit
-        if limit.failure is None:
-            raise InvalidArgument("failure", "is missing from a Bayesian limit")
+        if limit.estimator_failure_probability is None:
+            raise InvalidArgument("estimator_failure_probability", "is missing from a Bayesian limit")
         return BayesianAccountant(
             orders=bayesian.orders,
             delta=self.delta,
-            failure=limit.failure,
+            estimator_failure_probability=limit.estimator_failure_probability,
             # A published histogram is one more step; at most one a round.
-            horizon=plan.horizon + (0 if plan.release is None else self._most_rounds),
+            max_steps=plan.max_steps + (0 if plan.release is None else self._most_rounds),
             composition="holder",
             estimator=bayesian.estimator,
             adversary=bayesian.adversary,
@@ -119,33 +119,33 @@ class HistogramLimit(LimitAccount):
 
     @property
     def _most_rounds(self) -> int:
-        return self.plan.horizon // self.mechanism.steps_per_round
+        return self.plan.max_steps // self.mechanism.steps_per_round
 
-    def _charge(self, account: BayesianAccountant, told: DistanceHistogram | None, publishes: bool) -> None:
+    def _charge(self, account: BayesianAccountant, reported: DistanceHistogram | None, publishes: bool) -> None:
         step, release = self.mechanism, self.plan.release
         rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
         for number in range(step.steps_per_round):
-            if told is None or number > 0:
+            if reported is None or number > 0:
                 account.step(noise_std=step.noise_std, **rates)
             elif release is None:
-                account.step(self._edges, counts=told.counts, noise_std=step.noise_std, **rates)
+                account.step(self._edges, counts=reported.counts, noise_std=step.noise_std, **rates)
             else:
                 account.step(
                     self._edges,
-                    counts=told.counts,
-                    count_noise=max(told.count_noise, release.std),
-                    sample_size=told.sample_size,
+                    counts=reported.counts,
+                    count_noise=max(reported.count_noise, release.std),
+                    sample_size=reported.sample_size,
                     noise_std=step.noise_std,
                     **rates,
                 )
         if release is not None and publishes:
             account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.release_sensitivity)
 
-    def _readable(self, evidence: Evidence | None) -> DistanceHistogram | None:
+    def _readable(self, report: RoundReport | None) -> DistanceHistogram | None:
         """The histogram, if it is one of this plan; anything else is charged at the worst case."""
-        told = histogram_in(evidence)
-        if told is None or len(told.counts) != self._edges.size:
+        reported = histogram_in(report)
+        if reported is None or len(reported.counts) != self._edges.size:
             return None
-        if (told.sample_size is None) != (self.plan.release is None):
+        if (reported.sample_size is None) != (self.plan.release is None):
             return None
-        return told if told.sample_size is not None or sum(told.counts) > 0 else None
+        return reported if reported.sample_size is not None or sum(reported.counts) > 0 else None

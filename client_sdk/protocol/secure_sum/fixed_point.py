@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RingBits: TypeAlias = Literal[32, 64]
-Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
+RingVector: TypeAlias = NDArray[np.unsignedinteger[Any]]
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 # Blocks of this many values keep the temporaries of an encoding inside the cache.
@@ -43,7 +43,7 @@ def largest_cap(clients: int, ring_bits: RingBits) -> int:
     return (2 ** (8 * ring_dtype(ring_bits).itemsize - 1) - 1) // clients
 
 
-def encode_signed(values: Reals, *, ring_bits: RingBits, scale_bits: int, cap: int) -> Words:
+def encode_signed(values: Reals, *, ring_bits: RingBits, scale_bits: int, cap: int) -> RingVector:
     """Nearest integers to values · 2^scale_bits, in two's complement; shape (d,) in and out.
 
     Raises:
@@ -65,7 +65,7 @@ def encode_signed(values: Reals, *, ring_bits: RingBits, scale_bits: int, cap: i
     return words
 
 
-def decode_signed(total: Words, *, scale_bits: int) -> NDArray[np.float64]:
+def decode_signed(total: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
     """Summed words back to reals; exact in the 32-bit ring, nearest float64 in the 64-bit ring."""
     signed = total.view(np.dtype(f"<i{total.dtype.itemsize}"))
     return np.ldexp(signed.astype(np.float64), -_scale(scale_bits))
@@ -87,7 +87,7 @@ def rounded_sensitivity(clip_norm: float, length: int, scale_bits: int) -> float
     return math.nextafter(clip_norm + math.ldexp(root, -_scale(scale_bits) - 1), math.inf)
 
 
-def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[Words, Words]:
+def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[RingVector, RingVector]:
     """Costs rounded up to multiples of 2^-scale_bits in Z_2^64, and 0/1 saturation words; both of shape (d,).
 
     Multiplying by a power of two and the ceiling are exact in float64, and a positive cost never becomes 0.
@@ -110,7 +110,7 @@ def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[Words, Wo
     return words, saturated.astype("<u8")
 
 
-def decode_costs(total: Words, saturated: Words, *, scale_bits: int) -> NDArray[np.float64]:
+def decode_costs(total: RingVector, saturated: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
     """Summed costs as float64, rounded up; infinity wherever anybody saturated."""
     if bool((total >> np.uint64(63)).any()):
         raise EncodingError("total lies above 2^63: some client wrote more than its cap")
@@ -120,7 +120,7 @@ def decode_costs(total: Words, saturated: Words, *, scale_bits: int) -> NDArray[
     return np.where(saturated != 0, np.inf, np.ldexp(upward, -_scale(scale_bits)))
 
 
-def encode_counts(counts: NDArray[np.integer[Any]], *, ring_bits: RingBits, cap: int) -> Words:
+def encode_counts(counts: NDArray[np.integer[Any]], *, ring_bits: RingBits, cap: int) -> RingVector:
     """Counts of 0 … cap as words, shape (d,).
 
     Raises:
@@ -134,7 +134,7 @@ def encode_counts(counts: NDArray[np.integer[Any]], *, ring_bits: RingBits, cap:
     return counts.astype(dtype)
 
 
-def decode_counts(total: Words) -> NDArray[np.int64]:
+def decode_counts(total: RingVector) -> NDArray[np.int64]:
     """Summed counts.
 
     Raises:

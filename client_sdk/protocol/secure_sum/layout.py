@@ -1,7 +1,7 @@
 """Which vectors a study sums under masks, computed alike by both sides: neither believes the other's layout.
 
 update        the update, parameters in order of their names, flattened one after the other
-terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the report], of
+log_moments         instance level: cumulative log-moment bounds [at the filter order, at each order of the report], of
               which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
 client-terms  scheme joint: that histogram, beside the terms of the records
 papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the report
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum.fixed_point import largest_cap
 from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector
-from client_sdk.protocol.secure_sum.vectors import Grid, VectorSpec
+from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 
@@ -26,7 +26,7 @@ UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms"
 DISTANCE_BINS = 64
 
 # Eight decades in steps of 1.8 %: a smaller bound is told as 1e-4 nats, a larger one as: somebody is above.
-_MOMENTS = Grid(low=1e-4, high=1e4, count=1024)
+_MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 _GRID_BITS = 14
 
 
@@ -51,7 +51,7 @@ def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[Vect
         return ()
     wanted = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
     if privacy.bayesian is not None:
-        wanted += _terms(privacy, clients)
+        wanted += _log_moments(privacy, clients)
     if sums_as_in_papers(privacy):
         orders = 0 if privacy.bayesian is None else len(privacy.bayesian.orders)
         wanted += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
@@ -72,7 +72,7 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
         ring = 32 if cap <= largest_cap(clients, 32) else 64
     else:
         # Noised at the hospital: rounding is post-processing. 64 bits bear any update.
-        std = privacy.noise_multiplier * privacy.clip_norm / privacy.nominal_batch
+        std = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_batch_size
         spacing, ring = 2.0 ** math.floor(math.log2(std) - _GRID_BITS), 64
         cap = largest_cap(clients, 64)
     bits = -round(math.log2(spacing))
@@ -81,10 +81,10 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     return VectorSpec(name=UPDATE, encoding="signed", length=size, ring_bits=ring, scale_bits=bits, cap=cap)
 
 
-def _terms(privacy: Privacy, clients: int) -> list[VectorSpec]:
+def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
     histogram = CLIENT_TERMS if privacy.scheme == "joint" else TERMS
     wanted: list[VectorSpec] = []
-    bayesian_levels = {limit.level for limit in privacy.limits if limit.notion == "bayesian"}
+    bayesian_levels = {limit.level for limit in privacy.limits if limit.definition == "bayesian"}
     if "instance" in bayesian_levels and privacy.bayesian is not None:
         length = 1 + len(privacy.bayesian.orders)
         wanted.append(maximum_vector(TERMS, length, _MOMENTS))

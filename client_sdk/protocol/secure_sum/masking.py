@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.keystream import KEY_BYTES, MAX_BYTES, keystream
 from client_sdk.protocol.secure_sum.transcript import H
 
@@ -117,7 +117,7 @@ def _direction(sender: str, recipient: str) -> bytes:
     return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
 
 
-def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Words:
+def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> RingVector:
     """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
     raw = np.empty(size * dtype.itemsize + 64, np.uint8)
     first = -raw.ctypes.data % 64
@@ -125,7 +125,7 @@ def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Words:
 
 
 def apply_masks(
-    words: Words, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: Words | None = None
+    words: RingVector, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: RingVector | None = None
 ) -> None:
     """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
 

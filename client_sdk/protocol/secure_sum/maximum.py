@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Reals, Words
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Reals, RingVector
 
 # Many times the error of exp, log and the arithmetic around them: bounds stay bounds on any system's libm.
 _SLACK = 2.0**-48
@@ -63,7 +63,7 @@ def encode_thresholds(values: Reals, grid: tuple[float, ...], randomness: Callab
     return np.where(exceeds, words, np.uint64(0)).ravel()
 
 
-def decode_thresholds(total: Words, grid: tuple[float, ...]) -> NDArray[np.float64]:
+def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.float64]:
     """Per value the smallest threshold that nobody exceeds beyond the highest exceeded one; infinity above the grid."""
     exceeded: NDArray[Any] = total.reshape(-1, len(grid)) != 0
     above = np.where(exceeded.any(axis=1), len(grid) - np.argmax(exceeded[:, ::-1], axis=1), 0)

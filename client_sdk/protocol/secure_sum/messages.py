@@ -1,6 +1,6 @@
 """Wire types of the secure sum: the signed parameters of a session and the messages of its five exchanges.
 
-Signatures cover values (`transcript`), not JSON; only `Parameters` is hashed as the bytes that travel.
+Signatures cover values (`transcript`), not JSON; only `SessionParameters` is hashed as the bytes that travel.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Deadlines(Message):
     masked: Seconds
 
 
-class Parameters(Message):
+class SessionParameters(Message):
     """Everything the parties agree on before a key exists; the coordinator signs the canonical JSON.
 
     session        32 random bytes, unique to this attempt at the round
@@ -135,7 +135,7 @@ def least_survivors(clients: int, colluders: int, threshold: int) -> int:
     return 3 if clients == 3 else max(threshold, colluders + 3)
 
 
-def require_sound(parameters: Parameters) -> None:
+def require_sound(parameters: SessionParameters) -> None:
     """The rules that coordinator and client both apply before a key exists.
 
     Raises:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, largest_cap
-from client_sdk.protocol.secure_sum.messages import Deadlines, Parameters, least_survivors, least_threshold
-from client_sdk.protocol.secure_sum.vectors import Grid, VectorSpec
+from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, least_survivors, least_threshold
+from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec
 
 _COST_SCALE_BITS = 32
 
@@ -45,7 +45,7 @@ def count_vector(name: str, length: int, capacity: int, *, ring_bits: RingBits =
     return VectorSpec(name=name, encoding="counts", length=length, ring_bits=ring_bits, scale_bits=0, cap=cap)
 
 
-def maximum_vector(name: str, length: int, grid: Grid) -> VectorSpec:
+def maximum_vector(name: str, length: int, grid: ThresholdGrid) -> VectorSpec:
     """Blinded thresholds: an upper bound on the maximum of each of `length` values."""
     return VectorSpec(name=name, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=grid)
 
@@ -62,13 +62,13 @@ def plan_session(
     vectors: Sequence[VectorSpec],
     deadlines: Deadlines,
     expires: int,
-) -> Parameters:
+) -> SessionParameters:
     """Parameters on the complete graph with the least threshold and the fewest survivors that are sound.
 
     `session` is 32 fresh random bytes. The caller still applies `require_sound`.
     """
     threshold = least_threshold(clients, colluders)
-    return Parameters(
+    return SessionParameters(
         study=study,
         round=round_number,
         session=session,

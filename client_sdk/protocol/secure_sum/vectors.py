@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from client_sdk.protocol.secure_sum import fixed_point, maximum
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, Words
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, RingVector
 from client_sdk.protocol.secure_sum.masking import aligned
 from client_sdk.protocol.secure_sum.transcript import canary_word
 from client_sdk.protocol.study.settings import Message, Positive
@@ -23,7 +23,7 @@ VectorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 
 
-class Grid(Message):
+class ThresholdGrid(Message):
     """Public thresholds of a blinded maximum: `count` of them from `low` to `high` in geometric steps."""
 
     low: Positive
@@ -50,7 +50,7 @@ class VectorSpec(Message):
     ring_bits: RingBits
     scale_bits: int = Field(ge=0, le=62)
     cap: int = Field(ge=0, lt=2**63)
-    grid: Grid | None = None
+    grid: ThresholdGrid | None = None
 
     @property
     def data_words(self) -> int:
@@ -86,7 +86,7 @@ class VectorSpec(Message):
         return None
 
 
-def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes]) -> Words:
+def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes]) -> RingVector:
     """The data words of `values`, shape (spec.data_words,). `randomness` is drawn on for thresholds only.
 
     Raises:
@@ -108,7 +108,7 @@ def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes])
     return fixed_point.encode_signed(reals, ring_bits=spec.ring_bits, scale_bits=spec.scale_bits, cap=spec.cap)
 
 
-def require_in_range(spec: VectorSpec, words: Words) -> None:
+def require_in_range(spec: VectorSpec, words: RingVector) -> None:
     """Refuse data words that `encode` cannot have made: they could wrap the sum.
 
     Raises:
@@ -129,7 +129,7 @@ def require_in_range(spec: VectorSpec, words: Words) -> None:
         raise EncodingError(f"{spec.name} holds a word beyond its cap of {spec.cap}")
 
 
-def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> Words:
+def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> RingVector:
     """A fresh buffer of `spec.words` words that ends in the client's canary; the data words are not set."""
     buffer = aligned(spec.words, spec.dtype)
     buffer[spec.data_words] = 1
@@ -137,7 +137,7 @@ def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> Words:
     return buffer
 
 
-def canary_holds(spec: VectorSpec, total: Words, h1: bytes, clients: Iterable[str]) -> bool:
+def canary_holds(spec: VectorSpec, total: RingVector, h1: bytes, clients: Iterable[str]) -> bool:
     """Whether the last words of the unmasked sum are what exactly these clients wrote."""
     names = list(clients)
     words = np.array([np.frombuffer(canary_word(h1, name, spec.name), spec.dtype) for name in names])
@@ -145,7 +145,7 @@ def canary_holds(spec: VectorSpec, total: Words, h1: bytes, clients: Iterable[st
     return total.shape == (spec.words,) and bool(np.array_equal(total[spec.data_words :], expected))
 
 
-def decode(spec: VectorSpec, total: Words) -> NDArray[np.float64] | NDArray[np.int64]:
+def decode(spec: VectorSpec, total: RingVector) -> NDArray[np.float64] | NDArray[np.int64]:
     """The values of an unmasked sum of `spec.words` words: (length,), int64 for counts, float64 otherwise.
 
     Signed: the sum within n · 2^-(scale_bits+1). Costs: never below. Thresholds: an upper bound on the maximum.

@@ -14,7 +14,7 @@ EncodedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="r
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
-StopReason = Literal["horizon-reached", "budget-exhausted", "stopped"]
+StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
 RoundState = Literal["collecting", "settled", "released", "abandoned", "stopped"]
 ClientState = Literal["active", "revoked", "withdrawn"]
 
@@ -173,7 +173,7 @@ class Spent(Message):
     """What one limit had spent at some time; epsilon is the limit."""
 
     level: LevelName
-    notion: Literal["classical", "bayesian"]
+    definition: Literal["classical", "bayesian"]
     epsilon: Positive
     spent: Finite
 
@@ -244,7 +244,7 @@ class LimitStatement(Message):
     """
 
     level: LevelName
-    notion: Literal["classical", "bayesian"]
+    definition: Literal["classical", "bayesian"]
     state: Literal["within", "exhausted", "unbounded"]
     epsilon: Positive | None
     delta: Positive | None
@@ -269,7 +269,7 @@ class BudgetStatement(Message):
     study: Name
     state: StudyState
     round: int
-    horizon: int
+    max_steps: int
     can_continue: bool
     stop_reason: StopReason | None
     limits: list[LimitStatement]
@@ -282,7 +282,7 @@ class OperatorKeyCreate(Message):
     label: str = Field(default="", max_length=100)
 
 
-class OperatorKey(Message):
+class OperatorKeyView(Message):
     """`key` (`wrk_<id>_<secret>`) is shown once."""
 
     id: str
@@ -294,7 +294,7 @@ class OperatorKey(Message):
 
 
 class OperatorKeyList(Message):
-    keys: list[OperatorKey]
+    keys: list[OperatorKeyView]
 
 
 class Event(Message):

@@ -15,8 +15,8 @@ from client_sdk.protocol.wire.canonical import canonical_json
 
 Scheme = Literal["client", "sequential", "parallel", "joint"]
 LevelName = Literal["client", "instance"]
-NotionName = Literal["classical", "bayesian"]
-Disclosure = Literal["plain", "noised", "public"]
+DefinitionName = Literal["classical", "bayesian"]
+Disclosure = Literal["plain", "noised", "at-end"]
 PROTECTS: dict[str, tuple[LevelName, ...]] = {
     "client": ("client",),
     "sequential": ("instance",),
@@ -52,22 +52,24 @@ class Message(BaseModel):
 
 
 class Limit(Message):
-    """One budget: at this level and in this notion never more than (epsilon, delta).
+    """One budget: at this level and in this definition never more than (epsilon, delta).
 
-    `failure` is the γ of the Bayesian estimate, part of delta; classical limits have none.
+    `estimator_failure_probability` is the γ of the Bayesian estimate, part of delta; classical limits have none.
     """
 
     level: LevelName
-    notion: NotionName
+    definition: DefinitionName
     epsilon: Positive
     delta: Probability
-    failure: Probability | None = None
+    estimator_failure_probability: Probability | None = None
 
     @model_validator(mode="after")
     def _failure_is_part_of_delta(self) -> Self:
-        if self.notion == "classical" and self.failure is not None:
+        if self.definition == "classical" and self.estimator_failure_probability is not None:
             raise ValueError("failure belongs to Bayesian limits only")
-        if self.notion == "bayesian" and (self.failure is None or self.failure >= self.delta):
+        if self.definition == "bayesian" and (
+            self.estimator_failure_probability is None or self.estimator_failure_probability >= self.delta
+        ):
             raise ValueError("a Bayesian limit needs a failure probability below its delta")
         return self
 
@@ -113,7 +115,7 @@ class LearningRateSchedule(Message):
 
     constant  learning_rate
     step      learning_rate, times `factor` after every `every` rounds
-    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of the horizon
+    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
     """
 
     name: Literal["constant", "step", "cosine"] = "constant"
@@ -124,7 +126,7 @@ class LearningRateSchedule(Message):
     def share(self, round: int, rounds: int) -> float:
         """What the learning rate is multiplied with in round `round`; in [0, 1].
 
-        rounds  within the horizon; rounds that came to nothing push the last ones past it, which keep the last rate
+        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
         """
         if self.name == "step":
             return self.factor ** ((round - 1) // self.every)
@@ -173,7 +175,7 @@ class Masking(Message):
 
     colluders      how many clients may share what they know with the coordinator
     min_survivors  least clients whose vectors are in a sum; below it the round is abandoned
-    mask_updates   also the updates, not only privacy terms and metrics
+    mask_updates   also the updates, not only log-moments and metrics
     allow_three    let a sum of three go on, of which only two need be honest
     """
 
@@ -191,7 +193,7 @@ class Masking(Message):
         return self
 
     @property
-    def honest_shares(self) -> int:
+    def honest_survivors(self) -> int:
         """Noise shares in every sum that do not come from colluders."""
         return self.min_survivors - self.colluders
 
@@ -200,14 +202,14 @@ class HistogramNoise(Message):
     """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
 
     Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential:
-    every hospital reads its own panel through its own, with the whole noise.
+    every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
     std: Positive
     every: Whole = Field(ge=1, le=10_000_000)
 
 
-class Panel(Message):
+class AccountingSample(Message):
     """The fixed sample of records at every hospital on which Bayesian costs of records are estimated.
 
     records  how many, at every hospital alike, so that the number tells nothing; who has fewer counts the rest at the
@@ -226,11 +228,11 @@ class Privacy(Message):
     client_clip_norm     scheme joint: L2 bound on one client's whole sum before its noise; else null
     noise_multiplier     noise standard deviation / clip_norm, of whoever adds noise
     sampling_rate        Poisson rate of records in each local step
-    nominal_batch        the public constant that replaces the realised batch size as a denominator
+    expected_batch_size        the public constant that replaces the realised batch size as a denominator
     client_sampling_rate Poisson rate of clients in each round
     expected_clients     the public constant that replaces the realised number of clients as a denominator
-    horizon              most noised steps any client may take over the study (rounds × local steps)
-    panel                whose records are measured; null: all that the hospital trains on
+    max_steps              most noised steps any client may take over the study (rounds × local steps)
+    accounting_sample                whose records are measured; null: all that the hospital trains on
     """
 
     scheme: Scheme
@@ -239,15 +241,15 @@ class Privacy(Message):
     client_clip_norm: Positive | None
     noise_multiplier: Positive
     sampling_rate: Rate
-    nominal_batch: Positive
+    expected_batch_size: Positive
     client_sampling_rate: Rate
     expected_clients: Positive
-    horizon: Whole = Field(ge=1, le=10_000_000)
+    max_steps: Whole = Field(ge=1, le=10_000_000)
     classical_order: Positive
     bayesian: BayesianSettings | None
     disclosure: Disclosure
     histogram_noise: HistogramNoise | None
-    panel: Panel | None
+    accounting_sample: AccountingSample | None
     masking: Masking | None
 
     @property
@@ -257,19 +259,21 @@ class Privacy(Message):
 
     @model_validator(mode="after")
     def _limits_fit_the_scheme(self) -> Self:
-        kinds = [(limit.level, limit.notion) for limit in self.limits]
+        kinds = [(limit.level, limit.definition) for limit in self.limits]
         if len(set(kinds)) != len(kinds):
-            raise ValueError("at most one limit per level and notion")
+            raise ValueError("at most one limit per level and definition")
         if any(level not in self.levels for level, _ in kinds):
             raise ValueError(f"scheme {self.scheme} bounds the {' and the '.join(self.levels)} level only")
         if any((level, "classical") not in kinds for level, _ in kinds):
             raise ValueError(
                 "every level states a classical limit: the backstop for people the Bayesian bound does not speak for"
             )
-        if any(notion == "bayesian" for _, notion in kinds) != (self.bayesian is not None):
+        if any(definition == "bayesian" for _, definition in kinds) != (self.bayesian is not None):
             raise ValueError("a Bayesian limit and the section `bayesian` come together")
         if self.bayesian is not None and self.scheme == "client" and self.bayesian.composition == "running":
-            raise ValueError("running sums need the same panel in every round; scheme client composes by holder")
+            raise ValueError(
+                "running sums need the same accounting sample in every round; scheme client composes by holder"
+            )
         return self
 
     @model_validator(mode="after")
@@ -281,9 +285,11 @@ class Privacy(Message):
         if self.scheme in ("sequential", "joint") and (self.masking is None or not self.masking.mask_updates):
             raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
         if self.scheme == "client" and self.masking is not None and not self.masking.mask_updates:
-            raise ValueError("in scheme client the coordinator reads the terms off the updates: mask both or neither")
+            raise ValueError(
+                "in scheme client the coordinator reads the log-moments off the updates: mask both or neither"
+            )
         if self.masking is not None and not self.masking.mask_updates and self.bayesian is None:
-            raise ValueError("masking without mask_updates is for privacy terms: it needs a Bayesian limit")
+            raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
         return self
 
     @model_validator(mode="after")
@@ -295,40 +301,46 @@ class Privacy(Message):
         if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
         if self.scheme in ("parallel", "sequential"):
-            self._require_noised_panel(self.bayesian)
+            self._require_noised_sample(self.bayesian)
         else:
             self._require_noised_sum(self.histogram_noise)
         return self
 
     def _require_noised_sum(self, noise: HistogramNoise) -> None:
         """One histogram of clients, summed under masks."""
-        if self.scheme == "joint" and any((x.level, x.notion) == ("instance", "bayesian") for x in self.limits):
+        if self.scheme == "joint" and any((x.level, x.definition) == ("instance", "bayesian") for x in self.limits):
             raise ValueError(
                 "scheme joint with disclosure `noised` has no Bayesian limit at instance level: a hospital that is "
-                "zeroed out may move all counts of its panel; 100 records at std 10 would cost the client level "
-                "ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the panel"
+                "zeroed out may move all counts of its accounting sample; 100 records at std 10 would cost the client "
+                "level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the accounting sample"
             )
         if self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
-        if noise.std < 3 * math.sqrt(self.masking.honest_shares):
+        if noise.std < 3 * math.sqrt(self.masking.honest_survivors):
             raise ValueError(
                 "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
             )
 
-    def _require_noised_panel(self, bayesian: BayesianSettings) -> None:
-        if self.panel is None:
-            raise ValueError("noised at instance level needs a panel: without one the number of records would show")
+    def _require_noised_sample(self, bayesian: BayesianSettings) -> None:
+        if self.accounting_sample is None:
+            raise ValueError(
+                "noised at instance level needs an accounting sample: without one the number of records would show"
+            )
         if bayesian.composition != "running":
             raise ValueError("noised at instance level reads running sums: Hölder's would need a histogram a step")
 
     @model_validator(mode="after")
-    def _a_panel_can_be_measured(self) -> Self:
-        if self.panel is None:
+    def _an_accounting_sample_can_be_measured(self) -> Self:
+        if self.accounting_sample is None:
             return self
-        if self.bayesian is None or not any((x.level, x.notion) == ("instance", "bayesian") for x in self.limits):
-            raise ValueError("panel: records are measured for a Bayesian limit at instance level, and there is none")
+        if self.bayesian is None or not any((x.level, x.definition) == ("instance", "bayesian") for x in self.limits):
+            raise ValueError(
+                "accounting sample: records are measured for a Bayesian limit at instance level, and there is none"
+            )
         if self.bayesian.estimator not in MONOTONE:
-            raise ValueError("panel: one that may be filled up needs an estimator that never falls: betting or band")
+            raise ValueError(
+                "accounting sample: one that may be filled up needs an estimator that never falls: betting or band"
+            )
         return self
 
 
@@ -345,9 +357,9 @@ class StudySettings(Message):
     schedule: Schedule
 
     @model_validator(mode="after")
-    def _a_round_fits_the_horizon(self) -> Self:
-        if self.steps_per_round > self.privacy.horizon:
-            raise ValueError("the horizon is shorter than one round")
+    def _a_round_fits_max_steps(self) -> Self:
+        if self.steps_per_round > self.privacy.max_steps:
+            raise ValueError("max_steps is shorter than one round")
         return self
 
     @model_validator(mode="after")
@@ -382,8 +394,8 @@ class StudySettings(Message):
 
     @property
     def rounds(self) -> int:
-        """Most rounds within the horizon."""
-        return self.privacy.horizon // self.steps_per_round
+        """Most rounds within max_steps."""
+        return self.privacy.max_steps // self.steps_per_round
 
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""

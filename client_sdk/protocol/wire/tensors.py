@@ -19,7 +19,7 @@ from safetensors import (
 from safetensors.numpy import save
 
 UPDATE = "update/"
-TERMS = "terms/"
+TERMS = "log-moments/"
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = dict[str, tuple[tuple[int, ...], str]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accounting.plan.evidence import evidence_to_dict
 from accounting.plan.plan import Plan
+from accounting.plan.report import report_to_dict
 from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from server.db.lease import Lease
-from server.db.ledger_store import Account, lock_account, rehearse
+from server.db.ledger_store import Account, lock_account, precompute
 from server.db.repositories import (
     append_event,
     attendance,
@@ -24,12 +24,12 @@ from server.db.session import Transaction
 from server.db.session_store import find_session
 from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Settle, close, move
-from server.services import fenced
+from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
 from server.services.rounds.end import abandon_round, was_seen
-from server.services.rounds.evidence import settlement
+from server.services.rounds.masked_report import summed_by
+from server.services.rounds.report import settlement
 from server.services.rounds.submit import update_scope
-from server.services.rounds.summed_evidence import summed_by
 from server.services.secure_sum.progress import sum_words
 from server.services.views import settings_of
 
@@ -58,11 +58,11 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
         if isinstance(ending, Settle) and _lost(coordinator, study, rows, session):
             ending = Abandon("updates-lost", charged=True)
         if isinstance(ending, Settle) and session is not None:
-            session.told = evidence_to_dict(summed_by(coordinator, tx, row, session, account.budget.plan, rows))
+            session.reported = report_to_dict(summed_by(coordinator, tx, row, session, account.budget.plan, rows))
         _end_collecting(tx, row, round, account, ending, rows)
 
-    coordinator.database.read("rehearse-settlement", lambda tx: _rehearse(tx, study, number))
-    fenced.commit(coordinator, lease, "settle", work)
+    coordinator.database.read("precompute-settlement", lambda tx: _precompute(tx, study, number))
+    commit_under_lease(coordinator, lease, "settle", work)
 
 
 def _end_collecting(
@@ -82,16 +82,16 @@ def _end_collecting(
             append_event(tx, study, "round-settled", round.number)
 
 
-def _rehearse(tx: Transaction, study: str, number: int) -> None:
+def _precompute(tx: Transaction, study: str, number: int) -> None:
     row = find_study(tx, study)
     round = find_round(tx, row.id, number)
     if round.state == "collecting":
         plan = Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan)
-        rehearse(tx, row.id, "settled", number, settlement(tx, row, plan, number, participants(tx, round)))
+        precompute(tx, row.id, "settled", number, settlement(tx, row, plan, number, participants(tx, round)))
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow], session: SessionRow | None) -> bool:
-    spec = None if session is None else Parameters.from_bytes(session.parameters).vector(UPDATE)
+    spec = None if session is None else SessionParameters.from_bytes(session.parameters).vector(UPDATE)
     if session is not None and spec is not None:
         return sum_words(coordinator, study, session, spec) is None
     return any(

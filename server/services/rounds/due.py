@@ -16,7 +16,7 @@ Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkItem:
     """One step of one study; `round` is 0 when the step opens a new one."""
 
     study_id: int
@@ -25,13 +25,13 @@ class Task:
     round: int
 
 
-def find_due(tx: Transaction, owner: str) -> list[Task]:
+def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
     """Every step that `owner` can take now, studies in order of their ids; those that others hold are left out."""
     free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
     return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
 
 
-def _openings(tx: Transaction) -> list[Task]:
+def _openings(tx: Transaction) -> list[WorkItem]:
     active = (
         select(func.count())
         .where(ClientRow.study_id == StudyRow.id, ClientRow.state == "active")
@@ -46,10 +46,10 @@ def _openings(tx: Transaction) -> list[Task]:
         .join_from(StudyRow, BudgetRow)
         .where(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, possible)
     )
-    return [Task(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
+    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
 
 
-def _continuations(tx: Transaction) -> list[Task]:
+def _continuations(tx: Transaction) -> list[WorkItem]:
     waiting = exists().where(
         and_(
             ParticipantRow.study_id == RoundRow.study_id,
@@ -65,14 +65,14 @@ def _continuations(tx: Transaction) -> list[Task]:
         .where(RoundRow.scrubbed_at.is_(None))
         .order_by(RoundRow.study_id, RoundRow.number)
     )
-    tasks: list[Task] = []
+    tasks: list[WorkItem] = []
     for id, name, number, state, late, is_awaited, phase, due, news in tx.session.execute(wanted):
         if state == "collecting" and phase is not None:
             kind = _session_kind(phase, due=bool(due), news=bool(news))
         else:
             kind = _kind(state, closes=bool(late) or not is_awaited)
         if kind is not None:
-            tasks.append(Task(id, name, kind, number))
+            tasks.append(WorkItem(id, name, kind, number))
     return tasks
 
 

@@ -11,7 +11,7 @@ from server.db.session import Transaction
 from server.db.session_store import find_session, load_session, lock_session, masks_updates, store_phase
 from server.db.tables import RoundRow, StudyRow
 from server.domain.rounds import move, pause_after
-from server.services.rounds.evidence import withheld
+from server.services.rounds.report import withheld
 
 
 def abandon_round(
@@ -19,7 +19,7 @@ def abandon_round(
 ) -> None:
     """The round comes to nothing. If it is not settled yet its reservation stands, or is given back uncharged."""
     if round.state != "settled":
-        account.conclude("stood" if charged else "voided", round, {"reason": reason})
+        account.conclude("charged-in-full" if charged else "cancelled", round, {"reason": reason})
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
     _end(tx, study, round, "abandoned", reason)
@@ -28,7 +28,7 @@ def abandon_round(
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
     if round.state != "settled":
-        account.conclude("stood" if was_seen(tx, round) else "voided", round, {"reason": "stopped"})
+        account.conclude("charged-in-full" if was_seen(tx, round) else "cancelled", round, {"reason": "stopped"})
     _close_session(tx, round)
     _end(tx, study, round, "stopped", "stopped")
 

@@ -8,14 +8,14 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import spec_from_json
 from server.db.lease import Lease
-from server.db.ledger_store import lock_account, rehearse
+from server.db.ledger_store import lock_account, precompute
 from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.sampling import sample
 from server.domain.session_plan import enough, session_parameters
-from server.services import fenced
+from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
 from server.services.rounds.end import abandon_round, finish
 from server.services.views import settings_of
@@ -49,14 +49,14 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         else:
             abandon_round(tx, row, round, account, reason="too-few-clients", charged=False)
 
-    coordinator.database.read("rehearse-reservation", lambda tx: _rehearse(tx, lease.study_id))
-    fenced.commit(coordinator, lease, "reserve", work)
+    coordinator.database.read("precompute-reservation", lambda tx: _precompute(tx, lease.study_id))
+    commit_under_lease(coordinator, lease, "reserve", work)
 
 
-def _rehearse(tx: Transaction, study_id: int) -> None:
+def _precompute(tx: Transaction, study_id: int) -> None:
     row = tx.session.get_one(BudgetRow, study_id)
     if row.can_continue:
-        rehearse(tx, study_id, "reserved", row.round + 1, {})
+        precompute(tx, study_id, "reserved", row.round + 1, {})
 
 
 def _open_session(

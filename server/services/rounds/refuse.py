@@ -9,7 +9,7 @@ from server.db.session_store import lock_session
 from server.db.tables import StudyRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator, Written
-from server.services.secure_sum.exchanges import say_goodbye
+from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
 
 
@@ -47,4 +47,4 @@ def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusa
 def _leave_session(tx: Transaction, study: StudyRow, round: int, client: str) -> None:
     session = lock_session(tx, study.id, round)
     if session is not None:
-        say_goodbye(tx, study, session, client)
+        leave_session(tx, study, session, client)

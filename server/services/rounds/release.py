@@ -25,7 +25,7 @@ from server.domain import optimiser
 from server.domain.admission import body_spec, mechanism
 from server.domain.aggregation import NotFinite, Real, Sum, average
 from server.domain.rounds import move
-from server.services import fenced
+from server.services.commit import commit_under_lease
 from server.services.ports import Blob, Coordinator
 from server.services.rounds.end import abandon_round
 from server.services.rounds.submit import round_scope, update_scope
@@ -65,17 +65,19 @@ class Inputs:
         return {name: (shape, "float64") for name, (shape, _) in self.model.items()}
 
 
-def release_round(coordinator: Coordinator, lease: Lease, study: str, number: int, beat: Callable[[], None]) -> None:
-    """Publish the model that round `number` makes. `beat` is called between updates, to keep the lease alive."""
+def release_round(
+    coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]
+) -> None:
+    """Publish the model that round `number` makes. `renew_lease` is called between updates, to keep the lease alive."""
     inputs = coordinator.database.read("read-settled-round", lambda tx: _inputs(tx, study, number))
     try:
-        total = _sum(coordinator, lease, inputs, beat)
+        total = _sum(coordinator, lease, inputs, renew_lease)
         model, state = _publish(coordinator, inputs, total)
     except (InputsLost, NotFinite) as error:
         reason = str(error) if isinstance(error, InputsLost) else "not-finite"
-        fenced.commit(coordinator, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
+        commit_under_lease(coordinator, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
         return
-    fenced.commit(coordinator, lease, "release", lambda tx: _release(tx, inputs, model, state))
+    commit_under_lease(coordinator, lease, "release", lambda tx: _release(tx, inputs, model, state))
 
 
 def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
@@ -97,7 +99,7 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
     )
 
 
-def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[[], None]) -> dict[str, Real]:
+def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> dict[str, Real]:
     """The sum of the updates, with the coordinator's own noise if the study has it."""
     if inputs.noised_sha256 is not None:
         path = coordinator.blobs.find(inputs.noised_scope, inputs.noised_sha256)
@@ -114,7 +116,7 @@ def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, beat: Callable[
         if path is None:
             raise InputsLost("updates-lost")
         total.add(walk(path, body))
-        beat()
+        renew_lease()
     total.add_noise(coordinator.noise.of(inputs.round))
     result = total.result()
     if noise is not None:
@@ -140,7 +142,7 @@ def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised
     def work(tx: Transaction) -> None:
         _settled(tx, inputs)[1].noised_sha256 = blob.sha256
 
-    fenced.commit(coordinator, lease, "noise", work)
+    commit_under_lease(coordinator, lease, "noise", work)
 
 
 def _publish(coordinator: Coordinator, inputs: Inputs, total: dict[str, Real]) -> tuple[Blob, Blob | None]:

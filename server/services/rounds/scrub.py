@@ -8,7 +8,7 @@ from server.db.repositories import find_round, find_study, latest_model
 from server.db.session import Transaction
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
-from server.services import fenced
+from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
 from server.services.rounds.release import optimisers_scope
 from server.services.rounds.submit import round_scope
@@ -32,7 +32,7 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
         forget_shares(tx, row.study_id, number)
         row.scrubbed_at = row.scrubbed_at or tx.now()
 
-    fenced.commit(coordinator, lease, "scrub", work)
+    commit_under_lease(coordinator, lease, "scrub", work)
 
 
 def tidy(coordinator: Coordinator) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accounting.plan.evidence import evidence_to_dict
+from accounting.plan.report import report_to_dict
 from client_sdk.protocol.study.messages import UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
@@ -12,7 +12,7 @@ from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, spec_from
 from server.db.repositories import find_study, lock_participant, share_round
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow
-from server.domain.admission import Findings, body_spec, examine, expects_terms, update_spec
+from server.domain.admission import Findings, body_spec, examine, expects_log_moments, update_spec
 from server.domain.errors import Rejected
 from server.services.ports import Blob, Coordinator, Incoming, Written
 from server.services.tensor_files import names_in, walk
@@ -83,7 +83,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha2
 
     Raises:
         Rejected: as `begin`, and `digest-mismatch`, `malformed-tensors`, `wrong-names`, `wrong-shape`, `wrong-dtype`,
-            `not-finite`, `clip-exceeded`, `terms-missing`, `invalid-request`, `body-too-large`.
+            `not-finite`, `clip-exceeded`, `log-moments-missing`, `invalid-request`, `body-too-large`.
     """
     if incoming.sha256 != signed_sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -103,8 +103,10 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha2
 
 def _examined(slot: Slot, incoming: Incoming) -> Findings:
     names = set(update_spec(slot.model))
-    if expects_terms(slot.settings) and names_in(incoming.path) == names:
-        raise Rejected("terms-missing", "this study needs terms/filter and terms/moments beside the update")
+    if expects_log_moments(slot.settings) and names_in(incoming.path) == names:
+        raise Rejected(
+            "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
+        )
     spec = body_spec(slot.settings, slot.model)
     return examine(slot.settings, slot.model, walk(incoming.path, spec))
 
@@ -117,7 +119,7 @@ def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Writ
         return Written(_receipt(slot.study, row), created=False)
     row.state, row.answered_at = "received", tx.now()
     row.sha256, row.bytes = blob.sha256, blob.bytes
-    row.distance, row.terms = findings.distance, evidence_to_dict(findings.terms)
+    row.distance, row.log_moments = findings.distance, report_to_dict(findings.log_moments)
     return Written(_receipt(slot.study, row), created=True)
 
 

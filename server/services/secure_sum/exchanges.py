@@ -79,7 +79,7 @@ def octets_scope(study: str, round: int, client: str, vector: str) -> str:
     return f"{round_scope(study, round)}/masked/{client}/{vector}"
 
 
-def look(coordinator: Coordinator, study: str, round: int) -> SessionView:
+def read_session(coordinator: Coordinator, study: str, round: int) -> SessionView:
     """The signed parameters and the phase.
 
     Raises:
@@ -91,7 +91,7 @@ def look(coordinator: Coordinator, study: str, round: int) -> SessionView:
         signed = SignedParameters(parameters=row.parameters, signature=row.signature)
         return SessionView.model_validate({"signed": signed, "phase": row.phase, "failure": row.failure})
 
-    return coordinator.database.read("look-at-session", work)
+    return coordinator.database.read("read-session", work)
 
 
 def put_keys(coordinator: Coordinator, study: str, round: int, message: KeysMessage) -> bool:
@@ -126,18 +126,18 @@ def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None
         study_row, row = _locked(tx, study, round)
         if find_participant(tx, row, client) is None:
             raise Rejected("not-sampled", "this client takes no part in this session")
-        say_goodbye(tx, study_row, row, client)
+        leave_session(tx, study_row, row, client)
 
     coordinator.database.write("leave-session", work)
 
 
-def say_goodbye(tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
+def leave_session(tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
     """Inside a transaction that holds the study and the session."""
     session = load_session(tx, row)
     if client in session.left or session.phase in ("summed", "failed"):
         return
     record_message(tx, row, client, "left", None)
-    move_on(tx, study, row, rules.leave(session, client))
+    advance(tx, study, row, rules.leave(session, client))
 
 
 def key_list(coordinator: Coordinator, study: str, round: int) -> KeyList:
@@ -219,7 +219,7 @@ def _record_octets(tx: Transaction, slot: OctetsSlot, blob: Blob) -> bool:
     key = {"study_id": row.study_id, "round": row.round, "client": slot.client, "vector": slot.vector}
     tx.session.add(OctetsRow(**key, sha256=blob.sha256))
     tx.session.flush()
-    move_on(tx, study, row, moved)
+    advance(tx, study, row, moved)
     return True
 
 
@@ -238,7 +238,7 @@ def _say(
             return False
         moved = _require_admitted(found)
         record_message(tx, row, message.client, step, message.model_dump_json())
-        move_on(tx, study_row, row, moved)
+        advance(tx, study_row, row, moved)
         return True
 
     failpoint("api.before-session-message")
@@ -247,7 +247,7 @@ def _say(
     return created
 
 
-def move_on(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
+def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
     """Freeze what is due now, and tell those who wait."""
     advanced = rules.advance(session, int(tx.now()))
     if advanced.phase == row.phase:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.fixed_point import Words
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.messages import Parameters, SumResult
+from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.lease import Lease
@@ -23,10 +23,10 @@ from server.db.session import Transaction
 from server.db.session_store import find_session, load_session, lock_session, octets_of, store_phase
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined, Session
-from server.services import fenced
+from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
 from server.services.rounds.submit import round_scope
-from server.services.secure_sum.exchanges import move_on, octets_scope
+from server.services.secure_sum.exchanges import advance, octets_scope
 
 register("worker.before-sum-files", "worker.after-sum-files")
 
@@ -55,22 +55,22 @@ def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: 
         row = lock_study(tx, study)
         session = lock_session(tx, row.id, number)
         if session is not None:
-            move_on(tx, row, session, load_session(tx, session))
+            advance(tx, row, session, load_session(tx, session))
 
-    fenced.commit(coordinator, lease, "advance", work)
+    commit_under_lease(coordinator, lease, "advance", work)
 
 
-def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, beat: Callable[[], None]) -> None:
+def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]) -> None:
     """Rebuild the masks from the replies and write the sums; with wrong shares, wait for more replies."""
     ready = coordinator.database.read("read-replies", lambda tx: _read(tx, study, number))
     if ready is None:
         return
     found = recovery.recover(ready.session)
     try:
-        outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, beat)
+        outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, renew_lease)
     except OctetsLost:
         outcome = Declined("canary-mismatch", "a masked vector is gone")
-    fenced.commit(coordinator, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome))
+    commit_under_lease(coordinator, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome))
 
 
 def _read(tx: Transaction, study: str, number: int) -> _Ready | None:
@@ -90,7 +90,7 @@ def _sum(
     number: int,
     ready: _Ready,
     recovered: recovery.Recovered,
-    beat: Callable[[], None],
+    renew_lease: Callable[[], None],
 ) -> dict[str, bytes] | Declined:
     """Digests of the sums, which lie on disk then."""
     # Nothing is cleared here: a worker that has lost its lease would delete what its successor has committed.
@@ -98,7 +98,7 @@ def _sum(
     digests: dict[str, bytes] = {}
     for spec in ready.session.parameters.vectors:
         paths = [_octets(coordinator, study, number, client, spec, sha) for client, sha in ready.octets[spec.name]]
-        total = recovery.masked_total(spec, _mapped(spec, paths, beat))
+        total = recovery.masked_total(spec, _mapped(spec, paths, renew_lease))
         wrong = recovery.unmask_total(ready.session, recovered, spec, total)
         if wrong is not None:
             return wrong
@@ -115,9 +115,9 @@ def _octets(coordinator: Coordinator, study: str, number: int, client: str, spec
     return path
 
 
-def _mapped(spec: VectorSpec, paths: Sequence[Path], beat: Callable[[], None]) -> Iterator[Words]:
+def _mapped(spec: VectorSpec, paths: Sequence[Path], renew_lease: Callable[[], None]) -> Iterator[RingVector]:
     for path in paths:
-        beat()
+        renew_lease()
         yield np.memmap(path, dtype=spec.dtype, mode="r", shape=(spec.words,))
 
 
@@ -151,11 +151,11 @@ def opened_update(tx: Transaction, study_id: int, number: int) -> tuple[VectorSp
     row = find_session(tx, study_id, number)
     if row is None or row.result is None:
         return None
-    spec = Parameters.from_bytes(row.parameters).vector(UPDATE)
+    spec = SessionParameters.from_bytes(row.parameters).vector(UPDATE)
     return None if spec is None else (spec, SumResult.model_validate(row.result).digests[UPDATE].hex())
 
 
-def sum_words(coordinator: Coordinator, study: str, row: SessionRow, spec: VectorSpec) -> Words | None:
+def sum_words(coordinator: Coordinator, study: str, row: SessionRow, spec: VectorSpec) -> RingVector | None:
     """An opened sum, or None when its file is gone."""
     if row.result is None:
         return None

@@ -60,7 +60,7 @@ def _statement(study: str, state: str, stop_reason: str | None, row: BudgetRow) 
         study=study,
         state=cast(StudyState, state),
         round=row.round,
-        horizon=row.horizon,
+        max_steps=row.max_steps,
         can_continue=row.can_continue,
         stop_reason=cast(StopReason | None, stop_reason),
         limits=[LimitStatement.model_validate(limit) for limit in row.limits],

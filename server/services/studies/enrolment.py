@@ -16,7 +16,7 @@ from server.domain.errors import Rejected
 from server.domain.study import require_open
 from server.services.ports import Coordinator, Written
 from server.services.studies.roster import (
-    Identity,
+    MemberKey,
     identify,
     revoke,
     roster,
@@ -27,7 +27,7 @@ from server.services.studies.roster import (
 )
 from server.services.views import at
 
-__all__ = ["Identity", "enrol", "identify", "invite", "revoke", "roster", "rotate_key", "use_token", "withdraw"]
+__all__ = ["MemberKey", "enrol", "identify", "invite", "revoke", "roster", "rotate_key", "use_token", "withdraw"]
 
 _PREFIX = "wri"
 

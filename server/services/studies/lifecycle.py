@@ -26,7 +26,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
 
     Raises:
         Rejected: `study-exists` (other settings under this name), `first-round-overspends` (extra
-            noise_one_round, noise_horizon), `invalid-request` (settings no budget can be kept for).
+            noise_one_round, noise_max_steps), `invalid-request` (settings no budget can be kept for).
     """
     known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
     if known is not None:
@@ -100,7 +100,7 @@ def _feasible_plan(request: StudyCreate) -> Plan:
         plan = plan_of(request.settings)
         Budget.open(plan)
     except FirstRoundOverspends as error:
-        fitting = {"noise_one_round": error.noise_one_round, "noise_horizon": error.noise_horizon}
+        fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
         raise Rejected("first-round-overspends", str(error), **fitting) from error
     except PlanError as error:
         raise Rejected("invalid-request", str(error), fields=[error.field]) from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from client_sdk.protocol.study.messages import OperatorKey, OperatorKeyCreate, OperatorKeyList
+from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.db.session import Transaction
 from server.db.tables import OperatorKeyRow, Role
 from server.domain.errors import Rejected
@@ -26,7 +26,7 @@ class Operator:
     role: Role
 
 
-def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> OperatorKey:
+def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> OperatorKeyView:
     """A new key; the answer is the only place where it can be read. Old keys stay valid: rotate with overlap."""
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
 
@@ -44,17 +44,17 @@ def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> Operator
 def list_keys(coordinator: Coordinator) -> OperatorKeyList:
     """All keys ever made, without their secrets."""
 
-    def work(tx: Transaction) -> list[OperatorKey]:
+    def work(tx: Transaction) -> list[OperatorKeyView]:
         rows = tx.session.scalars(select(OperatorKeyRow).order_by(OperatorKeyRow.created_at, OperatorKeyRow.id))
         return [_view(row) for row in rows]
 
     return OperatorKeyList(keys=coordinator.database.read("list-operator-keys", work))
 
 
-def revoke_key(coordinator: Coordinator, id: str) -> OperatorKey:
+def revoke_key(coordinator: Coordinator, id: str) -> OperatorKeyView:
     """Repeatable. Raises Rejected `unknown-key`."""
 
-    def work(tx: Transaction) -> OperatorKey:
+    def work(tx: Transaction) -> OperatorKeyView:
         row = tx.session.get(OperatorKeyRow, id, with_for_update=True)
         if row is None:
             raise Rejected("unknown-key", "there is no key of this id; ask for the list of keys")
@@ -86,8 +86,8 @@ def _hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _view(row: OperatorKeyRow, key: str | None = None) -> OperatorKey:
-    return OperatorKey(
+def _view(row: OperatorKeyRow, key: str | None = None) -> OperatorKeyView:
+    return OperatorKeyView(
         id=row.id,
         role=row.role,
         label=row.label,

@@ -21,12 +21,12 @@ from server.db.session_store import find_session, lock_session, members_at_openi
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services.ports import Coordinator
-from server.services.secure_sum.exchanges import say_goodbye
+from server.services.secure_sum.exchanges import leave_session
 from server.services.views import roster_entry
 
 
 @dataclass(frozen=True)
-class Identity:
+class MemberKey:
     """One client of one study as the coordinator knows it."""
 
     study: str
@@ -35,18 +35,18 @@ class Identity:
     state: ClientState
 
 
-def identify(coordinator: Coordinator, study: str, client: str) -> Identity:
+def identify(coordinator: Coordinator, study: str, client: str) -> MemberKey:
     """Whose key signs for `client`; withdrawn clients are still known.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled` (invited only), `unknown-client`, `revoked`.
     """
 
-    def work(tx: Transaction) -> Identity:
+    def work(tx: Transaction) -> MemberKey:
         row = _known_client(tx, find_study(tx, study).id, client)
         if row.state == "revoked":
             raise Rejected("revoked", "this client was put out of the study; ask the operator")
-        return Identity(study, client, row.public_key, row.state)
+        return MemberKey(study, client, row.public_key, row.state)
 
     return coordinator.database.read("identify-client", work)
 
@@ -154,7 +154,7 @@ def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
     taking_part.state = "missing"
     session = lock_session(tx, study.id, round.number)
     if session is not None:
-        say_goodbye(tx, study, session, client)
+        leave_session(tx, study, session, client)
 
 
 def _known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:

@@ -32,7 +32,7 @@ export function drawStudy({ study, budget, rounds }) {
   return [
     element("p", { class: "note" }, element("a", { href: "/dashboard" }, "all studies")),
     element("h1", {}, study.title || study.study),
-    element("p", {}, `${state(study)} · round ${budget.round} · ${study.clients} clients · at most ${budget.horizon} noised steps`),
+    element("p", {}, `${state(study)} · round ${budget.round} · ${study.clients} clients · at most ${budget.max_steps} noised steps`),
     element("p", budget.can_continue ? {} : { class: "bad" }, budget.can_continue ? "The budget allows another round." : "No further round may begin."),
     element("h2", {}, "Privacy budget"),
     ...budget.limits.flatMap(drawLimit),
@@ -51,7 +51,7 @@ function state(study) {
 }
 
 function drawLimit(limit) {
-  const name = `${limit.level} level, ${limit.notion}`;
+  const name = `${limit.level} level, ${limit.definition}`;
   if (limit.state === "unbounded") return [element("p", {}, `${name}: unbounded. This study does not protect this level.`)];
   const used = limit.spent + limit.reserved;
   const numbers = `ε spent ${upward(limit.spent)}, reserved ${upward(limit.reserved)}, limit ${limit.epsilon} at δ = ${limit.delta}`;
@@ -72,10 +72,10 @@ export function accuracies(rounds) {
 // (round, ε) of one limit, with the limit itself as a dashed line.
 function history(rounds, limit) {
   const points = rounds.map((one) => [one.round, spentOf(one, limit)]).filter(([, spent]) => spent !== undefined);
-  return { name: `${limit.level}, ${limit.notion}`, points, limit: limit.epsilon };
+  return { name: `${limit.level}, ${limit.definition}`, points, limit: limit.epsilon };
 }
 
-const spentOf = (one, limit) => one.spent?.find((each) => each.level === limit.level && each.notion === limit.notion)?.spent;
+const spentOf = (one, limit) => one.spent?.find((each) => each.level === limit.level && each.definition === limit.definition)?.spent;
 
 // Lines over the rounds on one scale from 0 to `top`. Each line is named in words below: nothing hangs on its colour.
 function drawChart(what, lines, top, shown) {
@@ -102,7 +102,7 @@ function drawRounds(rounds, limited) {
   const sets = [...new Set(rounds.filter((one) => one.metrics).map((one) => one.metrics.evaluation_set))].join("; ");
   const lines = rounds.toReversed().map((one) =>
     row("td", String(one.round), one.reason ? `${one.state}: ${one.reason}` : one.state, ...limited.map((limit) => upward(spentOf(one, limit) ?? null)), measured(one)));
-  const head = ["round", "state", ...limited.map((limit) => `ε ${limit.level}, ${limit.notion}`), sets ? `measured on ${sets}` : "measured"];
+  const head = ["round", "state", ...limited.map((limit) => `ε ${limit.level}, ${limit.definition}`), sets ? `measured on ${sets}` : "measured"];
   return element("div", { class: "wide" }, table(head, lines));
 }
 

@@ -11,10 +11,10 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from accounting import ClassicalAccountant, EstimatorRefused, InvalidArgument, Notion
+from accounting import ClassicalAccountant, Definition, EstimatorRefused, InvalidArgument
 from accounting.accountants import averaged
 from accounting.accountants.averaged import AveragedAccountant
-from accounting.mechanisms.loss_grid import Grid, LossTable, hockey_stick, step_losses
+from accounting.mechanisms.loss_grid import LossGrid, LossTable, hockey_stick, step_losses
 from accounting.units import FloatArray
 
 DELTA, GAMMA = 1e-4, 1e-5
@@ -29,7 +29,12 @@ def _coarse_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def account(
     distances: FloatArray, steps: int, *, std: float = 2.0, rate: float = 0.1, **more: Any
 ) -> AveragedAccountant:
-    settings: dict[str, Any] = {"delta": DELTA, "failure": GAMMA, "members": distances.size, "max_ratio": 1 / std}
+    settings: dict[str, Any] = {
+        "delta": DELTA,
+        "estimator_failure_probability": GAMMA,
+        "members": distances.size,
+        "max_ratio": 1 / std,
+    }
     out = AveragedAccountant(**(settings | more))
     for _ in range(steps):
         out.step(distances, noise_std=std, sampling_rate=rate, max_distance=1.0)
@@ -74,7 +79,7 @@ def test_far_tails_keep_their_digits(ratio: float, rate: float, removal: bool) -
 
 @pytest.mark.parametrize("removal", [True, False])
 def test_the_discretised_step_dominates_at_every_epsilon(removal: bool) -> None:
-    grid, ratio, rate = Grid(0.01, 4096), 0.7, 0.2
+    grid, ratio, rate = LossGrid(0.01, 4096), 0.7, 0.2
     masses, infinite = step_losses(ratio, rate, grid, removal=removal)
     losses = np.fft.fftfreq(grid.size, 1 / grid.size) * grid.interval
     epsilons = np.linspace(-0.6, 3, 777)
@@ -91,7 +96,7 @@ def test_compositions_agree_with_dp_accounting_from_above(ratio: float, rate: fl
 
     peer = pld.from_gaussian_mechanism(1 / ratio, sampling_prob=rate, value_discretization_interval=2e-4)
     peer = peer.self_compose(steps)
-    grid = Grid(32 / 2**15, 2**15)
+    grid = LossGrid(32 / 2**15, 2**15)
     places = np.arange(0, grid.size // 2 - 1, 256)
     deltas = np.zeros(places.size)
     for removal in (True, False):
@@ -112,7 +117,7 @@ def test_a_path_of_changing_distances_agrees_with_dp_accounting() -> None:
     for ratio in ratios:
         step = pld.from_gaussian_mechanism(1 / ratio, sampling_prob=rate, value_discretization_interval=2e-4)
         peer = peer.compose(step)
-    grid, places = Grid(20 / 2**15, 2**15), np.arange(0, 2**14 - 1, 256)
+    grid, places = LossGrid(20 / 2**15, 2**15), np.arange(0, 2**14 - 1, 256)
     deltas = np.zeros(places.size)
     for removal in (True, False):
         steps = [(float(ratio), rate) for ratio in ratios]
@@ -157,7 +162,7 @@ def test_the_true_average_is_covered_however_small_the_sample() -> None:
     rng, misses = np.random.default_rng(23), 0
     for _ in range(50):
         sample = np.where(rng.random(60) < 0.03, 1.0, 0.1)
-        found = account(sample, steps, rate=0.2, delta=delta, failure=gamma, bins=10).epsilon()
+        found = account(sample, steps, rate=0.2, delta=delta, estimator_failure_probability=gamma, bins=10).epsilon()
         small, large = (float(p.get_delta_for_epsilon(found)) for p in plds)
         misses += 0.97 * small + 0.03 * large > delta - gamma
     assert misses <= 6
@@ -180,7 +185,7 @@ def test_the_bound_on_delta_matches_epsilon() -> None:
 
 def test_a_ratio_that_was_rounded_down_still_fits() -> None:
     for noise in (0.7, 1.1, 3.3):
-        one = AveragedAccountant(delta=DELTA, failure=GAMMA, members=3, max_ratio=1 / noise)
+        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=3, max_ratio=1 / noise)
         for clip in (0.1, 0.3, 1.7):
             one.step(np.full(3, clip), noise_std=noise * clip, sampling_rate=0.1, max_distance=clip)
         assert one.steps == 3
@@ -191,7 +196,7 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
     plan = [(rng.beta(2, 5, size=20), rate) for rate in (0.1, 0.3, 1.0, 0.1)]
     epsilons = []
     for order in (plan, plan[::-1]):
-        one = AveragedAccountant(delta=DELTA, failure=GAMMA, members=20, max_ratio=0.5)
+        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=20, max_ratio=0.5)
         for distances, rate in order:
             one.step(distances, noise_std=2.0, sampling_rate=rate, max_distance=1.0)
         epsilons.append(one.epsilon())
@@ -199,20 +204,20 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
 
 
 def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> None:
-    one = AveragedAccountant(delta=DELTA, failure=GAMMA, members=5, max_ratio=1.0)
+    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
     assert one.epsilon() == 0
     one.step(np.ones(5), noise_std=1.0, sampling_rate=0.0, max_distance=1.0)
     assert one.epsilon() == 0
     proof = one.certificate()
-    assert (proof.notion, proof.adversary, proof.gamma, proof.steps) == (Notion.BAYESIAN, "path", GAMMA, 1)
+    assert (proof.definition, proof.adversary, proof.gamma, proof.steps) == (Definition.BAYESIAN, "path", GAMMA, 1)
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
         ("delta", {"delta": 0.0}),
-        ("failure", {"failure": 0.0}),
-        ("failure", {"failure": DELTA}),
+        ("estimator_failure_probability", {"estimator_failure_probability": 0.0}),
+        ("estimator_failure_probability", {"estimator_failure_probability": DELTA}),
         ("estimator", {"estimator": "student-t"}),
         ("members", {"members": 2.5}),
         ("max_ratio", {"max_ratio": math.nan}),
@@ -221,13 +226,15 @@ def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> No
 )
 def test_bad_settings(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument) as error:
-        AveragedAccountant(**({"delta": DELTA, "failure": GAMMA, "members": 5, "max_ratio": 1.0} | settings))
+        AveragedAccountant(
+            **({"delta": DELTA, "estimator_failure_probability": GAMMA, "members": 5, "max_ratio": 1.0} | settings)
+        )
     assert error.value.argument == name
 
 
 def test_two_records_are_no_sample() -> None:
     with pytest.raises(EstimatorRefused):
-        AveragedAccountant(delta=DELTA, failure=GAMMA, members=2, max_ratio=1.0)
+        AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=2, max_ratio=1.0)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +250,7 @@ def test_two_records_are_no_sample() -> None:
     ],
 )
 def test_bad_steps_are_named_and_charge_nothing(name: str, step: dict[str, Any]) -> None:
-    one = AveragedAccountant(delta=DELTA, failure=GAMMA, members=5, max_ratio=1.0)
+    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
     good: dict[str, Any] = {"distances": np.ones(5), "noise_std": 1.0, "sampling_rate": 0.1, "max_distance": 1.0}
     with pytest.raises(InvalidArgument) as error:
         one.step(**(good | step))

@@ -74,44 +74,44 @@ def test_no_population_may_be_enough() -> None:
 def test_certified_beats_renyi_on_none_of_the_workloads(
     noise: float, rate: float, steps: int, delta: float, samples: int
 ) -> None:
-    told = prospect(
+    reported = prospect(
         samples=samples,
-        failure=delta / 10,
+        estimator_failure_probability=delta / 10,
         delta=delta,
         noise_multiplier=noise,
         sampling_rate=rate,
         steps=steps,
         adaptive=True,
     )
-    assert not told.worthwhile
-    assert told.log_moment_gain == pytest.approx(math.log(samples / math.log(10 / delta)), abs=0.1)
+    assert not reported.worthwhile
+    assert reported.log_moment_gain == pytest.approx(math.log(samples / math.log(10 / delta)), abs=0.1)
 
 
 def test_certified_can_gain_with_enough_people() -> None:
-    told = prospect(
+    reported = prospect(
         samples=10**13,
-        failure=1e-4,
+        estimator_failure_probability=1e-4,
         delta=1e-3,
         noise_multiplier=1.0,
         sampling_rate=0.1,
         steps=300,
         adaptive=True,
     )
-    assert told.worthwhile
+    assert reported.worthwhile
 
 
 def test_the_bayesian_gain_is_real_at_a_thousand_samples() -> None:
-    told = prospect(
+    reported = prospect(
         samples=1000,
-        failure=1e-6,
+        estimator_failure_probability=1e-6,
         delta=1e-5,
         noise_multiplier=2.0,
         sampling_rate=0.1,
         steps=300,
         adaptive=False,
     )
-    assert told.best < told.classical - 1
-    assert told.log_moment_gain == pytest.approx(4.3, abs=0.05)
+    assert reported.best < reported.classical - 1
+    assert reported.log_moment_gain == pytest.approx(4.3, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_the_bayesian_gain_is_real_at_a_thousand_samples() -> None:
             lambda: smallest_population(epsilon=1, delta=1e-5, noise_multiplier=1, expected_batch=0.0, steps=1),
         ),
         (
-            "failure",
+            "estimator_failure_probability",
             lambda: prospect(
                 samples=9,
-                failure=1e-5,
+                estimator_failure_probability=1e-5,
                 delta=1e-5,
                 noise_multiplier=1,
                 sampling_rate=0.1,

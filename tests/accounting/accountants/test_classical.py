@@ -13,7 +13,7 @@ from scipy.fft import fft, ifft
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from accounting import ClassicalAccountant, InvalidArgument, Level, Notion, log_moment
+from accounting import ClassicalAccountant, Definition, InvalidArgument, Level, log_moment
 from accounting.accountants import classical
 from accounting.mechanisms.loss_grid import connect_the_dots
 from accounting.mechanisms.privacy_loss import Steps, grid_interval, numeric_error
@@ -215,7 +215,7 @@ def test_the_filter_reads_one_order_and_its_certificate_says_so() -> None:
     expected = moment / (a - 1) + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1)
     assert one.epsilon() == pytest.approx(expected, rel=1e-12)
     proof = one.certificate()
-    assert (proof.order, proof.adversary, proof.notion) == (order, "adaptive", Notion.CLASSICAL)
+    assert (proof.order, proof.adversary, proof.definition) == (order, "adaptive", Definition.CLASSICAL)
     assert account(1.2, 0.03, 250, delta).certificate().adversary == "path"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting import IndividualFilter, InvalidArgument, Notion, log_moment
+from accounting import Definition, IndividualFilter, InvalidArgument, log_moment
 
 ORDER, DELTA, LIMIT = 8.0, 1e-5, 2.0
 
@@ -29,32 +29,32 @@ def test_everybody_leaves_exactly_when_the_next_step_would_pass_the_bound() -> N
     norms = np.array([0.05, 0.2, 0.5, 1.0])
     each = np.asarray(log_moment(ORDER, norms, noise_std=3.0, sampling_rate=1.0))
     expected = np.floor(bound() / each).astype(int)
-    panel, taken = a_filter(), np.zeros(4, dtype=int)
+    accounting_sample, taken = a_filter(), np.zeros(4, dtype=int)
     for _ in range(int(expected[1]) + 5):
-        taken += panel.admit(norms, noise_std=3.0, sampling_rate=1.0)
+        taken += accounting_sample.admit(norms, noise_std=3.0, sampling_rate=1.0)
     assert taken[1:].tolist() == expected[1:].tolist()
     assert taken[0] == int(expected[1]) + 5 < expected[0]
 
 
 def test_who_has_room_for_the_worst_is_never_refused_and_stays_within_the_bound() -> None:
-    draw, panel = np.random.default_rng(1), a_filter(members=6)
+    draw, accounting_sample = np.random.default_rng(1), a_filter(members=6)
     worst = float(log_moment(ORDER, 1.0, noise_std=3.0, sampling_rate=1.0))
     for _ in range(60):
-        spent = np.array(panel.state()["spent"])
-        room = panel.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=1.0)
+        spent = np.array(accounting_sample.state()["spent"])
+        room = accounting_sample.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=1.0)
         assert room.tolist() == (spent + worst <= bound()).tolist()
         norms = draw.uniform(0, 1, int(room.sum()))
-        assert panel.admit(norms, noise_std=3.0, sampling_rate=1.0, max_distance=1.0, measured=room).all()
+        assert accounting_sample.admit(norms, noise_std=3.0, sampling_rate=1.0, max_distance=1.0, measured=room).all()
     assert not room.any()
-    assert max(panel.state()["spent"]) <= bound() < min(panel.state()["spent"]) + worst
+    assert max(accounting_sample.state()["spent"]) <= bound() < min(accounting_sample.state()["spent"]) + worst
     with pytest.raises(InvalidArgument, match="max_distance"):
-        panel.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=math.nan)
+        accounting_sample.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=math.nan)
 
 
 def test_who_is_excluded_stays_excluded() -> None:
-    panel = a_filter(members=2)
-    first = panel.admit([1.0, 0.1], noise_std=0.5, sampling_rate=1.0)
-    later = panel.admit([1e-6, 0.1], noise_std=5.0, sampling_rate=1.0)
+    accounting_sample = a_filter(members=2)
+    first = accounting_sample.admit([1.0, 0.1], noise_std=0.5, sampling_rate=1.0)
+    later = accounting_sample.admit([1e-6, 0.1], noise_std=5.0, sampling_rate=1.0)
     assert first.tolist() == [False, True]
     assert later.tolist() == [False, True]
 
@@ -95,17 +95,17 @@ def test_the_certificate_is_the_same_on_every_path() -> None:
     quiet.admit(np.zeros(4), noise_std=1.0, sampling_rate=1.0)
     loud.admit(np.ones(4), noise_std=1.0, sampling_rate=1.0)
     assert quiet.certificate() == loud.certificate()
-    assert quiet.certificate().notion is Notion.INDIVIDUAL
+    assert quiet.certificate().definition is Definition.INDIVIDUAL
     assert quiet.epsilon() == LIMIT
 
 
 def test_state_survives_json() -> None:
-    panel = a_filter()
+    accounting_sample = a_filter()
     for d in (0.1, 0.4):
-        panel.admit(np.array([0.1, 0.2, 1 / 3, d]), noise_std=1.0, sampling_rate=1.0)
-    twin = IndividualFilter.restore(json.loads(json.dumps(panel.state())))
-    assert twin.state() == panel.state()
-    assert twin.certificate() == panel.certificate()
+        accounting_sample.admit(np.array([0.1, 0.2, 1 / 3, d]), noise_std=1.0, sampling_rate=1.0)
+    twin = IndividualFilter.restore(json.loads(json.dumps(accounting_sample.state())))
+    assert twin.state() == accounting_sample.state()
+    assert twin.certificate() == accounting_sample.certificate()
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_state_survives_json() -> None:
     ],
 )
 def test_bad_input_is_named_and_nothing_is_charged(name: str, call: dict[str, Any]) -> None:
-    panel = a_filter()
-    before = panel.state()
+    accounting_sample = a_filter()
+    before = accounting_sample.state()
     with pytest.raises(InvalidArgument) as error:
-        panel.admit(**({"distances": [0.1, 0.2, 0.3, 0.4], "noise_std": 1.0, "sampling_rate": 1.0} | call))
+        accounting_sample.admit(**({"distances": [0.1, 0.2, 0.3, 0.4], "noise_std": 1.0, "sampling_rate": 1.0} | call))
     assert error.value.argument == name
-    assert panel.state() == before
+    assert accounting_sample.state() == before
 
 
 def test_a_limit_without_room_is_refused() -> None:

@@ -23,7 +23,7 @@ def account(**changes):
     chosen = {
         "orders": [1.0, 3.0, 7.0],
         "filter_order": ORDER,
-        "failure": 1e-3,
+        "estimator_failure_probability": 1e-3,
         "adversary": "path",
         "estimator": "betting",
         "checkpoints": 2,
@@ -109,8 +109,8 @@ def discrete_gaussian(std, reach):
     return weights / weights.sum()
 
 
-def told(bins_of_records, places, std, reach=30):
-    """The law of a drawn panel's noised histogram over three bins, by enumeration of all draws; pads lie on top."""
+def reported(bins_of_records, places, std, reach=30):
+    """The law of a drawn sample's noised histogram over three bins, by enumeration of all draws; pads lie on top."""
     draws = list(itertools.combinations(bins_of_records, min(places, len(bins_of_records))))
     law = np.zeros((2 * reach + 1,) * 3)
     noise = discrete_gaussian(std, reach)
@@ -125,9 +125,9 @@ def told(bins_of_records, places, std, reach=30):
     ("without", "new", "places"), [((0, 1), 2, 2), ((0, 0, 1), 2, 2), ((1,), 0, 2), ((1, 0), 0, 3)]
 )
 def test_a_record_that_joins_costs_at_most_what_is_charged_whatever_the_draw(without, new, places):
-    """Rényi divergences of the whole mechanism, panels drawn in secret, by summation over the grid, both directions."""
+    """Rényi divergences of the whole mechanism, samples drawn in secret, by summation over the grid, both ways."""
     std, more = 3.0, []
-    laws = told(without, places, std), told((*without, new), places, std)
+    laws = reported(without, places, std), reported((*without, new), places, std)
     for p, q in (laws, laws[::-1]):
         for order in (0.5, 1.0, 3.0, 7.0):
             seen = (p > 1e-290) & (q > 1e-290)
@@ -151,7 +151,7 @@ def test_coverage_of_the_noised_bound():
     release = ORDER * (ORDER + 1) / NOISE**2
     below_cap = 0
     for _ in range(runs):
-        found = account(failure=0.1)
+        found = account(estimator_failure_probability=0.1)
         norms = np.where(rng.random(400) < rare, 0.8, 0.1)
         for step in range(1, 41):
             found.step(norms, **STEP)
@@ -172,7 +172,7 @@ def test_noise_never_lowers_the_bound_but_with_its_share_of_the_failure():
     norms = np.linspace(0.05, 0.7, 400)
     exact = upper_mean([phi(3, norm) for norm in norms], 0.1, method="betting", log_max=phi(3, 1.0))
     for _ in range(300):
-        found = account(failure=0.2, checkpoints=1)
+        found = account(estimator_failure_probability=0.2, checkpoints=1)
         found.step(norms, **STEP)
         found.publish(found.histogram() + noise(BINS, source))
         below += found.filter_moment() - ORDER * (ORDER + 1) / NOISE**2 < exact

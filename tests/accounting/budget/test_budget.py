@@ -10,33 +10,33 @@ from hypothesis import strategies as st
 from accounting.budget.accounts import distance_edges
 from accounting.budget.budget import Budget, BudgetExceeded, OutOfOrder, replay
 from accounting.budget.ledger import LedgerError, append
-from accounting.plan.evidence import CumulativeMoments, DistanceHistogram, evidence_to_dict
 from accounting.plan.plan import BayesianPlan, FirstRoundOverspends, LimitPlan, Plan, PlanError
-from accounting.units import Level, Notion, Observer
+from accounting.plan.report import CumulativeMoments, DistanceHistogram, report_to_dict
+from accounting.units import Definition, Level, Observer
 
 DELTA, FAILURE = 1e-5, 1e-6
 
 
 def plan(**changes):
-    notion = changes.pop("notions", ("bayesian", "classical"))
+    definition = changes.pop("definitions", ("bayesian", "classical"))
     epsilon = changes.pop("epsilon", {"bayesian": 2.0, "classical": 6.0})
     defaults = {
         "scheme": "parallel",
         "limits": tuple(
-            LimitPlan(Level.INSTANCE, Notion(name), epsilon[name], DELTA, FAILURE if name == "bayesian" else None)
-            for name in notion
+            LimitPlan(Level.INSTANCE, Definition(name), epsilon[name], DELTA, FAILURE if name == "bayesian" else None)
+            for name in definition
         ),
         "clip_norm": 0.5,
         "client_clip_norm": None,
-        "honest_shares": 1,
+        "honest_survivors": 1,
         "release": None,
         "noise_multiplier": 2.0,
         "sampling_rate": 0.1,
         "steps_per_round": 2,
-        "horizon": 300,
+        "max_steps": 300,
         "classical_order": 8.0,
         "bayesian": BayesianPlan((4.0, 8.0, 16.0), 12.0, "betting", "running", "path", "improved")
-        if "bayesian" in notion
+        if "bayesian" in definition
         else None,
         "disclosure": "plain",
         "observer": Observer.RELEASES,
@@ -68,9 +68,9 @@ def studies(draw):
         noise_multiplier=draw(st.floats(0.8, 8)),
         sampling_rate=draw(st.floats(0.01, 1)),
         steps_per_round=draw(st.integers(1, 4)),
-        horizon=draw(st.integers(4, 60)),
+        max_steps=draw(st.integers(4, 60)),
         epsilon={"bayesian": draw(st.floats(0.5, 6)), "classical": draw(st.floats(1.2, 12))},
-        disclosure=draw(st.sampled_from(["plain", "public"])),
+        disclosure=draw(st.sampled_from(["plain", "at-end"])),
         bayesian=BayesianPlan(
             (4.0, 8.0), float(draw(st.integers(8, 40))), "betting", "running",
             draw(st.sampled_from(["path", "adaptive"])), "improved",
@@ -95,24 +95,24 @@ def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_nee
             for a in budget.accounts
         ]
         cost = data.draw(st.floats(0, 1.5)) * study.steps_per_round * true_worst
-        kind = data.draw(st.sampled_from(["settled", "settled", "stood", "voided"]))
+        kind = data.draw(st.sampled_from(["settled", "settled", "charged-in-full", "cancelled"]))
         if kind == "settled":
             cumulative += cost
-            evidence = CumulativeMoments(cumulative, (cumulative,) * 2)
-            budget.settle(rounds, evidence)
-            entries.append(append(entries[-1], "settled", rounds, {"evidence": evidence_to_dict(evidence)}))
+            report = CumulativeMoments(cumulative, (cumulative,) * 2)
+            budget.settle(rounds, report)
+            entries.append(append(entries[-1], "settled", rounds, {"report": report_to_dict(report)}))
         else:
-            getattr(budget, {"stood": "stand", "voided": "void"}[kind])(rounds, "because")
+            getattr(budget, {"charged-in-full": "charge_in_full", "cancelled": "cancel"}[kind])(rounds, "because")
             entries.append(append(entries[-1], kind, rounds, {"reason": "because"}))
         for account, worst in zip(budget.accounts, reserved, strict=True):
             assert account.epsilon() <= worst <= account.limit.epsilon
-        assert rounds < 200 or kind == "voided"
+        assert rounds < 200 or kind == "cancelled"
         if rounds >= 200:
             return
     reason = budget.authorise().reason
     charged = budget.charged_rounds * study.steps_per_round
-    if reason == "horizon-reached":
-        assert charged + study.steps_per_round > study.horizon
+    if reason == "max-steps-reached":
+        assert charged + study.steps_per_round > study.max_steps
     else:
         assert any(
             a.epsilon_after_worst_round(publishes=budget.plan.publishes(budget.pending or budget.last_round + 1))
@@ -124,7 +124,7 @@ def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_nee
         charged * exact_moment(int(study.classical_order), study.noise_multiplier, study.sampling_rate),
         DELTA,
     )
-    classical = next(a for a in budget.accounts if a.limit.notion is Notion.CLASSICAL)
+    classical = next(a for a in budget.accounts if a.limit.definition is Definition.CLASSICAL)
     if charged:
         assert spent <= classical.epsilon() <= spent * (1 + mp.mpf("1e-6"))
     assert spent <= classical.limit.epsilon
@@ -146,10 +146,10 @@ def test_the_cumulative_account_reads_as_the_formula_says():
 
 def test_a_report_above_the_reservation_or_none_is_charged_at_the_reservation():
     worst = 2 * exact_moment(12, 2.0, 0.1)
-    for evidence in (None, CumulativeMoments(1e3, (1e3,) * 3), CumulativeMoments(0.0, (0.0,)), DistanceHistogram((1,))):
+    for report in (None, CumulativeMoments(1e3, (1e3,) * 3), CumulativeMoments(0.0, (0.0,)), DistanceHistogram((1,))):
         budget = Budget(plan())
         budget.reserve(1)
-        budget.settle(1, evidence)
+        budget.settle(1, report)
         assert budget.accounts[0].epsilon() == pytest.approx(float(exact_epsilon(12, worst, DELTA - FAILURE)), rel=1e-9)
 
 
@@ -163,17 +163,17 @@ def test_the_bound_never_falls_when_a_later_report_is_smaller():
 
 
 def test_public_disclosure_acts_on_worst_cases_and_tells_the_rest_at_the_end():
-    budget = Budget(plan(disclosure="public"))
+    budget = Budget(plan(disclosure="at-end"))
     budget.reserve(1)
     budget.settle(1, CumulativeMoments(0.001, (0.001, 0.001, 0.001)))
     worst = float(exact_epsilon(12, 2 * exact_moment(12, 2.0, 0.1), DELTA - FAILURE))
-    told = budget.statements()[0]
-    assert told["spent"] == pytest.approx(worst, rel=1e-9)
-    assert told["certificate"]["epsilon"] == pytest.approx(worst, rel=1e-9)
-    assert told["reports"] == []
+    reported = budget.statements()[0]
+    assert reported["spent"] == pytest.approx(worst, rel=1e-9)
+    assert reported["certificate"]["epsilon"] == pytest.approx(worst, rel=1e-9)
+    assert reported["reports"] == []
     budget.finish("stopped")
-    told = budget.statements()[0]
-    assert told["certificate"]["epsilon"] == pytest.approx(
+    reported = budget.statements()[0]
+    assert reported["certificate"]["epsilon"] == pytest.approx(
         float(exact_epsilon(12, mp.mpf(0.001), DELTA - FAILURE)), rel=1e-9
     )
 
@@ -182,7 +182,7 @@ def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_w
     tight = plan(noise_multiplier=0.3, sampling_rate=0.5)
     with pytest.raises(FirstRoundOverspends) as refused:
         Budget.open(tight)
-    one, whole = refused.value.noise_one_round, refused.value.noise_horizon
+    one, whole = refused.value.noise_one_round, refused.value.noise_max_steps
     assert 0.3 < one < whole
     Budget.open(dataclasses.replace(tight, noise_multiplier=one))
     with pytest.raises(FirstRoundOverspends):
@@ -191,7 +191,7 @@ def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_w
     while roomy.authorise().allowed:
         roomy.reserve(roomy.last_round + 1)
         roomy.settle(roomy.pending, None)
-    assert roomy.authorise().reason == "horizon-reached"
+    assert roomy.authorise().reason == "max-steps-reached"
 
 
 def test_an_order_at_which_no_noise_would_do_is_named():
@@ -200,14 +200,14 @@ def test_an_order_at_which_no_noise_would_do_is_named():
 
 
 def test_rounds_left_is_what_then_happens_when_every_round_costs_its_worst():
-    budget = Budget(plan(notions=("classical",), epsilon={"classical": 2.0}))
-    told = budget.statements()[0]["rounds_left_estimate"]
+    budget = Budget(plan(definitions=("classical",), epsilon={"classical": 2.0}))
+    reported = budget.statements()[0]["rounds_left_estimate"]
     begun = 0
     while budget.authorise().allowed:
         begun += 1
         budget.reserve(begun)
         budget.settle(begun, None)
-    assert told == begun
+    assert reported == begun
 
 
 def test_the_level_that_nothing_protects_is_unbounded_not_absent():
@@ -218,7 +218,7 @@ def test_the_level_that_nothing_protects_is_unbounded_not_absent():
 def test_while_terms_are_shown_the_classical_certificate_says_against_whom_it_is_void():
     budget = Budget(plan())
     assert "void against whoever sees" in budget.statements()[1]["certificate"]["assumption"]
-    assert "void" not in Budget(plan(disclosure="public")).statements()[1]["certificate"]["assumption"]
+    assert "cancel" not in Budget(plan(disclosure="at-end")).statements()[1]["certificate"]["assumption"]
 
 
 def test_percentiles_are_markovs():
@@ -233,7 +233,7 @@ def test_percentiles_are_markovs():
 def test_what_cannot_have_happened_is_refused_and_changes_nothing():
     budget = Budget(plan())
     before = budget.state()
-    for wrong in (lambda: budget.settle(1, None), lambda: budget.void(1, ""), lambda: budget.stand(2, "")):
+    for wrong in (lambda: budget.settle(1, None), lambda: budget.cancel(1, ""), lambda: budget.charge_in_full(2, "")):
         with pytest.raises(OutOfOrder):
             wrong()
     assert budget.state() == before
@@ -241,17 +241,17 @@ def test_what_cannot_have_happened_is_refused_and_changes_nothing():
     for wrong in (lambda: budget.reserve(4), lambda: budget.settle(2, None), lambda: budget.finish("stopped")):
         with pytest.raises(OutOfOrder):
             wrong()
-    budget.void(3, "nobody came")
+    budget.cancel(3, "nobody came")
     with pytest.raises(OutOfOrder):
         budget.reserve(3)
 
 
 def test_replay_refuses_a_ledger_that_overspends():
-    tiny = plan(notions=("classical",), epsilon={"classical": 1.9}, sampling_rate=1.0, classical_order=8.0)
+    tiny = plan(definitions=("classical",), epsilon={"classical": 1.9}, sampling_rate=1.0, classical_order=8.0)
     entries = [append(None, "opened", None, {"study": "s", "plan": tiny.to_dict()})]
     for number in range(1, 50):
         entries.append(append(entries[-1], "reserved", number, {}))
-        entries.append(append(entries[-1], "stood", number, {"reason": "x"}))
+        entries.append(append(entries[-1], "charged-in-full", number, {"reason": "x"}))
     with pytest.raises(LedgerError, match="no further round"):
         replay(entries)
 
@@ -263,14 +263,14 @@ def test_no_evidence_holds_such_a_number(value):
 
 
 def test_a_plan_survives_json():
-    for study in (plan(), plan(notions=("classical",))):
+    for study in (plan(), plan(definitions=("classical",))):
         assert Plan.from_dict(json.loads(json.dumps(study.to_dict()))) == study
 
 
 def client_plan(**changes):
     limits = (
-        LimitPlan(Level.CLIENT, Notion.BAYESIAN, 3.0, DELTA, FAILURE),
-        LimitPlan(Level.CLIENT, Notion.CLASSICAL, 8.0, DELTA, None),
+        LimitPlan(Level.CLIENT, Definition.BAYESIAN, 3.0, DELTA, FAILURE),
+        LimitPlan(Level.CLIENT, Definition.CLASSICAL, 8.0, DELTA, None),
     )
     bayesian = BayesianPlan((4.0, 8.0), 8.0, "student-t", "holder", "path", "improved")
     return plan(**{"scheme": "client", "limits": limits, "bayesian": bayesian, "steps_per_round": 1, **changes})
@@ -281,23 +281,23 @@ def client_plan(**changes):
     st.lists(st.lists(st.integers(0, 4), min_size=64, max_size=64), min_size=1, max_size=6),
     st.sampled_from(["student-t", "betting", "band", "bernstein"]),
     st.sampled_from(["path", "adaptive"]),
-    st.sampled_from(["plain", "public"]),
+    st.sampled_from(["plain", "at-end"]),
 )
 def test_histograms_are_charged_at_most_at_the_reservation_and_replay_the_same(
     rounds, estimator, adversary, disclosure
 ):
     bayesian = BayesianPlan((4.0, 8.0), 8.0, estimator, "holder", adversary, "improved")
-    study = client_plan(bayesian=bayesian, noise_multiplier=4.0, disclosure=disclosure, horizon=20)
+    study = client_plan(bayesian=bayesian, noise_multiplier=4.0, disclosure=disclosure, max_steps=20)
     budget = Budget(study)
     entries = [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
     for number, counts in enumerate(rounds, start=1):
-        evidence = DistanceHistogram(tuple(counts))
+        report = DistanceHistogram(tuple(counts))
         budget.reserve(number)
         worst = budget.accounts[0].epsilon_after_worst_round(publishes=False)
-        budget.settle(number, evidence)
+        budget.settle(number, report)
         assert budget.accounts[0].epsilon() <= worst
         entries.append(append(entries[-1], "reserved", number, {}))
-        entries.append(append(entries[-1], "settled", number, {"evidence": evidence_to_dict(evidence)}))
+        entries.append(append(entries[-1], "settled", number, {"report": report_to_dict(report)}))
     cap = len(rounds) * exact_moment(8, 4.0, 0.1)
     assert budget.accounts[0].epsilon() <= exact_epsilon(8, cap, DELTA - FAILURE) * (1 + mp.mpf("1e-6"))
     assert replay(entries).statements() == budget.statements()
@@ -325,8 +325,8 @@ def exact_moment_at(order, sigma, q, ratio):
 def test_a_bayesian_number_never_reads_above_the_classical_one():
     # So much of delta goes to the estimate that the Bayesian filter alone would read higher.
     limits = (
-        LimitPlan(Level.INSTANCE, Notion.BAYESIAN, 20.0, DELTA, 0.9999 * DELTA),
-        LimitPlan(Level.INSTANCE, Notion.CLASSICAL, 20.0, DELTA, None),
+        LimitPlan(Level.INSTANCE, Definition.BAYESIAN, 20.0, DELTA, 0.9999 * DELTA),
+        LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 20.0, DELTA, None),
     )
     budget = Budget(plan(limits=limits, classical_order=12.0))
     budget.reserve(1)
@@ -338,7 +338,7 @@ def test_a_bayesian_number_never_reads_above_the_classical_one():
 
 
 def test_the_attackers_chance_counts_delta_too():
-    budget = Budget.open(plan(notions=("classical",), epsilon={"classical": 6.0}))
+    budget = Budget.open(plan(definitions=("classical",), epsilon={"classical": 6.0}))
     assert [limit["attack_success"] > 0.5 for limit in budget.statements() if limit["epsilon"]] == [True]
     budget.reserve(1)
     budget.settle(1, None)

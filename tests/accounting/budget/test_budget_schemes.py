@@ -10,23 +10,23 @@ import pytest
 from accounting.budget.accounts import distance_edges
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import append
-from accounting.plan.evidence import (
+from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
+from accounting.plan.report import (
     CumulativeMoments,
     DistanceHistogram,
-    JointEvidence,
-    evidence_from_dict,
-    evidence_to_dict,
+    JointReport,
+    report_from_dict,
+    report_to_dict,
 )
-from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
-from accounting.units import Level, Notion, Observer
+from accounting.units import Definition, Level, Observer
 
 DELTA, FAILURE = 1e-5, 1e-6
 SIGMA, RATE, CLIP, HONEST, ORDER = 2.0, 0.1, 0.5, 4, 8
 
 
 def limits(*levels, bayesian=True):
-    kept = [LimitPlan(level, Notion.CLASSICAL, 40.0, DELTA, None) for level in levels]
-    return tuple(kept + [LimitPlan(level, Notion.BAYESIAN, 30.0, DELTA, FAILURE) for level in levels if bayesian])
+    kept = [LimitPlan(level, Definition.CLASSICAL, 40.0, DELTA, None) for level in levels]
+    return tuple(kept + [LimitPlan(level, Definition.BAYESIAN, 30.0, DELTA, FAILURE) for level in levels if bayesian])
 
 
 def plan(scheme, **changes):
@@ -38,10 +38,10 @@ def plan(scheme, **changes):
         "clip_norm": CLIP,
         "client_clip_norm": 3.0 if scheme == "joint" else None,
         "noise_multiplier": SIGMA,
-        "honest_shares": HONEST if scheme in ("sequential", "joint") else 1,
+        "honest_survivors": HONEST if scheme in ("sequential", "joint") else 1,
         "sampling_rate": RATE,
         "steps_per_round": 1,
-        "horizon": 40,
+        "max_steps": 40,
         "classical_order": float(ORDER),
         "bayesian": BayesianPlan((4.0, 8.0), float(ORDER), "betting", composition, "path", "improved"),
         "disclosure": "plain",
@@ -73,22 +73,22 @@ def epsilon(moment, beta=DELTA, order=ORDER):
         return max(mp.mpf(0), (moment + constant - mp.log(mp.mpf(beta))) / order)
 
 
-def account(budget, level, notion):
-    return next(a for a in budget.accounts if (a.limit.level, a.limit.notion) == (level, notion))
+def account(budget, level, definition):
+    return next(a for a in budget.accounts if (a.limit.level, a.limit.definition) == (level, definition))
 
 
-def run(study, evidences):
+def run(study, reports):
     budget, entries = Budget(study), [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
-    for number, evidence in enumerate(evidences, start=1):
+    for number, report in enumerate(reports, start=1):
         budget.reserve(number)
         worst = [
             a.epsilon_after_worst_round(publishes=budget.plan.publishes(budget.pending or budget.last_round + 1))
             for a in budget.accounts
         ]
-        budget.settle(number, evidence)
+        budget.settle(number, report)
         for kept, most in zip(budget.accounts, worst, strict=True):
             assert kept.epsilon() <= most
-        body = json.loads(json.dumps({"evidence": evidence_to_dict(evidence)}))
+        body = json.loads(json.dumps({"report": report_to_dict(report)}))
         entries += [append(entries[-1], "reserved", number, {})]
         entries += [append(entries[-1], "settled", number, body)]
     assert replay(entries).statements() == budget.statements()
@@ -103,20 +103,20 @@ def close(found, exact):
 def test_sequential_counts_the_noise_of_the_honest_survivors_and_no_more():
     budget = run(plan("sequential"), [None] * 3)
     exact = epsilon(3 * phi(SIGMA * math.sqrt(HONEST), RATE))
-    assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), exact)
+    assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), exact)
     assert "4 honest clients" in budget.statements()[0]["certificate"]["assumption"]
 
 
 def test_the_papers_sequential_sum_stands_beside_and_is_named_so():
-    told = CumulativeMoments(0.01, (0.004, 0.01), papers=(0.002, 0.003))
-    budget = run(plan("sequential"), [told, told])
-    reports = account(budget, Level.INSTANCE, Notion.BAYESIAN).reports(finished=False)
+    reported = CumulativeMoments(0.01, (0.004, 0.01), papers=(0.002, 0.003))
+    budget = run(plan("sequential"), [reported, reported])
+    reports = account(budget, Level.INSTANCE, Definition.BAYESIAN).reports(finished=False)
     paper = dict(reports)["sequential, as in the papers"]
     beta = mp.mpf(DELTA) - mp.mpf(FAILURE)
     assert close(paper.epsilon, min(epsilon(mp.mpf(0.004), beta, 4), epsilon(mp.mpf(0.006), beta, 8)))
     assert "none of it holds against the coordinator" in paper.assumption
     # One round that does not tell its part ends the papers' sum; nothing is made up.
-    silent = run(plan("sequential"), [told, None])
+    silent = run(plan("sequential"), [reported, None])
     assert "sequential, as in the papers" not in dict(silent.accounts[1].reports(finished=False))
 
 
@@ -124,16 +124,19 @@ def test_joint_reads_both_levels_from_one_noise():
     study = plan("joint")
     std = SIGMA * CLIP * math.sqrt(HONEST)
     budget = run(study, [None] * 2)
-    assert close(account(budget, Level.CLIENT, Notion.CLASSICAL).epsilon(), epsilon(2 * phi(std / 3.0, 1.0)))
-    assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), epsilon(2 * phi(std / CLIP, RATE)))
+    assert close(account(budget, Level.CLIENT, Definition.CLASSICAL).epsilon(), epsilon(2 * phi(std / 3.0, 1.0)))
+    assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), epsilon(2 * phi(std / CLIP, RATE)))
     relations = {s["level"]: s["certificate"]["relation"] for s in budget.statements()}
     assert relations == {"instance": "add-remove", "client": "zero-out"}
     assert distance_edges(study)[-1] == 3.0
     counts = (10,) + (0,) * 63
-    told = run(study, [JointEvidence(DistanceHistogram(counts), CumulativeMoments(0.01, (0.01, 0.01)))] * 2)
+    reported = run(study, [JointReport(DistanceHistogram(counts), CumulativeMoments(0.01, (0.01, 0.01)))] * 2)
     for level in (Level.CLIENT, Level.INSTANCE):
-        assert account(told, level, Notion.BAYESIAN).epsilon() <= account(budget, level, Notion.BAYESIAN).epsilon()
-    assert account(told, Level.INSTANCE, Notion.BAYESIAN).epsilon() == pytest.approx(
+        assert (
+            account(reported, level, Definition.BAYESIAN).epsilon()
+            <= account(budget, level, Definition.BAYESIAN).epsilon()
+        )
+    assert account(reported, Level.INSTANCE, Definition.BAYESIAN).epsilon() == pytest.approx(
         float(epsilon(mp.mpf(0.01), DELTA - FAILURE))
     )
 
@@ -142,12 +145,12 @@ def test_every_published_histogram_is_charged_in_both_notions():
     z = 5.0
     study = plan("parallel", disclosure="noised", release=HistogramRelease(z, 2))
     budget = run(study, [None] * 5)
-    # A record of a panel moves one count to another bin: Δ² = 2.
+    # A record of an accounting sample moves one count to another bin: Δ² = 2.
     published = 2 * mp.mpf(ORDER) * (ORDER + 1) * 2 / (2 * mp.mpf(z) ** 2)
     moment = 5 * phi(SIGMA, RATE) + published
-    assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), epsilon(moment))
+    assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), epsilon(moment))
     assert close(
-        account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon(), epsilon(moment, mp.mpf(DELTA) - mp.mpf(FAILURE))
+        account(budget, Level.INSTANCE, Definition.BAYESIAN).epsilon(), epsilon(moment, mp.mpf(DELTA) - mp.mpf(FAILURE))
     )
 
 
@@ -158,27 +161,29 @@ def test_a_panels_histogram_stays_charged_when_its_round_is_void():
     for number in (1, 2, 3):
         budget.reserve(number)
         worst = [one.epsilon_after_worst_round(publishes=number == 2) for one in budget.accounts]
-        budget.void(number, "nobody came")
+        budget.cancel(number, "nobody came")
         assert all(one.epsilon() <= most for one, most in zip(budget.accounts, worst, strict=True))
         entries += [append(entries[-1], "reserved", number, {})]
-        entries += [append(entries[-1], "voided", number, {"reason": "nobody came"})]
+        entries += [append(entries[-1], "cancelled", number, {"reason": "nobody came"})]
     moment = mp.mpf(ORDER) * (ORDER + 1) * 2 / (2 * mp.mpf(z) ** 2)
-    assert close(account(budget, Level.INSTANCE, Notion.CLASSICAL).epsilon(), epsilon(moment))
-    assert close(account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon(), epsilon(moment, DELTA - mp.mpf(FAILURE)))
+    assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), epsilon(moment))
+    assert close(
+        account(budget, Level.INSTANCE, Definition.BAYESIAN).epsilon(), epsilon(moment, DELTA - mp.mpf(FAILURE))
+    )
     assert replay(entries).statements() == budget.statements()
     # A histogram of clients is drawn anew in every round, and nobody saw this one.
     central = Budget(plan("client", disclosure="noised", release=HistogramRelease(z, 1)))
     central.reserve(1)
-    central.void(1, "nobody came")
+    central.cancel(1, "nobody came")
     assert central.accounts[0].epsilon() == 0
 
 
 def test_a_report_of_all_clients_may_bring_the_bound_down_a_partial_one_not():
     study = plan("parallel", disclosure="noised", release=HistogramRelease(20.0, 2))
     for complete in (False, True):
-        told = CumulativeMoments(0.001, (0.001, 0.001), complete=complete)
-        budget = run(study, [None, told])
-        found = account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon()
+        reported = CumulativeMoments(0.001, (0.001, 0.001), complete=complete)
+        budget = run(study, [None, reported])
+        found = account(budget, Level.INSTANCE, Definition.BAYESIAN).epsilon()
         first_alone = float(epsilon(phi(SIGMA, RATE), DELTA - FAILURE))
         assert found == pytest.approx(float(epsilon(mp.mpf(0.001), DELTA - FAILURE)) if complete else first_alone)
 
@@ -186,13 +191,13 @@ def test_a_report_of_all_clients_may_bring_the_bound_down_a_partial_one_not():
 def test_noise_on_counts_never_lowers_the_clients_bound():
     quiet = [0] * 64
     quiet[2] = 5000
-    clean = plan("client", noise_multiplier=4.0, horizon=4)
-    noised = plan("client", noise_multiplier=4.0, horizon=4, disclosure="noised", release=HistogramRelease(3.0, 1))
+    clean = plan("client", noise_multiplier=4.0, max_steps=4)
+    noised = plan("client", noise_multiplier=4.0, max_steps=4, disclosure="noised", release=HistogramRelease(3.0, 1))
     exact = run(clean, [DistanceHistogram(tuple(quiet))]).accounts[1].epsilon()
     shaken = [count + (-1) ** i * 4 for i, count in enumerate(quiet)]
-    told = DistanceHistogram(tuple(shaken), sample_size=5000, count_noise=4.0)
-    assert run(noised, [told]).accounts[1].epsilon() >= exact
-    # Counts without their noise, or of another size, are no evidence under this plan.
+    reported = DistanceHistogram(tuple(shaken), sample_size=5000, count_noise=4.0)
+    assert run(noised, [reported]).accounts[1].epsilon() >= exact
+    # Counts without their noise, or of another size, are no report under this plan.
     worst = run(noised, [None]).accounts[1].epsilon()
     assert run(noised, [DistanceHistogram(tuple(quiet))]).accounts[1].epsilon() == worst
     assert run(noised, [DistanceHistogram((1,), sample_size=1, count_noise=4.0)]).accounts[1].epsilon() == worst
@@ -201,10 +206,10 @@ def test_noise_on_counts_never_lowers_the_clients_bound():
 @pytest.mark.parametrize("scheme", ["parallel", "sequential"])
 def test_noised_bounds_settle_below_their_reservation_whatever_is_told(scheme):
     study = plan(scheme, disclosure="noised", release=HistogramRelease(20.0, 2))
-    told = [CumulativeMoments(0.01, (0.01, 0.01)), CumulativeMoments(50.0, (50.0, 50.0), complete=True), None]
-    budget = run(study, [*told, *told])
+    reported = [CumulativeMoments(0.01, (0.01, 0.01)), CumulativeMoments(50.0, (50.0, 50.0), complete=True), None]
+    budget = run(study, [*reported, *reported])
     most = 6 * phi(SIGMA * math.sqrt(HONEST if scheme == "sequential" else 1), RATE) + 3 * 72 / mp.mpf(20) ** 2
-    assert account(budget, Level.INSTANCE, Notion.BAYESIAN).epsilon() <= epsilon(most, DELTA - FAILURE) * (1 + 1e-6)
+    assert account(budget, Level.INSTANCE, Definition.BAYESIAN).epsilon() <= epsilon(most, DELTA - FAILURE) * (1 + 1e-6)
     resolution = budget.statements()[1]["certificate"]["resolution"]
     assert "noise 20.0 on the counts" in resolution
 
@@ -218,9 +223,9 @@ def test_certified_needs_a_held_out_sample_no_model_and_an_adaptive_adversary(sc
     if scheme == "joint":
         bayesian = replace(bayesian, composition="holder")
     budget = Budget(plan(scheme, bayesian=bayesian))
-    certificate = account(budget, Level.INSTANCE, Notion.BAYESIAN).certificate(finished=False)
+    certificate = account(budget, Level.INSTANCE, Definition.BAYESIAN).certificate(finished=False)
     certified = (sample, adversary, estimator) == ("held-out", "adaptive", "betting")
-    assert certificate.notion is (Notion.CERTIFIED if certified else Notion.BAYESIAN)
+    assert certificate.definition is (Definition.CERTIFIED if certified else Definition.BAYESIAN)
     assert certificate.sample == sample
     assert ("never trained on" in certificate.assumption) == (sample == "held-out" and estimator == "betting")
 
@@ -244,8 +249,8 @@ def test_an_adaptive_certificate_of_clients_states_the_limit_that_was_kept():
     adaptive = replace(HOLDER, adversary="adaptive")
     for bayesian, states_limit in ((adaptive, True), (HOLDER, False)):
         budget = run(plan("client", bayesian=bayesian, noise_multiplier=8.0), [None])
-        certificate = account(budget, Level.CLIENT, Notion.BAYESIAN).certificate(finished=False)
-        spent = account(budget, Level.CLIENT, Notion.BAYESIAN).epsilon()
+        certificate = account(budget, Level.CLIENT, Definition.BAYESIAN).certificate(finished=False)
+        spent = account(budget, Level.CLIENT, Definition.BAYESIAN).epsilon()
         assert certificate.epsilon == (30.0 if states_limit else spent)
         assert spent < 30.0
         assert "enforced no limit" not in certificate.assumption
@@ -256,7 +261,7 @@ def test_an_adaptive_certificate_of_clients_states_the_limit_that_was_kept():
     [
         ("joint", {"client_clip_norm": None}, "client_clip_norm"),
         ("parallel", {"client_clip_norm": 1.0}, "client_clip_norm"),
-        ("parallel", {"honest_shares": 2}, "honest_shares"),
+        ("parallel", {"honest_survivors": 2}, "honest_survivors"),
         ("sequential", {"steps_per_round": 2}, "steps_per_round"),
         ("parallel", {"disclosure": "noised"}, "release"),
         ("joint", {"disclosure": "noised", "release": HistogramRelease(3.0, 1)}, "release"),
@@ -273,15 +278,15 @@ def test_plans_that_promise_nothing_name_what_to_change(scheme, changes, field):
 
 
 def test_evidence_survives_json():
-    for evidence in (
+    for report in (
         None,
         DistanceHistogram((1, 2)),
         DistanceHistogram((-1, 2), 3, 1.5),
         CumulativeMoments(0.5, (0.1, 0.2), True, (0.3, 0.4)),
-        JointEvidence(DistanceHistogram((1,)), None),
-        JointEvidence(None, CumulativeMoments(0.5, (0.1,))),
+        JointReport(DistanceHistogram((1,)), None),
+        JointReport(None, CumulativeMoments(0.5, (0.1,))),
     ):
-        assert evidence_from_dict(json.loads(json.dumps(evidence_to_dict(evidence)))) == evidence
+        assert report_from_dict(json.loads(json.dumps(report_to_dict(report)))) == report
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from accounting import (
 from accounting.accountants.averaged import AveragedAccountant
 
 DELTA = 1e-5
-HORIZON = 24
-PANEL = np.random.default_rng(21).beta(1, 4, 80)
+MAX_STEPS = 24
+ACCOUNTING_SAMPLE = np.random.default_rng(21).beta(1, 4, 80)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def _bayesian(estimator: str, composition: str, adversary: str, filtered: bool) 
         return BayesianAccountant(
             orders=(1, 2, 4, 8.5, 16),
             delta=DELTA,
-            failure=DELTA / 10,
-            horizon=HORIZON,
+            estimator_failure_probability=DELTA / 10,
+            max_steps=MAX_STEPS,
             estimator=estimator,  # type: ignore[arg-type]
             composition=composition,  # type: ignore[arg-type]
             adversary=adversary,  # type: ignore[arg-type]
@@ -70,9 +70,14 @@ def _bayesian(estimator: str, composition: str, adversary: str, filtered: bool) 
 
     def charge(account: BayesianAccountant, event: Event, count: int) -> None:
         for _ in range(count):
-            account.step(PANEL * event.scale, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale)
+            account.step(
+                ACCOUNTING_SAMPLE * event.scale,
+                noise_std=event.noise,
+                sampling_rate=event.rate,
+                max_distance=event.scale,
+            )
 
-    steps = {"distances": PANEL, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0}
+    steps = {"distances": ACCOUNTING_SAMPLE, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0}
     bad: list[tuple[str, Any]] = [
         (name, value) for name in ("noise_std", "sampling_rate", "max_distance") for value in NUMBERS
     ]
@@ -130,7 +135,10 @@ def _individual() -> Subject:
     def charge(account: IndividualFilter, event: Event, count: int) -> None:
         for _ in range(count):
             account.admit(
-                PANEL * event.scale, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale
+                ACCOUNTING_SAMPLE * event.scale,
+                noise_std=event.noise,
+                sampling_rate=event.rate,
+                max_distance=event.scale,
             )
 
     bad = [(name, value) for name in ("noise_std", "sampling_rate") for value in NUMBERS]
@@ -139,35 +147,42 @@ def _individual() -> Subject:
     bad += [("measured", [True] * 79)]
     return Subject(
         "individual",
-        lambda: IndividualFilter(order=4.0, delta=DELTA, limit_epsilon=1000.0, members=PANEL.size),
+        lambda: IndividualFilter(order=4.0, delta=DELTA, limit_epsilon=1000.0, members=ACCOUNTING_SAMPLE.size),
         charge,
         lambda account: epsilon_from_moments(4.0, max(account.state()["spent"]), DELTA)[0],
         None,
         lambda account: account.state(),
-        {"distances": PANEL, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
+        {"distances": ACCOUNTING_SAMPLE, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
         tuple(bad),
         "admit",
     )
 
 
 def _averaged() -> Subject:
-    panel = PANEL[:12]
+    accounting_sample = ACCOUNTING_SAMPLE[:12]
 
     def charge(account: AveragedAccountant, event: Event, count: int) -> None:
         for _ in range(count):
-            account.step(panel * event.scale, noise_std=event.noise, sampling_rate=event.rate, max_distance=event.scale)
+            account.step(
+                accounting_sample * event.scale,
+                noise_std=event.noise,
+                sampling_rate=event.rate,
+                max_distance=event.scale,
+            )
 
     bad = [(name, value) for name in ("noise_std", "sampling_rate", "max_distance") for value in NUMBERS]
     bad += [("max_distance", 0.01), ("max_distance", 3.0)]
     bad += [("distances", value) for value in ([0.1] * 11, [float("nan")] * 12, [-0.1] * 12, [1.1] * 12)]
     return Subject(
         "averaged",
-        lambda: AveragedAccountant(delta=DELTA, failure=DELTA / 10, members=12, max_ratio=1.0, bins=16),
+        lambda: AveragedAccountant(
+            delta=DELTA, estimator_failure_probability=DELTA / 10, members=12, max_ratio=1.0, bins=16
+        ),
         charge,
         lambda account: account.epsilon(),
         lambda account: account.certificate(),
         lambda account: {rate: (kind.counts.tolist(), kind.steps) for rate, kind in account._kinds.items()},
-        {"distances": panel, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
+        {"distances": accounting_sample, "noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0},
         tuple(bad),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accounting import InvalidArgument
-from tests.accounting.conformance.accountants import BAYESIAN, DELTA, PANEL, SUBJECTS, Event, Subject
+from tests.accounting.conformance.accountants import ACCOUNTING_SAMPLE, BAYESIAN, DELTA, SUBJECTS, Event, Subject
 
 EVENTS = [Event(), Event(noise=4.0), Event(rate=0.5, scale=0.7), Event(noise=1.5, rate=0.05)]
 every = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
@@ -126,9 +126,9 @@ def test_the_bayesian_number_never_reads_above_the_classical_one(subject: Subjec
 
 
 EDGES = np.linspace(0, 1, 9)[1:]
-COUNTS = np.bincount(np.searchsorted(EDGES, PANEL), minlength=8)
+COUNTS = np.bincount(np.searchsorted(EDGES, ACCOUNTING_SAMPLE), minlength=8)
 KINDS: dict[str, dict[str, Any]] = {
-    "panel": {"distances": PANEL},
+    "accounting_sample": {"distances": ACCOUNTING_SAMPLE},
     "histogram": {"distances": EDGES, "counts": COUNTS},
     "noised histogram": {"distances": EDGES, "counts": COUNTS, "count_noise": 2.0, "sample_size": 80},
     "unmeasured": {},

@@ -45,23 +45,23 @@ def all_equal(rng: np.random.Generator, size: tuple[int, int]) -> tuple[np.ndarr
 LAWS = [normal, log_normal, outliers, all_equal]
 
 
-def most_misses(runs: int, failure: float) -> int:
-    return int(stats.binom.isf(1e-6, runs, failure))
+def most_misses(runs: int, failure_probability: float) -> int:
+    return int(stats.binom.isf(1e-6, runs, failure_probability))
 
 
-def misses(method: str, samples: np.ndarray, mean: float, failure: float) -> int:
+def misses(method: str, samples: np.ndarray, mean: float, failure_probability: float) -> int:
     """Runs whose bound lies below the true mean; rounding at equality is no miss."""
-    bounds = [upper_mean(row, failure, method=method, log_max=TOP) for row in samples]  # type: ignore[arg-type]
+    bounds = [upper_mean(row, failure_probability, method=method, log_max=TOP) for row in samples]  # type: ignore[arg-type]
     return int(np.sum(np.array(bounds) < math.log(mean) - 1e-9))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("failure", [0.01, 0.001])
+@pytest.mark.parametrize("failure_probability", [0.01, 0.001])
 @pytest.mark.parametrize("method", ["betting", "band", "bernstein"])
-def test_distribution_free_bounds_miss_at_most_gamma(law: object, failure: float, method: str) -> None:
+def test_distribution_free_bounds_miss_at_most_gamma(law: object, failure_probability: float, method: str) -> None:
     runs = 3000 if method == "betting" else 6000
     samples, mean = law(np.random.default_rng(11), (runs, SAMPLES))  # type: ignore[operator]
-    assert misses(method, samples, mean, failure) <= most_misses(runs, failure)
+    assert misses(method, samples, mean, failure_probability) <= most_misses(runs, failure_probability)
 
 
 def test_student_t_keeps_its_promise_on_normal_moments() -> None:
@@ -92,7 +92,7 @@ def test_student_t_refuses_where_everybody_is_equal() -> None:
 @pytest.mark.parametrize("method", ["betting", "band"])
 def test_noised_histograms_miss_at_most_gamma(law: object, method: str) -> None:
     """Half of γ for the noise on the counts (discrete normal of sd 3), half for the sample."""
-    runs, failure = 2000, 0.01
+    runs, failure_probability = 2000, 0.01
     rng = np.random.default_rng(16)
     samples, mean = law(rng, (runs, 1000))  # type: ignore[operator]
     edges = np.linspace(0, TOP, 33)[1:]
@@ -100,16 +100,16 @@ def test_noised_histograms_miss_at_most_gamma(law: object, method: str) -> None:
     for row in samples:
         counts = np.bincount(np.searchsorted(edges, row - 1e-12), minlength=32)
         noisy = counts + np.rint(rng.normal(0, 2.9, 32)).astype(int)
-        lowered = lower_counts(noisy, 3.0, failure / 2, sample_size=1000)
-        bounds.append(upper_mean(edges, failure / 2, method=method, log_max=TOP, counts=lowered))  # type: ignore[arg-type]
-    assert int(np.sum(np.array(bounds) < math.log(mean))) <= most_misses(runs, failure)
+        lowered = lower_counts(noisy, 3.0, failure_probability / 2, sample_size=1000)
+        bounds.append(upper_mean(edges, failure_probability / 2, method=method, log_max=TOP, counts=lowered))  # type: ignore[arg-type]
+    assert int(np.sum(np.array(bounds) < math.log(mean))) <= most_misses(runs, failure_probability)
 
 
 @pytest.mark.parametrize("composition", ["holder", "running"])
 @pytest.mark.parametrize("method", ["betting", "band"])
 def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: str) -> None:
     """Whole runs of five steps: 3 % of the population moves by 1 every time, the others by 0.1; two orders."""
-    runs, failure, orders = 200, 0.05, np.array([1.0, 4.0])
+    runs, failure_probability, orders = 200, 0.05, np.array([1.0, 4.0])
     rng = np.random.default_rng(17)
     cost = 5 * log_moment(orders, [0.1, 1.0], noise_std=2.0, sampling_rate=0.5)
     true = np.log(np.exp(cost) @ [0.97, 0.03])
@@ -118,14 +118,14 @@ def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: st
         account = BayesianAccountant(
             orders=orders,
             delta=0.5,
-            failure=failure,
-            horizon=5,
+            failure_probability=failure_probability,
+            max_steps=5,
             composition=composition,  # type: ignore[arg-type]
             estimator=method,  # type: ignore[arg-type]
             checkpoints=[5] if composition == "running" else None,
         )
-        panel = np.where(rng.uniform(size=60) < 0.03, 1.0, 0.1)
+        accounting_sample = np.where(rng.uniform(size=60) < 0.03, 1.0, 0.1)
         for _ in range(5):
-            account.step(panel, noise_std=2.0, sampling_rate=0.5, max_distance=1.0)
+            account.step(accounting_sample, noise_std=2.0, sampling_rate=0.5, max_distance=1.0)
         missed += bool((account.log_moments() < true).any())
-    assert missed <= most_misses(runs, failure)
+    assert missed <= most_misses(runs, failure_probability)

@@ -182,12 +182,17 @@ class TestNoisedCounts:
             ("counts", {"counts": [1.5, 2.0]}),
             ("counts", {"counts": []}),
             ("noise_std", {"noise_std": -1.0}),
-            ("failure", {"failure": 0.0}),
+            ("failure_probability", {"failure_probability": 0.0}),
             ("sample_size", {"sample_size": 0}),
         ],
     )
     def test_bad_arguments(self, name: str, arguments: dict[str, object]) -> None:
-        values: dict[str, object] = {"counts": [1, 2], "noise_std": 1.0, "failure": 0.1, "sample_size": 3} | arguments
+        values: dict[str, object] = {
+            "counts": [1, 2],
+            "noise_std": 1.0,
+            "failure_probability": 0.1,
+            "sample_size": 3,
+        } | arguments
         with pytest.raises(InvalidArgument, match=f"^{name}:"):
             lower_counts(**values)  # type: ignore[arg-type]
 
@@ -198,12 +203,12 @@ def test_fewer_than_three_samples_are_refused(method: str) -> None:
         upper_mean([0.1, 0.2], 0.01, method=method, log_max=1.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("failure", [1e-100, 1e-200, 1e-300])
+@pytest.mark.parametrize("failure_probability", [1e-100, 1e-200, 1e-300])
 @pytest.mark.parametrize("method", ["student-t", *FREE])
-def test_absurdly_small_failures_are_bounded_or_refused(method: str, failure: float) -> None:
+def test_absurdly_small_failures_are_bounded_or_refused(method: str, failure_probability: float) -> None:
     values = np.linspace(0, 3, 8)
     try:
-        found = upper_mean(values, failure, method=method, log_max=5.0)  # type: ignore[arg-type]
+        found = upper_mean(values, failure_probability, method=method, log_max=5.0)  # type: ignore[arg-type]
     except EstimatorRefused:
         assert method == "student-t"
     else:
@@ -230,9 +235,9 @@ def test_student_t_refuses_a_sample_without_variance(values: list[float]) -> Non
         ("log_values", {"log_values": [0.1, -0.1, 0.2]}),
         ("log_values", {"log_values": [0.1, -0.0, 0.2]}),
         ("log_values", {"log_values": [0.1, 1.1, 0.2]}),
-        ("failure", {"failure": 0.0}),
-        ("failure", {"failure": 1.0}),
-        ("failure", {"failure": float("nan")}),
+        ("failure_probability", {"failure_probability": 0.0}),
+        ("failure_probability", {"failure_probability": 1.0}),
+        ("failure_probability", {"failure_probability": float("nan")}),
         ("method", {"method": "mean"}),
         ("log_max", {"log_max": None}),
         ("log_max", {"log_max": float("inf")}),
@@ -245,12 +250,12 @@ def test_student_t_refuses_a_sample_without_variance(values: list[float]) -> Non
 def test_bad_arguments_are_refused_by_name(name: str, arguments: dict[str, object]) -> None:
     values: dict[str, object] = {
         "log_values": [0.1, 0.2, 0.3],
-        "failure": 0.01,
+        "failure_probability": 0.01,
         "method": "betting",
         "log_max": 1.0,
     } | arguments
     with pytest.raises(InvalidArgument, match=f"^{name}:"):
-        upper_mean(values.pop("log_values"), values.pop("failure"), **values)  # type: ignore[arg-type]
+        upper_mean(values.pop("log_values"), values.pop("failure_probability"), **values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "ones", "trials"), [("ones", 3, 2), ("ones", -1, 2), ("trials", 0, -1)])

@@ -112,7 +112,7 @@ def test_no_charge_is_no_loss_and_infinite_orders_drop_out() -> None:
 
 def test_the_curve_charges_the_failure_probability() -> None:
     orders, moments = np.arange(1.0, 33.0), np.arange(1.0, 33.0) * 0.1
-    curve = epsilon_delta_curve(orders, moments, [1e-6, 1e-5, 1e-4], failure=2e-6)
+    curve = epsilon_delta_curve(orders, moments, [1e-6, 1e-5, 1e-4], estimator_failure_probability=2e-6)
     assert curve[0] == (math.inf, 1e-6)
     assert curve[1][0] == epsilon_from_moments(orders, moments, 8e-6)[0]
     assert curve[1][0] > curve[2][0]
@@ -182,7 +182,10 @@ def test_groups() -> None:
         ("fraction", lambda: percentile_delta(1e-8, 1.0)),
         ("directions", lambda: population_fraction(1e-8, 1e-5, directions=3)),
         ("size", lambda: group(1.0, 1e-5, 0)),
-        ("failure", lambda: epsilon_delta_curve(1, 1.0, [1e-5], failure=-1.0)),
+        (
+            "estimator_failure_probability",
+            lambda: epsilon_delta_curve(1, 1.0, [1e-5], estimator_failure_probability=-1.0),
+        ),
     ],
 )
 def test_bad_arguments_are_refused_by_name(name: str, call: object) -> None:
@@ -213,5 +216,5 @@ def test_so_large_an_epsilon_takes_the_noise_as_exact() -> None:
     assert takes_noise_as_exact(1e-5, 80.0, 100)
     assert spendable_delta(1e-5, 80.0, 100) == 1e-5
     assert spendable_delta(1e-5, 1e6, 100) == 1e-5
-    assert takes_noise_as_exact(1e-5, 72.0, 100, failure=9.99e-6)
+    assert takes_noise_as_exact(1e-5, 72.0, 100, estimator_failure_probability=9.99e-6)
     assert not takes_noise_as_exact(1e-5, 72.0, 100)

@@ -64,12 +64,12 @@ def test_laplace_covers_both_directions(order: int) -> None:
 @pytest.mark.parametrize("order", [1, 4, 12])
 @pytest.mark.parametrize("rate", [0.05, 0.5, 1.0])
 def test_randomised_response_covers_both_directions(order: int, rate: float) -> None:
-    truth_told = 0.8
-    p, q = (truth_told, 1 - truth_told), (1 - truth_told, truth_told)
+    truth_reported = 0.8
+    p, q = (truth_reported, 1 - truth_reported), (1 - truth_reported, truth_reported)
     mixed = [(1 - rate) * b + rate * a for a, b in zip(p, q, strict=True)]
     forward = math.log(sum(m ** (order + 1) * b**-order for m, b in zip(mixed, q, strict=True)))
     reverse = math.log(sum(b ** (order + 1) * m**-order for m, b in zip(mixed, q, strict=True)))
-    ours = subsampled_moment(order, RandomisedResponse(truth_told), sampling_rate=rate)
+    ours = subsampled_moment(order, RandomisedResponse(truth_reported), sampling_rate=rate)
     assert max(forward, reverse) <= ours <= max(forward, reverse) * (1 + 1e-6)
 
 

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import Clock
+from client_sdk.api.attempts import ServerClock
 from client_sdk.api.calls import Call
 from client_sdk.api.client import AsyncClient, Client
 from client_sdk.api.config import Connection
@@ -70,7 +70,7 @@ GOOD = httpx.Response(200, json=ROSTER)
 
 def test_a_get_is_repeated_after_retry_after_and_signed_anew() -> None:
     answer, seen = script(problem(503, "unavailable", {"Retry-After": "7"}), GOOD)
-    api, slept = client(answer, clock=Clock())
+    api, slept = client(answer, clock=ServerClock())
     assert api.roster("sepsis").study == "sepsis"
     assert len(slept) == 1
     assert 7.0 < slept[0] <= 7.125
@@ -123,7 +123,7 @@ def test_patience_ends_with_the_last_error() -> None:
 def test_a_skewed_clock_is_corrected_once_by_the_servers_time() -> None:
     ahead = time.time() + 5000
     answer, seen = script(problem(401, "clock-skew", server_time=ahead), GOOD)
-    clock = Clock()
+    clock = ServerClock()
     api, _ = client(answer, clock=clock)
     api.roster("sepsis")
     api.roster("sepsis")

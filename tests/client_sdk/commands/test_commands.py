@@ -48,7 +48,7 @@ def run(app: typer.Typer, tmp_path: Path) -> Run:
 
 
 def write_settings(path: Path, **study: Any) -> Path:
-    path.write_text(json.dumps(settings(bayesian=True, horizon=2, **study).as_json()))
+    path.write_text(json.dumps(settings(bayesian=True, max_steps=2, **study).as_json()))
     return path
 
 
@@ -90,12 +90,12 @@ def finished(run: Run, here: Live, tmp_path: Path) -> dict[str, Any]:
 
 def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, tmp_path: Path) -> None:
     outcome = finished(run, here, tmp_path)
-    assert (outcome["reason"], outcome["rounds_sent"], outcome["rounds_refused"]) == ("horizon-reached", 2, 0)
+    assert (outcome["reason"], outcome["rounds_sent"], outcome["rounds_refused"]) == ("max-steps-reached", 2, 0)
 
     budget = json.loads(run("budget", "sepsis", "--json").stdout)
     assert budget == here.operator("GET", "/v1/studies/sepsis/budget").json()
     shown = run("budget", "sepsis").stdout
-    assert "ended: horizon-reached" in shown
+    assert "ended: max-steps-reached" in shown
     assert "void against whoever sees" in shown
     assert "unbounded" in shown
 
@@ -107,12 +107,12 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
     assert verify_chain([Entry.from_dict(json.loads(line)) for line in lines]) == (6, verified["head"])
 
-    left = json.loads(run("outbound", "--json").stdout)
+    left = json.loads(run("egress-log", "--json").stdout)
     assert [(d["round"], d["what"], d["answer"]) for d in left] == [
         (1, "update", "accepted"),
         (2, "update", "accepted"),
     ]
-    assert "accepted" in run("outbound").stdout
+    assert "accepted" in run("egress-log").stdout
 
 
 def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Pa
         (("enrol", "wri_half"), 1, "copy all of it"),
         (("study", "show", "flu", "--key-file", str(tmp_path / "operator.key")), 1, "unknown-study"),
         (("study", "start", "flu"), 1, "operator key"),
-        (("outbound",), 1, "no ledger"),
+        (("egress-log",), 1, "no ledger"),
         (("study", "create", "flu", "--settings", str(tmp_path / "none.json")), 1, "none.json"),
         (("budget",), 2, "Missing argument"),
         (("study", "show", "Sepsis"), 2, "lower-case letters"),
@@ -221,7 +221,7 @@ def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     (listed,) = json.loads(run("study", "list", "--json", operator=True).stdout)
     assert (listed["study"], listed["state"], listed["rounds"]) == ("sepsis", "finished", 2)
-    assert "horizon-reached" in run("study", "list", operator=True).stdout
+    assert "max-steps-reached" in run("study", "list", operator=True).stdout
 
     shown = json.loads(run("study", "rounds", "sepsis", "--json").stdout)
     assert [one["round"] for one in shown] == [1, 2]

@@ -265,11 +265,13 @@ def test_excluded_patients_are_left_out_whatever_the_records_came_from(tmp_path:
     if kind == "frame":
         frame = pd.DataFrame({**table.columns, "patient": table.patients})
         given: Any = Table.of(frame, patient_column="patient")
-        chosen = settings(sampling_rate=1.0, horizon=1)
+        chosen = settings(sampling_rate=1.0, max_steps=1)
         task = load_task(chosen.training.task, chosen.training.task_parameters)
     else:
         parameters = {"features": 2, "classes": 2, "bound": 5.0}
-        chosen = settings(training={"task": "last-layer", "task_parameters": parameters}, sampling_rate=1.0, horizon=1)
+        chosen = settings(
+            training={"task": "last-layer", "task_parameters": parameters}, sampling_rate=1.0, max_steps=1
+        )
         task = load_task("last-layer", parameters)
         x = torch.tensor(np.column_stack([table.columns["age"] / 100, table.columns["rate"] / 10]))
         given = Wards(list(zip(x, table.columns["ill"], table.patients, strict=True)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.units import Notion
+from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, PolicyRefused
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.individual import IndividualBudget, certificate
@@ -99,11 +99,11 @@ def test_the_drawn_are_charged_at_their_norms_and_the_others_at_the_clip_norm() 
 
 
 def test_a_study_with_terms_has_every_norm_already() -> None:
-    from client_sdk.guard.log_moments import PrivacyTerms
+    from client_sdk.guard.log_moments import LogMomentBounds
 
     own, chosen = budget(), settings(bayesian=True, sampling_rate=0.5, clip_norm=2.0)
     local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
-    local.contribution(weights_of(TASK.model()), PrivacyTerms(chosen, DATA.patients), individual=own)
+    local.contribution(weights_of(TASK.model()), LogMomentBounds(chosen, DATA.patients), individual=own)
     np.testing.assert_allclose(spent(own), [phi(min(n / 2, 1.0), rate=0.5) for n in NORMS], rtol=2e-3)
 
 
@@ -248,7 +248,7 @@ def test_the_certificate_tells_nothing_about_anybody() -> None:
         one_step(settings(sampling_rate=1.0, clip_norm=clip), own)
         found.append(certificate(own.to_bytes()))
     assert found[0] == found[1]
-    assert (found[0].notion, found[0].epsilon, found[0].delta) == (Notion.INDIVIDUAL, epsilon_for(50.0), DELTA)
+    assert (found[0].definition, found[0].epsilon, found[0].delta) == (Definition.INDIVIDUAL, epsilon_for(50.0), DELTA)
 
 
 def test_a_hospital_keeps_the_sums_over_rounds_and_studies_and_sends_none_of_it(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_hospital_keeps_the_sums_over_rounds_and_studies_and_sends_none_of_it(
 
 
 def test_rounds_sent_without_the_limit_are_charged_when_it_begins(tmp_path: Path) -> None:
-    chosen = settings(sampling_rate=1.0, clip_norm=1e-3, horizon=4)
+    chosen = settings(sampling_rate=1.0, clip_norm=1e-3, max_steps=4)
     other = coordinator(chosen)
     here = hospital(other, tmp_path)
 
@@ -301,7 +301,7 @@ def test_rounds_sent_without_the_limit_are_charged_when_it_begins(tmp_path: Path
 
 
 def test_studies_without_noise_of_the_hospitals_own_are_refused() -> None:
-    client = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+    client = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
     rules = plain_policy(unnoised_updates=True, individual={"epsilon": 3.0, "delta": 1e-5})
     with pytest.raises(PolicyRefused, match="individual"):
         rules.check("sepsis", "icu", settings(scheme="client", limits=[client]), roster_pinned=False)

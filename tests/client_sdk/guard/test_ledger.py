@@ -99,7 +99,7 @@ def test_reading_makes_nothing(tmp_path: Path) -> None:
         "UPDATE entries SET body = replace(body, '1.0', '9.0') WHERE kind = 'reserved'",
         "DELETE FROM entries WHERE sequence = 2",
         "UPDATE entries SET round = 7 WHERE kind = 'reserved'",
-        "UPDATE entries SET kind = 'voided' WHERE kind = 'reserved'",
+        "UPDATE entries SET kind = 'cancelled' WHERE kind = 'reserved'",
     ],
     ids=["body", "deleted", "round", "kind"],
 )
@@ -193,7 +193,7 @@ def test_an_infinite_epsilon_counts_as_overspent() -> None:
 def test_a_round_costs_what_the_public_settings_say() -> None:
     parallel = settings(training={"algorithm": "fedavg", "local_steps": 3})
     assert Charge.of_round(parallel) == Charge("instance", 1.0, 0.5, 3)
-    limit = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+    limit = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
     central = settings(scheme="client", limits=[limit], client_sampling_rate=0.25)
     # min_clients is 1: an abandoned round tells who was sampled, so sampling earns nothing.
     assert Charge.of_round(central) == Charge("client", 1.0, 1.0, 1)

@@ -1,4 +1,4 @@
-"""The terms that leave a hospital, against extended precision and scipy's own Student t."""
+"""The log-moments that leave a hospital, against extended precision and scipy's own Student t."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.study.settings import StudySettings
 from tests.factories.hospitals import BAYESIAN, settings
 
@@ -20,7 +20,7 @@ STEPS = [np.linspace(0.05, 0.6, 12), np.linspace(0.4, 0.1, 12) ** 2, np.full(12,
 
 def study(**bayesian: object) -> StudySettings:
     chosen = BAYESIAN | {"estimator": "student-t", "orders": [1.0, 3.0], "filter_order": 2.0} | bayesian
-    base = settings(bayesian=True, horizon=4, training={"algorithm": "fedavg", "local_steps": 2})
+    base = settings(bayesian=True, max_steps=4, training={"algorithm": "fedavg", "local_steps": 2})
     privacy = base.privacy.model_dump(mode="json") | {"bayesian": chosen}
     return StudySettings.model_validate({**base.model_dump(mode="json"), "privacy": privacy})
 
@@ -57,15 +57,15 @@ def expected(order: float, norms: list[np.ndarray], failure: float, *, adaptive:
 
 @pytest.mark.parametrize("adversary", ["path", "adaptive"])
 def test_running_sums_are_bounded_as_independently_computed(adversary: str) -> None:
-    terms = PrivacyTerms(study(adversary=adversary), PATIENTS)
+    log_moments = LogMomentBounds(study(adversary=adversary), PATIENTS)
     for norms in STEPS[:2]:
-        terms.measure(norms, rounding=0.0)
-    found, adaptive = terms.tensors(), adversary == "adaptive"
+        log_moments.measure(norms, rounding=0.0)
+    found, adaptive = log_moments.tensors(), adversary == "adaptive"
     filtered = expected(2.0, STEPS[:2], FAILURE, adaptive=adaptive)
-    assert found["terms/filter"].tolist() == [pytest.approx(filtered, rel=1e-6)]
-    assert found["terms/filter"][0] >= filtered
-    # Two orders and two declared checkpoints: horizon 4 in rounds of 2 steps.
-    for value, order in zip(found["terms/moments"], (1.0, 3.0), strict=True):
+    assert found["log-moments/filter"].tolist() == [pytest.approx(filtered, rel=1e-6)]
+    assert found["log-moments/filter"][0] >= filtered
+    # Two orders and two declared checkpoints: max_steps 4 in rounds of 2 steps.
+    for value, order in zip(found["log-moments/moments"], (1.0, 3.0), strict=True):
         oracle = expected(order, STEPS[:2], FAILURE / (2 * 2), adaptive=adaptive)
         assert value == pytest.approx(oracle, rel=1e-6)
         assert value >= oracle
@@ -73,101 +73,103 @@ def test_running_sums_are_bounded_as_independently_computed(adversary: str) -> N
 
 
 def test_the_terms_are_cumulative_and_survive_a_restart() -> None:
-    live = PrivacyTerms(study(), PATIENTS)
+    live = LogMomentBounds(study(), PATIENTS)
     live.measure(STEPS[0], rounding=0.0)
     live.measure(STEPS[1], rounding=0.0)
-    again = PrivacyTerms.restore(study(), PATIENTS, live.to_bytes())
-    for terms in (live, again):
-        terms.measure(STEPS[2], rounding=0.0)
-        terms.measure(STEPS[0], rounding=0.0)
-    np.testing.assert_array_equal(live.tensors()["terms/moments"], again.tensors()["terms/moments"])
+    again = LogMomentBounds.restore(study(), PATIENTS, live.to_bytes())
+    for log_moments in (live, again):
+        log_moments.measure(STEPS[2], rounding=0.0)
+        log_moments.measure(STEPS[0], rounding=0.0)
+    np.testing.assert_array_equal(live.tensors()["log-moments/moments"], again.tensors()["log-moments/moments"])
     oracle = expected(2.0, [STEPS[0], STEPS[1], STEPS[2], STEPS[0]], FAILURE, adaptive=True)
-    assert live.tensors()["terms/filter"][0] == pytest.approx(oracle, rel=1e-6)
+    assert live.tensors()["log-moments/filter"][0] == pytest.approx(oracle, rel=1e-6)
 
 
 def test_norms_beyond_the_clip_count_as_the_clip_norm_and_cost_the_classical_price() -> None:
-    terms = PrivacyTerms(study(estimator="betting"), PATIENTS)
-    terms.measure(np.full(12, 40.0), rounding=0.0)
-    assert terms.tensors()["terms/filter"][0] == pytest.approx(float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
+    log_moments = LogMomentBounds(study(estimator="betting"), PATIENTS)
+    log_moments.measure(np.full(12, 40.0), rounding=0.0)
+    assert log_moments.tensors()["log-moments/filter"][0] == pytest.approx(float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
 
 
 def test_rounding_to_the_noise_grid_is_charged_without_passing_the_clip_norm() -> None:
-    exact, rounded, top = (PrivacyTerms(study(), PATIENTS) for _ in range(3))
+    exact, rounded, top = (LogMomentBounds(study(), PATIENTS) for _ in range(3))
     exact.measure(STEPS[0], rounding=0.0)
     rounded.measure(STEPS[0], rounding=0.01)
-    assert rounded.tensors()["terms/filter"][0] > exact.tensors()["terms/filter"][0]
+    assert rounded.tensors()["log-moments/filter"][0] > exact.tensors()["log-moments/filter"][0]
     # The noise covers clip + rounding; scaled back to the clip norm each distance becomes (d + r) / (1 + r).
     shifted = (np.minimum(STEPS[0] * (1 + 2.0**-14), 1.0) + 0.01) / 1.01 / (1 + 2.0**-14)
-    assert rounded.tensors()["terms/filter"][0] == pytest.approx(
+    assert rounded.tensors()["log-moments/filter"][0] == pytest.approx(
         expected(2.0, [shifted], FAILURE, adaptive=True), rel=1e-6
     )
     top.measure(np.full(12, 1.0), rounding=0.01)
-    assert top.tensors()["terms/filter"][0] <= float(phi(2, 1.0, 0.5, 1.0)) * (1 + 1e-6)
+    assert top.tensors()["log-moments/filter"][0] <= float(phi(2, 1.0, 0.5, 1.0)) * (1 + 1e-6)
 
 
 def test_lost_rounds_cost_every_record_its_clip_norm() -> None:
     lost, measured = (
-        PrivacyTerms(study(estimator="betting"), PATIENTS),
-        PrivacyTerms(study(estimator="betting"), PATIENTS),
+        LogMomentBounds(study(estimator="betting"), PATIENTS),
+        LogMomentBounds(study(estimator="betting"), PATIENTS),
     )
     lost.charge_lost_rounds(1)
     for _ in range(2):
         measured.measure(np.full(12, 1.0), rounding=0.0)
-    assert lost.tensors()["terms/filter"][0] == pytest.approx(2 * float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
-    for terms in (lost, measured):
-        terms.measure(STEPS[0], rounding=0.0)
-    assert lost.tensors()["terms/filter"][0] == pytest.approx(measured.tensors()["terms/filter"][0], rel=1e-9)
+    assert lost.tensors()["log-moments/filter"][0] == pytest.approx(2 * float(phi(2, 1.0, 0.5, 1.0)), rel=1e-6)
+    for log_moments in (lost, measured):
+        log_moments.measure(STEPS[0], rounding=0.0)
+    assert lost.tensors()["log-moments/filter"][0] == pytest.approx(
+        measured.tensors()["log-moments/filter"][0], rel=1e-9
+    )
 
 
 def test_a_patient_who_left_is_charged_at_the_clip_norm() -> None:
-    whole = PrivacyTerms(study(), PATIENTS)
+    whole = LogMomentBounds(study(), PATIENTS)
     whole.measure(STEPS[0], rounding=0.0)
     rest = [p for p in PATIENTS if p != "p4"]
     keep = [i for i, p in enumerate(PATIENTS) if p != "p4"]
-    left = PrivacyTerms.restore(study(), rest, whole.to_bytes())
+    left = LogMomentBounds.restore(study(), rest, whole.to_bytes())
     left.measure(STEPS[1][keep], rounding=0.0)
     counted = STEPS[1].copy()
     counted[4] = 1.0
-    assert left.tensors()["terms/filter"][0] == pytest.approx(
+    assert left.tensors()["log-moments/filter"][0] == pytest.approx(
         expected(2.0, [STEPS[0], counted], FAILURE, adaptive=True), rel=1e-6
     )
 
 
 def test_another_order_of_the_records_changes_nothing() -> None:
-    first = PrivacyTerms(study(), PATIENTS)
+    first = LogMomentBounds(study(), PATIENTS)
     first.measure(STEPS[0], rounding=0.0)
-    again = PrivacyTerms.restore(study(), PATIENTS[::-1], first.to_bytes())
+    again = LogMomentBounds.restore(study(), PATIENTS[::-1], first.to_bytes())
     first.measure(STEPS[1], rounding=0.0)
     again.measure(STEPS[1][::-1], rounding=0.0)
-    assert first.tensors()["terms/filter"] == again.tensors()["terms/filter"]
+    assert first.tensors()["log-moments/filter"] == again.tensors()["log-moments/filter"]
 
 
 def test_records_that_appear_later_are_refused() -> None:
-    saved = PrivacyTerms(study(), PATIENTS).to_bytes()
+    saved = LogMomentBounds(study(), PATIENTS).to_bytes()
     with pytest.raises(Refused, match="new study") as caught:
-        PrivacyTerms.restore(study(), [*PATIENTS, "p99"], saved)
+        LogMomentBounds.restore(study(), [*PATIENTS, "p99"], saved)
     assert caught.value.code == "records-added"
     assert "p99" not in caught.value.detail
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_norm_stops_and_charges_nothing(bad: float) -> None:
-    terms = PrivacyTerms(study(), PATIENTS)
+    log_moments = LogMomentBounds(study(), PATIENTS)
     norms = STEPS[0].copy()
     norms[3] = bad
-    before = terms.to_bytes()
+    before = log_moments.to_bytes()
     with pytest.raises(TrainingStopped, match="norms"):
-        terms.measure(norms, rounding=0.0)
-    assert terms.to_bytes() == before
+        log_moments.measure(norms, rounding=0.0)
+    assert log_moments.to_bytes() == before
 
 
 def test_a_term_that_is_not_finite_never_leaves() -> None:
     chosen = study(orders=[1.0, 1e6])
     little_noise = chosen.privacy.model_copy(update={"noise_multiplier": 1e-150})
-    terms = PrivacyTerms(chosen.model_copy(update={"privacy": little_noise}), PATIENTS)
-    terms.measure(STEPS[0], rounding=0.0)
-    with pytest.raises(TrainingStopped, match="terms/"):
-        terms.tensors()
+    log_moments = LogMomentBounds(chosen.model_copy(update={"privacy": little_noise}), PATIENTS)
+    log_moments.measure(STEPS[0], rounding=0.0)
+    with pytest.raises(TrainingStopped, match="log-moments/"):
+        log_moments.tensors()
 
 
 @pytest.mark.parametrize(
@@ -175,28 +177,28 @@ def test_a_term_that_is_not_finite_never_leaves() -> None:
 )
 def test_damaged_sums_are_refused(damage: bytes) -> None:
     with pytest.raises(LedgerDamaged):
-        PrivacyTerms.restore(study(), PATIENTS, damage)
+        LogMomentBounds.restore(study(), PATIENTS, damage)
 
 
 def test_sums_of_other_settings_are_refused() -> None:
-    saved = PrivacyTerms(study(), PATIENTS).to_bytes()
+    saved = LogMomentBounds(study(), PATIENTS).to_bytes()
     with pytest.raises(LedgerDamaged):
-        PrivacyTerms.restore(study(filter_order=3.0), PATIENTS, saved)
+        LogMomentBounds.restore(study(filter_order=3.0), PATIENTS, saved)
 
 
 def test_no_identifier_is_written_down() -> None:
-    saved = json.loads(PrivacyTerms(study(), ["anna.miller"]).to_bytes())
+    saved = json.loads(LogMomentBounds(study(), ["anna.miller"]).to_bytes())
     assert "anna.miller" not in json.dumps(saved)
 
 
 def test_hoelder_sums_are_weighted_step_by_step() -> None:
-    terms = PrivacyTerms(study(composition="holder", adversary="path"), PATIENTS)
+    log_moments = LogMomentBounds(study(composition="holder", adversary="path"), PATIENTS)
     for norms in STEPS[:2]:
-        terms.measure(norms, rounding=0.0)
+        log_moments.measure(norms, rounding=0.0)
     total = 0.0
     for norms in STEPS[:2]:
         inflated = np.minimum(norms * (1 + 2.0**-14), 1.0)
-        # Weight 1/4 over the horizon of 4 steps, and the same share of the failure.
+        # Weight 1/4 over max_steps of 4 steps, and the same share of the failure.
         spread = [4 * phi(2, d, 0.5, 1.0) for d in inflated]
         total += min(student_bound(spread, FAILURE / 4) / 4, float(phi(2, 1.0, 0.5, 1.0)))
-    assert terms.tensors()["terms/filter"][0] == pytest.approx(total, rel=1e-6)
+    assert log_moments.tensors()["log-moments/filter"][0] == pytest.approx(total, rel=1e-6)

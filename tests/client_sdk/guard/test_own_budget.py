@@ -11,18 +11,18 @@ from server.domain.plan import plan_of
 from tests.factories.masked_studies import masked
 from tests.factories.studies import settings
 
-CLASSICAL = {"notion": "classical", "delta": 1e-5}
+CLASSICAL = {"definition": "classical", "delta": 1e-5}
 JOINT = [{**CLASSICAL, "level": "instance", "epsilon": 6.0}, {**CLASSICAL, "level": "client", "epsilon": 14.0}]
 STUDIES = {
-    "parallel": settings(scheme="parallel", horizon=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}]),
-    "client": settings(scheme="client", horizon=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
-    "sequential": masked("sequential", horizon=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]),
-    "joint": masked("joint", horizon=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
+    "parallel": settings(scheme="parallel", max_steps=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}]),
+    "client": settings(scheme="client", max_steps=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
+    "sequential": masked("sequential", max_steps=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]),
+    "joint": masked("joint", max_steps=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
 }
 
-PANEL = {"panel": {"records": 50, "source": "members"}, "disclosure": "noised"}
+ACCOUNTING_SAMPLE = {"accounting_sample": {"records": 50, "source": "members"}, "disclosure": "noised"}
 EVERY_OTHER = {"histogram_noise": {"std": 12.0, "every": 2}}
-BAYESIAN = {"notion": "bayesian", "epsilon": 40.0, "delta": 1e-5, "failure": 1e-6}
+BAYESIAN = {"definition": "bayesian", "epsilon": 40.0, "delta": 1e-5, "estimator_failure_probability": 1e-6}
 
 
 def both(level, epsilon):
@@ -31,19 +31,24 @@ def both(level, epsilon):
 
 NOISED = {
     "noised parallel": settings(
-        bayesian=True, horizon=400, limits=both("instance", 3.5), **PANEL, **EVERY_OTHER, noise_multiplier=2.0
+        bayesian=True,
+        max_steps=400,
+        limits=both("instance", 3.5),
+        **ACCOUNTING_SAMPLE,
+        **EVERY_OTHER,
+        noise_multiplier=2.0,
     ),
     "noised sequential": masked(
-        "sequential", bayesian=True, horizon=400, limits=both("instance", 4.0), **PANEL, **EVERY_OTHER
+        "sequential", bayesian=True, max_steps=400, limits=both("instance", 4.0), **ACCOUNTING_SAMPLE, **EVERY_OTHER
     ),
     "noised client": masked(
-        "client", bayesian=True, horizon=400, limits=both("client", 9.0), disclosure="noised", **EVERY_OTHER
+        "client", bayesian=True, max_steps=400, limits=both("client", 9.0), disclosure="noised", **EVERY_OTHER
     ),
 }
 NOISED["noised joint"] = masked(
     "joint",
     bayesian=True,
-    horizon=400,
+    max_steps=400,
     limits=[*JOINT, {**BAYESIAN, "level": "client"}],
     client_clip_norm=2.0,
     classical_order=4.0,
@@ -83,11 +88,11 @@ def test_its_own_ledger_relies_on_nobody_elses_noise(scheme):
 def test_a_round_that_publishes_pays_for_its_histogram(scheme):
     """By the closed form λ(λ+1)Δ²/2z²: a client adds one count, its own noise share counted; a record moves one."""
     study = NOISED[scheme]
-    quiet, told = (Charge.of_round(study, round) for round in (3, 4))
-    assert (quiet.histograms, told.histograms) == (0, 1)
+    quiet, reported = (Charge.of_round(study, round) for round in (3, 4))
+    assert (quiet.histograms, reported.histograms) == (0, 1)
     squared = 12.0**2 / {"noised client": 3, "noised joint": 3 * 2}.get(scheme, 2)
-    limit = OwnLimit(told.level, 100.0, 1e-5, 8.0)
-    more = epsilon_spent([quiet, told], limit) - epsilon_spent([quiet, quiet], limit)
+    limit = OwnLimit(reported.level, 100.0, 1e-5, 8.0)
+    more = epsilon_spent([quiet, reported], limit) - epsilon_spent([quiet, quiet], limit)
     assert more == pytest.approx(8 * 9 / (2 * squared) / 8, rel=1e-6)
     lost = Charge.of_rounds(study, 5)
     assert (lost.histograms, lost.steps) == (2, quiet.steps)

@@ -9,7 +9,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.settings import StudySettings
 from tests.factories.hospitals import settings
 
-CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
 
 def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) -> None:
@@ -47,7 +47,7 @@ def test_every_rule_says_no_by_its_name(rules: dict[str, Any], study: dict[str, 
         ({"studies": ["sepsis", "stroke"], "datasets": ["icu"]}, {}),
         ({"least_noise_multiplier": 1.0}, {}),
         ({"plain_disclosure": True}, {"bayesian": True}),
-        ({}, {"bayesian": True, "disclosure": "public"}),
+        ({}, {"bayesian": True, "disclosure": "at-end"}),
         ({"unnoised_updates": True}, {"scheme": "client", "limits": [CLIENT_LIMIT]}),
         ({"limits": {"instance": {"epsilon": 1.0, "delta": 1e-5}}}, {}),
     ],

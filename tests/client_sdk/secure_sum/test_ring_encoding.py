@@ -12,7 +12,7 @@ from client_sdk.errors import LedgerDamaged, TrainingStopped
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.wire.tensors import spec_of
-from client_sdk.secure_sum.ring_encoding import from_bytes, to_bytes, words_of
+from client_sdk.secure_sum.ring_encoding import from_bytes, ring_vectors_of, to_bytes
 from client_sdk.training import Contribution
 from tests.factories.masked_studies import masked
 from tests.factories.studies import MODEL
@@ -28,7 +28,7 @@ def words(distance: float | None, *, round: int = 1, update: Any = UPDATE, **opt
     vectors = vectors_of(chosen, SPEC, 5)
     randomness = SeededRandomness(1, allow_insecure=True).in_round("client", round)
     made = Contribution(update, distance)
-    return words_of(chosen.privacy, SPEC, vectors, made, None, records=10, randomness=randomness)
+    return ring_vectors_of(chosen.privacy, SPEC, vectors, made, None, records=10, randomness=randomness)
 
 
 @pytest.mark.parametrize("distance", [1e-9, 1 / 64, 1 / 64 + 1e-9, 0.5, 0.7, 1.0])
@@ -55,8 +55,8 @@ def test_a_published_round_holds_this_clients_share_of_the_noise() -> None:
     for seed in range(200):
         randomness = SeededRandomness(seed, allow_insecure=True).in_round("client", 3)
         made = Contribution(UPDATE, 0.5)
-        told = words_of(chosen.privacy, SPEC, [spec], made, None, records=10, randomness=randomness)["terms"]
-        counts = told.view("<i4").astype(float)
+        reported = ring_vectors_of(chosen.privacy, SPEC, [spec], made, None, records=10, randomness=randomness)["terms"]
+        counts = reported.view("<i4").astype(float)
         counts[31] -= 1
         drawn.append(counts)
     noise = np.concatenate(drawn)

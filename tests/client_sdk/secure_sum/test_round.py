@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.attempts import Clock
+from client_sdk.api.attempts import ServerClock
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
@@ -69,7 +69,7 @@ class Scripted:
         transport = Transport(connection, handler=httpx.MockTransport(self))
         credentials = Signature(hospital.identity, MINE, STUDY, ORIGIN)
         api = Client(
-            connection, credentials, transport=transport, clock=Clock(lambda: float(NOW)), sleep=lambda _: None
+            connection, credentials, transport=transport, clock=ServerClock(lambda: float(NOW)), sleep=lambda _: None
         )
         return MaskedRound(api, hospital.party, STUDY, ROUND, MODEL, lambda _: self.world.vectors, hospital.store)
 

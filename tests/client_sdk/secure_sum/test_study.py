@@ -25,21 +25,19 @@ from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.secure_sum.study import MaskedStudy
 from client_sdk.training import Contribution
 from server.domain import secure_sum_views as views
-from tests.factories.masked_studies import masked, told_terms
+from tests.factories.masked_studies import masked, reported_log_moments
 from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 
 RECORDS = 137
 SETTINGS = masked("sequential", bayesian=True)
 
 
-def study(folder: Path, evidence: dict[str, Any] | None) -> MaskedStudy:
+def study(folder: Path, report: dict[str, Any] | None) -> MaskedStudy:
     entries = [
-        LedgerEntry(
-            sequence=2, kind="settled", round=1, body={"evidence": evidence}, previous="0" * 64, sha256="1" * 64
-        )
+        LedgerEntry(sequence=2, kind="settled", round=1, body={"report": report}, previous="0" * 64, sha256="1" * 64)
     ]
     ledger: Any = SimpleNamespace(
-        ledger=lambda name, after: SimpleNamespace(entries=[] if evidence is None or after else entries)
+        ledger=lambda name, after: SimpleNamespace(entries=[] if report is None or after else entries)
     )
     task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
     training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
@@ -51,18 +49,20 @@ def _streams(round: int) -> RoundRandomness:
     return SecureRandomness().in_round("mercy", round)
 
 
-def told(made: MaskedStudy, round: int) -> float:
+def reported(made: MaskedStudy, round: int) -> float:
     vectors = vectors_of(SETTINGS, made._model, 5)
     update = {name: np.full(shape, 0.01, np.float32) for name, (shape, _) in made._model.items()}
-    body = made.body(round, vectors, Contribution(update, None), told_terms((0.5, 0.1, 0.2, 0.3, 0.4)), update)
+    body = made.body(
+        round, vectors, Contribution(update, None), reported_log_moments((0.5, 0.1, 0.2, 0.3, 0.4)), update
+    )
     (spec,) = [one for one in vectors if one.name == "metrics"]
     return int(from_bytes(body)[0]["metrics"][0]) / 2**spec.scale_bits
 
 
 def test_the_number_of_records_is_told_until_the_ledger_knows_their_sum(tmp_path: Path) -> None:
-    assert told(study(tmp_path, None), 1) == pytest.approx(RECORDS, abs=1e-3)
-    assert told(study(tmp_path, {"filter": 0.1, "moments": []}), 2) == pytest.approx(RECORDS, abs=1e-3)
-    assert told(study(tmp_path, {"filter": 0.1, "moments": [], "records": 600.0}), 2) == 0
+    assert reported(study(tmp_path, None), 1) == pytest.approx(RECORDS, abs=1e-3)
+    assert reported(study(tmp_path, {"filter": 0.1, "moments": []}), 2) == pytest.approx(RECORDS, abs=1e-3)
+    assert reported(study(tmp_path, {"filter": 0.1, "moments": [], "records": 600.0}), 2) == 0
 
 
 def test_it_is_never_in_two_sums_that_this_hospital_opened(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_it_is_never_in_two_sums_that_this_hospital_opened(tmp_path: Path) -> No
     opened = Opened(cohort=("mercy",), survivors=("mercy",), model="0" * 64)
     record = RoundRecord(study="sepsis", round=3, released=True, opened=opened)
     made._store.save("sepsis", 3, record.to_bytes())
-    assert told(made, 3) == pytest.approx(RECORDS, abs=1e-3)
-    assert told(made, 5) == 0
+    assert reported(made, 3) == pytest.approx(RECORDS, abs=1e-3)
+    assert reported(made, 5) == 0
     made.close()
 
 

@@ -101,9 +101,9 @@ def test_a_certificate_that_is_not_trusted_is_named_as_such(tmp_path: Path) -> N
 
     settings = ClientSettings.model_validate({"client_home": tmp_path, "server": "https://study.example.org"})
     findings = examine(settings, transport=lambda connection: Transport(connection, handler=httpx.MockTransport(dial)))
-    told = next(finding.text for finding in findings if finding.check == "coordinator")
-    assert "SSLCertVerificationError" in told
-    assert "WARDROUND_CA_FILE" in told
+    reported = next(finding.text for finding in findings if finding.check == "coordinator")
+    assert "SSLCertVerificationError" in reported
+    assert "WARDROUND_CA_FILE" in reported
 
 
 def test_connections_of_the_doctor_do_not_wait(tmp_path: Path) -> None:

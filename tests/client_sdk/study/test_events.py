@@ -34,11 +34,11 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def stated(other: Coordinator) -> Coordinator:
     """Its budget states two limits and one level without any; spent: a quarter for every round that is closed."""
 
-    def limit(notion: str, level: str, epsilon: float | None) -> dict[str, Any]:
+    def limit(definition: str, level: str, epsilon: float | None) -> dict[str, Any]:
         spent = None if epsilon is None else 0.25 * sum("mercy" in bodies for bodies in other.updates.values())
         empty = dict.fromkeys(LimitStatement.model_fields) | {"reports": []}
         state = "unbounded" if epsilon is None else "within"
-        own = {"level": level, "notion": notion, "state": state, "epsilon": epsilon, "spent": spent}
+        own = {"level": level, "definition": definition, "state": state, "epsilon": epsilon, "spent": spent}
         return empty | own | {"delta": None if epsilon is None else 1e-5}
 
     def meddle(request: httpx.Request) -> httpx.Response | None:
@@ -52,7 +52,7 @@ def stated(other: Coordinator) -> Coordinator:
     return other
 
 
-def told(directory: Path, policy: SitePolicy, **options: Any) -> list[RoundEvent]:
+def reported(directory: Path, policy: SitePolicy, **options: Any) -> list[RoundEvent]:
     found: list[RoundEvent] = []
     other = stated(coordinator(settings(bayesian=True)))
     here = hospital(other, directory)
@@ -63,7 +63,7 @@ def told(directory: Path, policy: SitePolicy, **options: Any) -> list[RoundEvent
 
 
 def test_every_round_is_told_once_with_what_it_cost(tmp_path: Path) -> None:
-    found = told(tmp_path, plain_policy(**OWN))
+    found = reported(tmp_path, plain_policy(**OWN))
     assert [(e.study, e.round, e.rounds, e.what, e.answer) for e in found] == [
         ("sepsis", r, 3, "update", "accepted") for r in (1, 2, 3)
     ]
@@ -74,7 +74,7 @@ def test_every_round_is_told_once_with_what_it_cost(tmp_path: Path) -> None:
         assert (own.level, own.epsilon, own.spent) == ("instance", 30.0, account.epsilon())
         assert event.charge is not None
         assert (event.charge.noise_multiplier, event.charge.sampling_rate, event.charge.steps) == (1.0, 0.5, 1)
-        assert [(s.level, s.notion, s.spent, s.epsilon, s.delta) for s in event.study_budget] == [
+        assert [(s.level, s.definition, s.spent, s.epsilon, s.delta) for s in event.study_budget] == [
             ("instance", "classical", 0.25 * event.round, 50.0, 1e-5),
             ("instance", "bayesian", 0.25 * event.round, 40.0, 1e-5),
             ("client", "classical", None, None, None),
@@ -82,12 +82,12 @@ def test_every_round_is_told_once_with_what_it_cost(tmp_path: Path) -> None:
 
 
 def test_a_refused_round_is_told_without_a_charge(tmp_path: Path) -> None:
-    found = told(tmp_path, plain_policy(least_noise_multiplier=9.0))
+    found = reported(tmp_path, plain_policy(least_noise_multiplier=9.0))
     assert [(e.what, e.answer, e.charge) for e in found] == [("refusal", "recorded", None)] * 3
 
 
 def test_what_is_the_hospitals_own_stands_apart(tmp_path: Path) -> None:
-    line = told(tmp_path, plain_policy(**OWN))[0].as_json()
+    line = reported(tmp_path, plain_policy(**OWN))[0].as_json()
     assert set(line) == {
         "study", "round", "rounds", "what", "answer", "bytes", "charge", "study_budget", "local",
     }  # fmt: skip
@@ -111,7 +111,7 @@ def shown(tmp_path: Path, *, terminal: bool) -> str:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=200, color_system=None)
     with RoundsShown("sepsis", console, None) as rounds:
-        for event in told(tmp_path, plain_policy(**OWN)):
+        for event in reported(tmp_path, plain_policy(**OWN)):
             rounds.on_round(event)
     return screen.getvalue()
 
@@ -167,7 +167,7 @@ def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run:
     assert stat.S_IMODE(events.stat().st_mode) == 0o600
     own = json.loads(run("own-budget", "--json"))
     assert [(o["level"], o["spent"]) for o in own["limits"]] == [("instance", lines[-1]["local"]["own"][0]["spent"])]
-    assert (own["individual"]["epsilon"], own["individual"]["notion"], own["individual"]["steps"]) == (
+    assert (own["individual"]["epsilon"], own["individual"]["definition"], own["individual"]["steps"]) == (
         40.0, "individual", 3,
     )  # fmt: skip
     text = run("own-budget")

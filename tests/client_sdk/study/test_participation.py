@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 from accounting.budget.budget import Authorisation, replay
-from client_sdk.api.attempts import Clock
+from client_sdk.api.attempts import ServerClock
 from client_sdk.data import DataError, Table
 from client_sdk.errors import (
     AuthenticationError,
@@ -39,7 +39,7 @@ from client_sdk.training import LocalTraining
 from tests.factories.coordinator_in_process import Coordinator, problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
 
-CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
 
 def join(here: Hospital, **options: Any) -> Outcome:
@@ -73,14 +73,14 @@ def run_until_forbidden(here: Hospital, **options: Any) -> None:
     [
         ({}, 3),
         ({"bayesian": True}, 3),
-        ({"bayesian": True, "horizon": 6, "training": {"algorithm": "fedavg", "local_steps": 2}}, 3),
+        ({"bayesian": True, "max_steps": 6, "training": {"algorithm": "fedavg", "local_steps": 2}}, 3),
         ({"scheme": "client", "limits": [CLIENT_LIMIT]}, 3),
     ],
 )
 def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[str, Any], rounds: int) -> None:
     other = coordinator(settings(**study))
     outcome = join(hospital(other, tmp_path), policy=plain_policy(unnoised_updates=True))
-    assert (outcome.reason, outcome.rounds_sent, outcome.rounds_refused) == ("horizon-reached", rounds, 0)
+    assert (outcome.reason, outcome.rounds_sent, outcome.rounds_refused) == ("max-steps-reached", rounds, 0)
     assert outcome.statement.can_continue is False
     with ledger_of(tmp_path) as ledger:
         kinds = [(entry.kind, entry.round) for entry in ledger.entries]
@@ -107,7 +107,7 @@ def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:
     assert [what for what, _ in bodies if "/updates/" not in what] == ["POST/v1/enrolments"]
     for _, body in sent:
         header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
-        assert set(header) == {"update/weight", "update/bias", "terms/filter", "terms/moments"}
+        assert set(header) == {"update/weight", "update/bias", "log-moments/filter", "log-moments/moments"}
 
 
 def test_every_round_is_charged_before_its_model_meets_the_data(
@@ -128,7 +128,7 @@ def test_every_round_is_charged_before_its_model_meets_the_data(
 
 
 def test_a_hospital_that_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    other = coordinator(settings(bayesian=True, horizon=4))
+    other = coordinator(settings(bayesian=True, max_steps=4))
     here = hospital(other, tmp_path)
     stop_after(other, 2)
     run_until_forbidden(here)
@@ -216,7 +216,7 @@ def test_a_passed_deadline_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_coordinator_restored_from_an_older_copy_is_refused(tmp_path: Path) -> None:
-    other = coordinator(settings(horizon=6))
+    other = coordinator(settings(max_steps=6))
     here = hospital(other, tmp_path)
     stop_after(other, 1)
     run_until_forbidden(here)
@@ -235,7 +235,7 @@ def test_a_coordinator_restored_from_an_older_copy_is_refused(tmp_path: Path) ->
 
 
 def test_a_ledger_that_was_rewritten_and_grew_since_is_refused(tmp_path: Path) -> None:
-    other = coordinator(settings(horizon=6))
+    other = coordinator(settings(max_steps=6))
     here = hospital(other, tmp_path)
     stop_after(other, 2)
     run_until_forbidden(here)
@@ -420,7 +420,7 @@ def test_training_that_meets_nan_is_told_and_stops(tmp_path: Path) -> None:
 
 
 def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> None:
-    other = coordinator(settings(bayesian=True, horizon=5))
+    other = coordinator(settings(bayesian=True, max_steps=5))
     here = hospital(other, tmp_path)
     stop_after(other, 2)
     run_until_forbidden(here)
@@ -432,12 +432,16 @@ def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> No
     assert other.round == 2
     assert join(here, accept_lost_ledger=True).rounds_sent == 3
     with ledger_of(tmp_path) as ledger:
-        assert [(e.kind, e.round) for e in ledger.entries][:3] == [("opened", None), ("stood", 2), ("reserved", 3)]
+        assert [(e.kind, e.round) for e in ledger.entries][:3] == [
+            ("opened", None),
+            ("charged-in-full", 2),
+            ("reserved", 3),
+        ]
         assert sum(charge.steps for charge in ledger.charges()) == 5
 
 
 def test_a_ledger_restored_from_an_older_copy_is_noticed(tmp_path: Path) -> None:
-    other = coordinator(settings(horizon=5))
+    other = coordinator(settings(max_steps=5))
     here = hospital(other, tmp_path)
     stop_after(other, 1)
     run_until_forbidden(here)
@@ -479,7 +483,7 @@ def test_a_paused_study_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_wrong_clock_is_corrected_by_the_coordinators_time(tmp_path: Path) -> None:
     other = coordinator(skew=7200.0)
-    clock = Clock()
+    clock = ServerClock()
     assert join(hospital(other, tmp_path, clock=clock)).rounds_sent == 3
     assert clock.offset == pytest.approx(7200.0, abs=60)
 
@@ -502,21 +506,21 @@ def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplo
     assert "p39" not in said
 
 
-@pytest.mark.parametrize("study", [{"horizon": 3}, {"horizon": 9, "limits": None}])
+@pytest.mark.parametrize("study", [{"max_steps": 3}, {"max_steps": 9, "limits": None}])
 def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
     tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "limits" in study:
         charge = Charge.of_round(settings())
         three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
-        study["limits"] = [{"level": "instance", "notion": "classical", "epsilon": three, "delta": 1e-5}]
+        study["limits"] = [{"level": "instance", "definition": "classical", "epsilon": three, "delta": 1e-5}]
     other = coordinator(settings(**study))
     here = hospital(other, tmp_path)
     # Its budget always says yes; after five rounds it stops asking.
     monkeypatch.setattr(type(other.budget), "authorise", lambda self, *_: Authorisation(self.last_round < 5, "stopped"))
     outcome = join(here)
     assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
-    expected = "horizon-exceeded" if study["horizon"] == 3 else "study-limit-exceeded"
+    expected = "max-steps-exceeded" if study["max_steps"] == 3 else "study-limit-exceeded"
     assert {other.refusals[r]["mercy"].code for r in (4, 5)} == {expected}
 
 
@@ -555,7 +559,7 @@ def test_the_end_is_waited_for_until_its_reason_is_known(tmp_path: Path) -> None
 
     other.meddle = meddle
     here = hospital(other, tmp_path, sleep=slept.append)
-    assert join(here).reason == "horizon-reached"
+    assert join(here).reason == "max-steps-reached"
     assert slept == [2.0]
 
 

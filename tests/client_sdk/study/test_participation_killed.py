@@ -187,7 +187,7 @@ def test_a_study_that_was_left_does_not_hold_the_key_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hospital.after-bytes", "hospital.after-send"])
 def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, name: str) -> None:
     """The power goes: os._exit in a process of its own, against the real coordinator."""
-    chosen = settings(bayesian=True, horizon=2)
+    chosen = settings(bayesian=True, max_steps=2)
     log = tmp_path / "hit"
     with live(tmp_path / "coordinator") as here:
         here.open_study("sepsis", chosen.model_dump(mode="json"), model=False)
@@ -203,7 +203,7 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
         killed = command(arguments, server=here.url, home=home, failpoint=name, log=log)
         assert (killed.returncode, log.read_text()) == (failpoints.EXIT_CODE, f"{name}\n")
         outcome = _joined(here, arguments, home)
-        assert outcome["reason"] == "horizon-reached"
+        assert outcome["reason"] == "max-steps-reached"
         ledger = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
         assert [e["kind"] for e in ledger] == ["opened", *["reserved", "settled"] * 2, "finished"]
         with HospitalLedger.open(ledger_path(home, "records")) as own:

@@ -1,4 +1,4 @@
-"""A hospital's whole part in studies that measure a panel: what it pays, what it sends, what it refuses."""
+"""A hospital's part in studies that measure an accounting sample: what it pays, what it sends, what it refuses."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.client_sdk.test_participation import stop_after
 
 from client_sdk.errors import AuthenticationError, ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
 from client_sdk.study.participation import Outcome
+from tests.client_sdk.study.test_participation import stop_after
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
 
-PANEL = {"panel": {"records": 30, "source": "members"}, "bayesian": True, "horizon": 5, "noise_multiplier": 4.0}
-HELD_OUT = PANEL | {"panel": {"records": 30, "source": "held-out"}}
-NOISED = PANEL | {"disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 2}}
+ACCOUNTING_SAMPLE = {
+    "accounting_sample": {"records": 30, "source": "members"},
+    "bayesian": True,
+    "max_steps": 5,
+    "noise_multiplier": 4.0,
+}
+HELD_OUT = ACCOUNTING_SAMPLE | {"accounting_sample": {"records": 30, "source": "held-out"}}
+NOISED = ACCOUNTING_SAMPLE | {"disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 2}}
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +51,14 @@ def filters(other: Coordinator) -> list[float]:
 def test_histograms_are_paid_for_in_the_own_ledger_and_in_the_study(tmp_path: Path) -> None:
     other = coordinator(study(NOISED))
     outcome = join(other, tmp_path)
-    assert (outcome.reason, outcome.rounds_sent) == ("horizon-reached", 5)
+    assert (outcome.reason, outcome.rounds_sent) == ("max-steps-reached", 5)
     with HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True) as ledger:
         charges = ledger.charges()
     assert [charge.histograms for charge in charges] == [0, 1, 0, 1, 0]
     assert charges[1].histogram_noise == pytest.approx(12.0 / np.sqrt(2))
-    told = filters(other)
+    reported = filters(other)
     # Between checkpoints nothing but the worst case of a step is added.
-    assert told[2] - told[1] == pytest.approx(told[4] - told[3], rel=1e-6)
+    assert reported[2] - reported[1] == pytest.approx(reported[4] - reported[3], rel=1e-6)
     assert other.budget.accounts[0].published == 2
 
 
@@ -65,8 +70,8 @@ def test_a_restarted_hospital_has_the_same_panel(tmp_path: Path) -> None:
     sums = _sums(tmp_path)
     other.meddle = None
     join(other, tmp_path)
-    assert _sums(tmp_path)["panel"] == sums["panel"]
-    assert len(set(sums["panel"])) == 30
+    assert _sums(tmp_path)["accounting_sample"] == sums["accounting_sample"]
+    assert len(set(sums["accounting_sample"])) == 30
     assert other.budget.accounts[0].certificate(finished=True).sample == "held-out"
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from client_sdk.errors import TrainingStopped
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
@@ -40,7 +40,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def study(**privacy: Any) -> StudySettings:
-    chosen = {"sampling_rate": 1.0, "noise_multiplier": SILENT, "clip_norm": 0.4, "nominal_batch": 30.0} | privacy
+    chosen = {"sampling_rate": 1.0, "noise_multiplier": SILENT, "clip_norm": 0.4, "expected_batch_size": 30.0} | privacy
     training = {"task": "logistic-regression", **AROUND} | chosen.pop("training", {})
     return settings(training=training, **chosen)
 
@@ -52,9 +52,9 @@ def each_gradient(rows: TaskDataset = DATA) -> np.ndarray:
     return (1 / (1 + np.exp(-x @ point)) - rows.targets.numpy())[:, None] * x
 
 
-def update(chosen: StudySettings, rows: TaskDataset = DATA, terms: PrivacyTerms | None = None) -> np.ndarray:
+def update(chosen: StudySettings, rows: TaskDataset = DATA, log_moments: LogMomentBounds | None = None) -> np.ndarray:
     local = LocalTraining(TASK, rows, chosen, SeededRandomness(1, allow_insecure=True))
-    found = local.contribution(HERE, terms, previous=BEFORE).update
+    found = local.contribution(HERE, log_moments, previous=BEFORE).update
     return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
 
@@ -96,7 +96,7 @@ def test_a_record_moves_the_sum_by_at_most_the_clip_norm_wherever_the_centre_lie
     def around(rows: TaskDataset) -> np.ndarray:
         far = {name: HERE[name] + np.float32(2.0 * centre) for name in HERE}
         local = LocalTraining(
-            TASK, rows, study(clip_norm=0.2, nominal_batch=1.0), SeededRandomness(1, allow_insecure=True)
+            TASK, rows, study(clip_norm=0.2, expected_batch_size=1.0), SeededRandomness(1, allow_insecure=True)
         )
         found = local.contribution(HERE, None, previous=far).update
         return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
@@ -109,18 +109,18 @@ def test_a_record_moves_the_sum_by_at_most_the_clip_norm_wherever_the_centre_lie
 
 
 def test_what_is_accounted_is_the_distance_that_was_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of records that were not drawn, whose distances are computed for the terms alone."""
+    """Also of records that were not drawn, whose distances are computed for the log-moments alone."""
     seen: list[np.ndarray] = []
-    measure = PrivacyTerms.measure
+    measure = LogMomentBounds.measure
 
-    def watched(self: PrivacyTerms, norms: np.ndarray, **more: Any) -> None:
+    def watched(self: LogMomentBounds, norms: np.ndarray, **more: Any) -> None:
         seen.append(norms)
         measure(self, norms, **more)
 
-    monkeypatch.setattr(PrivacyTerms, "measure", watched)
+    monkeypatch.setattr(LogMomentBounds, "measure", watched)
     for rate in (1.0, 0.3):
         chosen = study(bayesian=True, noise_multiplier=1.0, sampling_rate=rate)
-        update(chosen, terms=PrivacyTerms(chosen, DATA.patients))
+        update(chosen, log_moments=LogMomentBounds(chosen, DATA.patients))
         np.testing.assert_allclose(seen.pop(), np.linalg.norm(each_gradient() - CENTRE, axis=1), rtol=1e-3)
 
 
@@ -185,7 +185,10 @@ def test_a_centre_that_is_not_finite_stops_the_step() -> None:
         local.contribution(HERE, None, previous=far)
 
 
-CLIENT = {"scheme": "client", "limits": [{"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}]}
+CLIENT = {
+    "scheme": "client",
+    "limits": [{"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}],
+}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_agreement_makes_steps_cheaper() -> None:
     x = torch.tensor([[2.0, 1.0]]).repeat(20, 1) + 0.1 * torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
     rows = TaskDataset(x, torch.ones(20, dtype=torch.int64), tuple(map(str, range(20))))
     start = weights_of(task.model())
-    chosen = study(noise_multiplier=1.0, clip_norm=2.0, nominal_batch=20.0)
+    chosen = study(noise_multiplier=1.0, clip_norm=2.0, expected_batch_size=20.0)
     gradient = {"weight": np.array([[-1.0, -0.5]], np.float32), "bias": np.array([-0.5], np.float32)}
     previous = {name: (start[name] + 2.0 * gradient[name]).astype(np.float32) for name in start}
     limit, costs = IndividualLimit(epsilon=50.0, delta=1e-5, order=4.0), []

@@ -34,7 +34,7 @@ FEDAVG = {
     "learning_rate_schedule": {"name": "cosine"},
 }
 # Every gradient is longer than the clip norm, so what is charged does not depend on the noise.
-STUDY = settings(bayesian=True, training=FEDAVG, horizon=3 * STEPS, clip_norm=1e-3, noise_multiplier=1.0)
+STUDY = settings(bayesian=True, training=FEDAVG, max_steps=3 * STEPS, clip_norm=1e-3, noise_multiplier=1.0)
 OWN = {"epsilon": 40.0, "delta": 1e-5, "every_norm": True}
 
 
@@ -215,7 +215,7 @@ def test_damaged_foreign_and_outdated_files_are_erased(tmp_path: Path) -> None:
         Checkpoints.open(path, "a", None, every_seconds=0.0).write(mine)
         kept = Checkpoints.open(path, "a", None, every_seconds=0.0).start
         assert kept is not None
-        assert (kept.step, kept.terms, kept.individual) == (3, b"{}", None)
+        assert (kept.step, kept.log_moments, kept.individual) == (3, b"{}", None)
         assert torch.equal(kept.weights["w"], torch.arange(3.0))
         spoil()
         assert Checkpoints.open(path, "a", None, every_seconds=0.0).start is None

@@ -23,7 +23,7 @@ SILENT = 1e-7
 TASK = load("logistic-regression", task_parameters())
 DATA = TASK.dataset(records(30))
 FEDAVG = {"algorithm": "fedavg", "local_steps": 4, "learning_rate": 0.3}
-CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +31,9 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
 
 
-def study(horizon: int = 400, **training: Any) -> StudySettings:
+def study(max_steps: int = 400, **training: Any) -> StudySettings:
     how = FEDAVG | training
-    return settings(training=how, sampling_rate=1.0, noise_multiplier=SILENT, clip_norm=0.5, horizon=horizon)
+    return settings(training=how, sampling_rate=1.0, noise_multiplier=SILENT, clip_norm=0.5, max_steps=max_steps)
 
 
 def update(chosen: StudySettings, round: int = 1) -> np.ndarray:
@@ -118,8 +118,8 @@ def test_a_rounds_number_sets_its_learning_rate() -> None:
 
 def test_noise_is_the_same_whatever_follows_it() -> None:
     """An optimiser is post-processing: momentum 0 is plain, to the last bit, and draws nothing."""
-    plain = settings(training=FEDAVG, horizon=8)
-    still = settings(training=FEDAVG | {"local_optimiser": {"name": "momentum", "momentum": 0.0}}, horizon=8)
+    plain = settings(training=FEDAVG, max_steps=8)
+    still = settings(training=FEDAVG | {"local_optimiser": {"name": "momentum", "momentum": 0.0}}, max_steps=8)
     np.testing.assert_array_equal(update(plain), update(still))
 
 

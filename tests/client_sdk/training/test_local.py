@@ -20,7 +20,7 @@ from client_sdk.training import LocalTraining, clipped
 from client_sdk.training.weights import load_weights, spec_of_model, weights_of
 from tests.factories.hospitals import records, settings, task_parameters
 
-CLIENT_LIMIT = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 TASK = load("logistic-regression", task_parameters())
 DATA = TASK.dataset(records(30))
 
@@ -66,7 +66,7 @@ SILENT = 1e-7
 
 
 def test_one_gradient_is_the_clipped_sum_over_a_public_constant() -> None:
-    chosen = settings(sampling_rate=1.0, noise_multiplier=SILENT, clip_norm=0.3, nominal_batch=17.0)
+    chosen = settings(sampling_rate=1.0, noise_multiplier=SILENT, clip_norm=0.3, expected_batch_size=17.0)
     update = training(chosen).update(start(), None)
     for name, total in clipped_sum(start(), 0.3).items():
         # Clip factors stay 2^-14 below the bound; contributions that cancel keep that as an absolute difference.
@@ -88,7 +88,7 @@ def test_several_local_steps_descend_one_after_another() -> None:
 
 def test_the_noise_is_what_the_study_promises() -> None:
     """Variance of noise alone: 600 coordinates; false alarm 2e-6 under a fixed seed."""
-    chosen = settings(sampling_rate=1e-12, noise_multiplier=1.5, clip_norm=2.0, nominal_batch=4.0)
+    chosen = settings(sampling_rate=1e-12, noise_multiplier=1.5, clip_norm=2.0, expected_batch_size=4.0)
     local = training(chosen, seed=5)
     drawn = np.concatenate(
         [np.concatenate([a.ravel() for a in local.update(start(), None, round=r).values()]) for r in range(1, 201)]
@@ -120,7 +120,9 @@ def test_a_clients_whole_update_stays_within_its_clip_norm() -> None:
 
 
 def test_plain_training_is_gradient_descent_on_the_nominal_mean() -> None:
-    chosen = settings(scheme="client", limits=[CLIENT_LIMIT], clip_norm=1e6, sampling_rate=1.0, nominal_batch=30.0)
+    chosen = settings(
+        scheme="client", limits=[CLIENT_LIMIT], clip_norm=1e6, sampling_rate=1.0, expected_batch_size=30.0
+    )
     update = training(chosen).update(start(), None)
     found = gradients(start())
     for name, array in update.items():

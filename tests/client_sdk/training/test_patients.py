@@ -95,7 +95,11 @@ def test_a_patients_gradient_is_the_mean_of_its_rows_and_is_clipped_as_one(
 def study(task_name: str, clip_norm: float, **training: object) -> StudySettings:
     how = {"task": task_name, "task_parameters": IMAGES if task_name == "cnn" else TABLE, "rows_per_patient": 5}
     return settings(
-        training=how | training, clip_norm=clip_norm, sampling_rate=1.0, noise_multiplier=SILENT, nominal_batch=1.0
+        training=how | training,
+        clip_norm=clip_norm,
+        sampling_rate=1.0,
+        noise_multiplier=SILENT,
+        expected_batch_size=1.0,
     )
 
 
@@ -132,7 +136,7 @@ def test_training_on_patients_descends_along_their_mean() -> None:
 def test_plain_training_counts_a_patient_once() -> None:
     task, rows = rows_of("mlp")
     model = model_of(task).float()
-    limit = {"level": "client", "notion": "classical", "epsilon": 50.0, "delta": 1e-5}
+    limit = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
     chosen = study("mlp", 1e6).model_dump(mode="json")
     chosen["privacy"] |= {"scheme": "client", "limits": [limit]}
     local = LocalTraining(

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 CLIENTS, RECORDS, ROUNDS = 3, 48, 2
 _TASK, _TASK_PARAMETERS = "last-layer", {"features": 3, "classes": 2, "bound": 1.0}
-_DISCLOSURES = {"plain": "plain", "noised": "noised", "final": "public"}
+_DISCLOSURES = {"plain": "plain", "noised": "noised", "final": "at-end"}
 _MASKING = {
     "colluders": 1,
     "min_survivors": CLIENTS,
@@ -83,16 +83,18 @@ def _privacy(chosen: Combination) -> Json:
         "client_clip_norm": 2.0 if scheme == "joint" else None,
         "noise_multiplier": 1.0 if scheme == "client" else 2.0,
         "sampling_rate": 0.5,
-        "nominal_batch": 24.0,
+        "expected_batch_size": 24.0,
         "client_sampling_rate": 0.75 if _least_clients(chosen) == 0 else 1.0,
         "expected_clients": float(CLIENTS),
-        "horizon": ROUNDS * (1 if scheme == "client" else _steps(scheme)),
+        "max_steps": ROUNDS * (1 if scheme == "client" else _steps(scheme)),
         "classical_order": 6.0,
         "bayesian": None if chosen.limits == "classical" else _estimation(chosen),
         "disclosure": _DISCLOSURES[chosen.disclosure],
         # The second round publishes, the first does not.
         "histogram_noise": {"std": 6.0, "every": 2} if chosen.disclosure == "noised" else None,
-        "panel": {"records": 32, "source": chosen.panel} if chosen.panel in ("members", "held-out") else None,
+        "accounting_sample": {"records": 32, "source": chosen.accounting_sample}
+        if chosen.accounting_sample in ("members", "held-out")
+        else None,
         "masking": None if chosen.masking == "none" else _MASKING | {"mask_updates": chosen.masking == "updates"},
     }
 
@@ -110,14 +112,24 @@ def _estimation(chosen: Combination) -> Json:
 
 def _limits(chosen: Combination) -> list[Json]:
     levels = {"client": ["client"], "joint": ["instance", "client"]}.get(chosen.scheme, ["instance"])
-    limits: list[Json] = [{"level": level, "notion": "classical", "epsilon": 500.0, "delta": 1e-5} for level in levels]
+    limits: list[Json] = [
+        {"level": level, "definition": "classical", "epsilon": 500.0, "delta": 1e-5} for level in levels
+    ]
     if chosen.limits == "classical":
         return limits
     # Far from any sensible promise, so that estimates of a few clients and records say more than the worst case.
     wide = {"client": (0.5, 0.4), "instance": (0.05, 0.04)}
     for level in ["client"] if chosen.limits == "clients" else levels:
         delta, failure = wide[level]
-        limits.append({"level": level, "notion": "bayesian", "epsilon": 400.0, "delta": delta, "failure": failure})
+        limits.append(
+            {
+                "level": level,
+                "definition": "bayesian",
+                "epsilon": 400.0,
+                "delta": delta,
+                "estimator_failure_probability": failure,
+            }
+        )
     return limits
 
 

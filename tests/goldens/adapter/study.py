@@ -10,17 +10,17 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk import tasks
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers, vectors_of
-from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
 from client_sdk.protocol.study.messages import Roster, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
 from client_sdk.secure_sum.checks import Expectation, Floors, Party
-from client_sdk.secure_sum.ring_encoding import words_of
+from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.weights import weights_of
@@ -32,7 +32,7 @@ from server.worker import Worker
 from tests.factories.secure_sum import MemoryStore
 from tests.factories.studies import Hospital
 from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
-from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, evidence_of, fingerprint, limit_of, rounded
+from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, fingerprint, limit_of, report_of, rounded
 
 NOW = 1_800_000_000
 
@@ -51,21 +51,21 @@ class _Side:
     told_records: bool = False
     store: MemoryStore = field(default_factory=MemoryStore)
 
-    def terms(self) -> PrivacyTerms | None:
+    def log_moments(self) -> LogMomentBounds | None:
         settings, patients = self.training.settings, self.training.dataset.patients
-        if not any((x.level, x.notion) == ("instance", "bayesian") for x in settings.privacy.limits):
+        if not any((x.level, x.definition) == ("instance", "bayesian") for x in settings.privacy.limits):
             return None
         if self.saved is not None:
-            return PrivacyTerms.restore(settings, patients, self.saved)
-        return PrivacyTerms(settings, patients, self.training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
+            return LogMomentBounds.restore(settings, patients, self.saved)
+        return LogMomentBounds(settings, patients, self.training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE))
 
     def train(
         self, weights: Mapping[str, Array], round: int, total: float | None
-    ) -> tuple[Contribution, PrivacyTerms | None]:
-        terms = self.terms()
-        made = self.training.contribution(weights, terms, round=round, total_records=total)
-        self.saved = None if terms is None else terms.to_bytes()
-        return made, terms
+    ) -> tuple[Contribution, LogMomentBounds | None]:
+        log_moments = self.log_moments()
+        made = self.training.contribution(weights, log_moments, round=round, total_records=total)
+        self.saved = None if log_moments is None else log_moments.to_bytes()
+        return made, log_moments
 
 
 class Study:
@@ -119,15 +119,15 @@ class Study:
             if side.hospital.assignment() is not None:
                 self._send(side, round, *side.train(weights, round, None))
 
-    def _send(self, side: _Side, round: int, made: Contribution, terms: PrivacyTerms | None) -> None:
+    def _send(self, side: _Side, round: int, made: Contribution, log_moments: LogMomentBounds | None) -> None:
         update = {UPDATE + name: array for name, array in made.update.items()}
         hidden = self._settings.privacy.masking is not None
-        side.hospital.send(round, encode(update | ({} if terms is None or hidden else terms.tensors())))
+        side.hospital.send(round, encode(update | ({} if log_moments is None or hidden else log_moments.tensors())))
 
     def _masked_round(self, round: int) -> None:
         at, place = self._coordinator, (self._name, round)
-        view = exchanges.look(at, *place)
-        parameters = Parameters.from_bytes(view.signed.parameters)
+        view = exchanges.read_session(at, *place)
+        parameters = SessionParameters.from_bytes(view.signed.parameters)
         vectors = vectors_of(self._settings, spec_of(self._model), parameters.clients)
         expected = Expectation(self._name, round, parameters.model, vectors)
         members = roster.roster(at, *place)
@@ -162,17 +162,17 @@ class Study:
 
     def _upload(self, side: _Side, half: SecureSumClient, round: int) -> None:
         total = self._total_records() if round > 1 else None
-        made, terms = side.train(self._weights(round - 1), round, total)
+        made, log_moments = side.train(self._weights(round - 1), round, total)
         masking, name = self._settings.privacy.masking, side.hospital.name
         if masking is not None and not masking.mask_updates:
-            self._send(side, round, made, terms)
+            self._send(side, round, made, log_moments)
         vectors = vectors_of(self._settings, spec_of(self._model), CLIENTS)
         # Told once, as a hospital does.
         records = 0 if total is not None or side.told_records else RECORDS
         side.told_records = True
         drawn = side.training.randomness_in(round)
-        words = words_of(
-            self._settings.privacy, spec_of(self._model), vectors, made, terms, records=records, randomness=drawn
+        words = ring_vectors_of(
+            self._settings.privacy, spec_of(self._model), vectors, made, log_moments, records=records, randomness=drawn
         )
         upload = half.mask(exchanges.inbox(self._coordinator, self._name, round, name), words, NOW)
         exchanges.put_manifest(self._coordinator, self._name, round, upload.manifest)
@@ -190,9 +190,9 @@ class Study:
         if not sums_as_in_papers(self._settings.privacy):
             return None
         for entry in budget.read_ledger(self._coordinator, self._name).entries:
-            told = (entry.body.get("evidence") or {}) if entry.kind == "settled" else {}
-            if "records" in told:
-                return float(told["records"])
+            reported = (entry.body.get("report") or {}) if entry.kind == "settled" else {}
+            if "records" in reported:
+                return float(reported["records"])
         return None
 
     def _work(self) -> None:
@@ -211,7 +211,7 @@ class Study:
         flat = np.concatenate([weights[name].astype("<f4").reshape(-1) for name in sorted(weights)])
         return fingerprint(flat.tobytes(), flat)
 
-    def _opened(self, round: int, parameters: Parameters) -> Json:
+    def _opened(self, round: int, parameters: SessionParameters) -> Json:
         """What the opened sums of every vector mean; to the last bit they are in the models and in the ledger."""
         result = exchanges.result(self._coordinator, self._name, round)
         found: Json = {}
@@ -226,17 +226,19 @@ class Study:
         return found
 
     def _ledger(self) -> list[Json]:
-        """What became of every round's reservation, and on what evidence."""
+        """What became of every round's reservation, and on what report."""
         entries = budget.read_ledger(self._coordinator, self._name).entries
         return [
-            {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": evidence_of(entry.body.get("evidence"))}
+            {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": report_of(entry.body.get("report"))}
             for entry in entries
         ]
 
     def _look(self) -> int:
         """Write down the budget as everybody may read it now; the round that is under way."""
-        told = budget.read_budget(self._coordinator, self._name)
-        shares = [number for one in told.percentiles for number in (one.population, one.epsilon, one.delta)]
-        limits = [limit_of(limit.model_dump(mode="json")) for limit in told.limits]
-        self._statements.append({"round": told.round, "goes on": told.can_continue, "limits": limits, "shares": shares})
-        return told.round
+        reported = budget.read_budget(self._coordinator, self._name)
+        shares = [number for one in reported.percentiles for number in (one.population, one.epsilon, one.delta)]
+        limits = [limit_of(limit.model_dump(mode="json")) for limit in reported.limits]
+        self._statements.append(
+            {"round": reported.round, "goes on": reported.can_continue, "limits": limits, "shares": shares}
+        )
+        return reported.round

@@ -20,12 +20,17 @@ ENTRIES = {
     "opened": "opened",
     "reserved": "reserved",
     "settled": "settled",
-    "stood": "charged",
-    "voided": "cancelled",
+    "charged-in-full": "charged",
+    "cancelled": "cancelled",
     "finished": "finished",
 }
-ENDS = {"horizon-reached": "horizon-reached", "budget-exhausted": "budget-exhausted", "stopped": "stopped", None: None}
-_EVIDENCE = {
+ENDS = {
+    "max-steps-reached": "horizon-reached",
+    "budget-exhausted": "budget-exhausted",
+    "stopped": "stopped",
+    None: None,
+}
+_REPORT = {
     "counts": "counts",
     "sample_size": "size",
     "count_noise": "noise",
@@ -38,17 +43,17 @@ _EVIDENCE = {
 }
 
 
-def evidence_of(told: Any) -> Any:
+def report_of(reported: Any) -> Any:
     """The same numbers under names of their own."""
-    if isinstance(told, dict):
-        return {_EVIDENCE[name]: evidence_of(value) for name, value in told.items()}
-    return [evidence_of(value) for value in told] if isinstance(told, list) else told
+    if isinstance(reported, dict):
+        return {_REPORT[name]: report_of(value) for name, value in reported.items()}
+    return [report_of(value) for value in reported] if isinstance(reported, list) else reported
 
 
 def limit_of(limit: Json) -> Json:
     certificate = None if limit["certificate"] is None else _certificate(limit["certificate"])
     return {
-        "who": f"{limit['level']} {limit['notion']} {limit['state']}",
+        "who": f"{limit['level']} {limit['definition']} {limit['state']}",
         "ε δ": [limit["epsilon"], limit["delta"]],
         "spent": limit["spent"],
         "reserved": limit["reserved"],
@@ -61,8 +66,8 @@ def limit_of(limit: Json) -> Json:
 
 def _certificate(value: Json) -> list[Any]:
     """ε, δ, β, γ, λ, all λ, rates, steps, horizon, and whether a classical number caps it; then its words."""
-    numbers = ("epsilon", "delta", "beta", "gamma", "order", "orders", "sampling_rate", "steps", "horizon", "capped")
-    words = ("notion", "relation", "observer")
+    numbers = ("epsilon", "delta", "beta", "gamma", "order", "orders", "sampling_rate", "steps", "max_steps", "capped")
+    words = ("definition", "relation", "observer")
     return [*(value[name] for name in numbers), " ".join(value[name] for name in words)]
 
 

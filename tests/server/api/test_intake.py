@@ -20,7 +20,7 @@ async def _echo_length(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse(str(len(body)))(scope, receive, send)
 
 
-class _Exchange:
+class _Attempts:
     """One request whose pieces are given as (seconds to wait, bytes)."""
 
     def __init__(self, headers: dict[str, str], *pieces: tuple[float, bytes], gone: bool = False) -> None:
@@ -53,11 +53,11 @@ class _Exchange:
 
 
 def test_a_body_within_the_limit_is_read() -> None:
-    assert _Exchange({"Content-Length": "4"}, (0, b"ab"), (0, b"cd")).run()[:2] == (200, b"4")
+    assert _Attempts({"Content-Length": "4"}, (0, b"ab"), (0, b"cd")).run()[:2] == (200, b"4")
 
 
 def test_an_announced_excess_is_refused_before_a_byte_is_read() -> None:
-    exchange = _Exchange({"Content-Length": "101"}, (0, b"x" * 101))
+    exchange = _Attempts({"Content-Length": "101"}, (0, b"x" * 101))
     status, body, headers = exchange.run()
     assert status == 413
     assert b'"body-too-large"' in body
@@ -66,44 +66,44 @@ def test_an_announced_excess_is_refused_before_a_byte_is_read() -> None:
 
 
 def test_a_chunked_excess_is_counted() -> None:
-    exchange = _Exchange({"Transfer-Encoding": "chunked"}, *[(0, b"x" * 30)] * 20)
+    exchange = _Attempts({"Transfer-Encoding": "chunked"}, *[(0, b"x" * 30)] * 20)
     assert exchange.run()[0] == 413
     assert exchange.read == 120
 
 
 def test_exactly_the_limit_fits() -> None:
-    assert _Exchange({"Transfer-Encoding": "chunked"}, (0, b"x" * LIMIT)).run()[0] == 200
+    assert _Attempts({"Transfer-Encoding": "chunked"}, (0, b"x" * LIMIT)).run()[0] == 200
 
 
 def test_silence_is_cut_off() -> None:
-    status, body, _ = _Exchange({"Content-Length": "4"}, (0, b"ab"), (60, b"cd")).run(idle=0.05)
+    status, body, _ = _Attempts({"Content-Length": "4"}, (0, b"ab"), (60, b"cd")).run(idle=0.05)
     assert status == 408
     assert b'"body-too-slow"' in body
 
 
 def test_a_trickle_is_cut_off_although_it_never_pauses() -> None:
-    exchange = _Exchange({"Transfer-Encoding": "chunked"}, *[(0.03, b"x")] * 60)
+    exchange = _Attempts({"Transfer-Encoding": "chunked"}, *[(0.03, b"x")] * 60)
     assert exchange.run(idle=0.1, rate=1000)[0] == 408
     assert exchange.read < 60
 
 
 def test_a_body_that_ends_early_is_not_taken_for_whole() -> None:
-    status, body, _ = _Exchange({"Content-Length": "10"}, (0, b"abc"), gone=True).run()
+    status, body, _ = _Attempts({"Content-Length": "10"}, (0, b"abc"), gone=True).run()
     assert status == 400
     assert b'"body-truncated"' in body
 
 
 def test_fewer_bytes_than_announced_are_not_taken_for_whole() -> None:
-    assert _Exchange({"Content-Length": "10"}, (0, b"abc")).run()[0] == 400
+    assert _Attempts({"Content-Length": "10"}, (0, b"abc")).run()[0] == 400
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "", "0x10"])
 def test_a_length_that_is_no_number_is_refused(length: str) -> None:
-    assert _Exchange({"Content-Length": length}, (0, b"a")).run()[0] == 422
+    assert _Attempts({"Content-Length": length}, (0, b"a")).run()[0] == 422
 
 
 def test_a_request_without_a_body_passes_through() -> None:
-    assert _Exchange({}, (0, b"")).run()[:2] == (200, b"0")
+    assert _Attempts({}, (0, b"")).run()[:2] == (200, b"0")
 
 
 def test_a_handler_may_ask_for_more() -> None:
@@ -111,7 +111,7 @@ def test_a_handler_may_ask_for_more() -> None:
         body_of(scope).limit = 500
         await _echo_length(scope, receive, send)
 
-    exchange = _Exchange({"Content-Length": "300"}, (0, b"x" * 300))
+    exchange = _Attempts({"Content-Length": "300"}, (0, b"x" * 300))
     asyncio.run(Intake(app, limit=LIMIT, idle_seconds=1, least_rate=0)(exchange.scope, exchange.receive, exchange.send))
     assert exchange.sent[1]["body"] == b"300"
 

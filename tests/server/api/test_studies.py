@@ -33,13 +33,13 @@ def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> No
 
 
 def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(here: Live, study: str) -> None:
-    limit = {"level": "instance", "notion": "classical", "epsilon": 1.0, "delta": 1e-5}
+    limit = {"level": "instance", "definition": "classical", "epsilon": 1.0, "delta": 1e-5}
     first = {"limits": [limit], "sampling_rate": 1.0, "classical_order": 64.0}
     request = {"study": study, "settings": settings_of(**first, noise_multiplier=1.0)}
     answer = here.operator("POST", "/v1/studies", json=request)
     assert _code(answer) == (422, "first-round-overspends")
     fitting = answer.json()["extra"]
-    assert fitting["noise_horizon"] >= fitting["noise_one_round"] > 1.0
+    assert fitting["noise_max_steps"] >= fitting["noise_one_round"] > 1.0
     assert _code(here.operator("GET", f"/v1/studies/{study}")) == (404, "unknown-study")
     request["settings"] = settings_of(**first, noise_multiplier=fitting["noise_one_round"])
     assert here.operator("POST", "/v1/studies", json=request).status_code == 201
@@ -138,7 +138,7 @@ def test_budget_and_ledger_are_read_by_clients_and_signed(here: Live, study: str
     verify_document(key, LEDGER_HEAD, page.head.head.model_dump(mode="json"), page.head.signature)
     assert budget.ledger.entries == page.head.head.entries == len(page.entries)
     assert [entry.kind for entry in page.entries][:3] == ["opened", "reserved", "settled"]
-    assert {(limit.level, limit.notion) for limit in budget.limits} >= {
+    assert {(limit.level, limit.definition) for limit in budget.limits} >= {
         ("instance", "classical"),
         ("client", "classical"),
     }

@@ -21,7 +21,7 @@ from tests.factories.studies import open_study, settings
 
 @pytest.fixture
 def opened(coordinator: Coordinator) -> Coordinator:
-    open_study(coordinator, horizon=3)
+    open_study(coordinator, max_steps=3)
     return coordinator
 
 
@@ -43,7 +43,7 @@ def row(coordinator: Coordinator) -> BudgetRow:
 
 
 def test_the_row_stands_for_the_whole_ledger(opened: Coordinator) -> None:
-    record(opened, ("reserved", 1), ("settled", 1), ("reserved", 2), ("voided", 2))
+    record(opened, ("reserved", 1), ("settled", 1), ("reserved", 2), ("cancelled", 2))
     kept = row(opened)
     written = opened.database.read("all", lambda tx: entries(tx, kept.study_id, 0, 100))
     replayed = replay(written)
@@ -91,7 +91,7 @@ def test_nor_can_it_be_emptied(opened: Coordinator) -> None:
         opened.database.write("forge", lambda tx: tx.session.execute(text("TRUNCATE ledger")))
 
 
-@pytest.mark.parametrize(("kinds", "second"), [(("settled", "stood"), 2), (("reserved", "reserved"), 2)])
+@pytest.mark.parametrize(("kinds", "second"), [(("settled", "charged-in-full"), 2), (("reserved", "reserved"), 2)])
 def test_a_round_is_reserved_once_and_ends_once(opened: Coordinator, kinds: tuple[str, str], second: int) -> None:
     def work(tx: Transaction) -> None:
         for sequence, kind in enumerate(kinds, start=2):
@@ -104,8 +104,8 @@ def test_a_round_is_reserved_once_and_ends_once(opened: Coordinator, kinds: tupl
 
 
 def test_a_new_account_is_that_of_its_plan(opened: Coordinator) -> None:
-    plan = plan_of(settings(horizon=3))
+    plan = plan_of(settings(max_steps=3))
     kept = row(opened)
     assert kept.plan == plan.to_dict()
     assert kept.limits == Budget(plan).statements()
-    assert kept.horizon == 3
+    assert kept.max_steps == 3

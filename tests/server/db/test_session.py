@@ -129,9 +129,9 @@ def test_deadlocked_transactions_both_succeed(database: Database) -> None:
 
 def test_time_is_the_databases_own(database: Database) -> None:
     before = time.time()
-    told = database.read("clock", lambda tx: tx.now())
+    reported = database.read("clock", lambda tx: tx.now())
     # One machine, two clocks with a millisecond's resolution; a minute allows for a loaded one.
-    assert before - 1 <= told <= before + 60
+    assert before - 1 <= reported <= before + 60
 
 
 def test_a_simulation_brings_its_own_clock(database_url: str) -> None:

@@ -11,18 +11,18 @@ from tests.factories.studies import MODEL, ORDERS, settings
 SPEC = spec_of(MODEL)
 
 
-def body(value: float, **terms: list[float]) -> list[tuple[str, Array]]:
+def body(value: float, **log_moments: list[float]) -> list[tuple[str, Array]]:
     tensors: dict[str, Array] = {UPDATE + name: np.full_like(array, value) for name, array in MODEL.items()}
-    return [*tensors.items(), *((TERMS + name, np.array(values)) for name, values in terms.items())]
+    return [*tensors.items(), *((TERMS + name, np.array(values)) for name, values in log_moments.items())]
 
 
 def test_a_body_holds_the_update_and_terms_only_where_they_are_asked_for() -> None:
     names = {"update/bias", "update/weight"}
     assert set(body_spec(settings(), SPEC)) == names
     assert set(body_spec(settings(scheme="client", bayesian=True), SPEC)) == names
-    with_terms = body_spec(settings(bayesian=True), SPEC)
-    assert set(with_terms) == names | {"terms/filter", "terms/moments"}
-    assert with_terms["terms/moments"] == ((len(ORDERS),), "float64")
+    with_log_moments = body_spec(settings(bayesian=True), SPEC)
+    assert set(with_log_moments) == names | {"log-moments/filter", "log-moments/moments"}
+    assert with_log_moments["log-moments/moments"] == ((len(ORDERS),), "float64")
     assert coordinates(SPEC) == 8
 
 
@@ -42,9 +42,9 @@ def test_a_hospital_that_adds_its_own_noise_is_not_measured() -> None:
 
 def test_terms_are_taken_as_they_are() -> None:
     found = examine(settings(bayesian=True), SPEC, body(0.1, filter=[0.5], moments=[0.1, 0.2, 0.3, 0.4]))
-    assert found.terms is not None
-    assert found.terms.filter == 0.5
-    assert found.terms.moments == (0.1, 0.2, 0.3, 0.4)
+    assert found.log_moments is not None
+    assert found.log_moments.filter == 0.5
+    assert found.log_moments.moments == (0.1, 0.2, 0.3, 0.4)
 
 
 @pytest.mark.parametrize(("filter", "moments"), [([-0.5], [0.1] * 4), ([0.5], [0.1, -0.1, 0.1, 0.1])])

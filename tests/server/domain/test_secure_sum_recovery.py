@@ -15,7 +15,7 @@ from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
 from client_sdk.protocol.secure_sum.messages import OpenedShare, least_threshold
 from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector, signed_vector
-from client_sdk.protocol.secure_sum.vectors import Grid
+from client_sdk.protocol.secure_sum.vectors import ThresholdGrid
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined
@@ -64,7 +64,7 @@ def test_losing_one_at_every_pair_of_steps() -> None:
         assert totals["terms"][:3].tolist() == expected_counts(run, survivors_of(lost, world.names))
 
 
-GRID = Grid(low=0.5, high=64.0, count=8)
+GRID = ThresholdGrid(low=0.5, high=64.0, count=8)
 VALUES = {
     "update": st.lists(st.floats(-2, 2), min_size=3, max_size=3),
     "terms": st.lists(st.floats(0, 1e4).map(abs), min_size=2, max_size=2),

@@ -67,12 +67,12 @@ def test_from_the_key_to_the_numbers(page, here: Live):
     _unlock(page, here, "/dashboard")
     page.get_by_role("link", name="ward").click()
     page.get_by_text("Privacy budget").wait_for()
-    told = here.operator("GET", "/v1/studies/ward/budget").json()
-    limit = next(one for one in told["limits"] if one["epsilon"] is not None)
+    reported = here.operator("GET", "/v1/studies/ward/budget").json()
+    limit = next(one for one in reported["limits"] if one["epsilon"] is not None)
     shown = page.inner_text("main")
     assert f"limit {limit['epsilon']:g} at δ" in shown
     assert limit["certificate"]["assumption"] in shown
-    assert told["ledger"]["head"] in shown
+    assert reported["ledger"]["head"] in shown
     assert [row.split("\t")[0] for row in page.locator("tbody tr").all_inner_texts()] == ["3", "2", "1"]
     assert page.locator("svg polyline").count() == 1
     # A narrow screen scrolls down, never sideways.

@@ -112,7 +112,7 @@ def test_the_drawing_shows_every_limit_with_its_sentence(here: Live, hospitals: 
     page = here.operator("GET", "/dashboard/ward.json").json()
     words = _words(_drawn("drawStudy", page))
     for limit in page["budget"]["limits"]:
-        assert f"{limit['level']} level, {limit['notion']}" in words
+        assert f"{limit['level']} level, {limit['definition']}" in words
         if limit["state"] == "unbounded":
             assert "does not protect this level" in words
         else:
@@ -123,16 +123,16 @@ def test_the_drawing_shows_every_limit_with_its_sentence(here: Live, hospitals: 
 
 def test_what_was_spent_is_shown_for_every_round(here: Live, hospitals: list[Hospital]) -> None:
     page = here.operator("GET", "/dashboard/ward.json").json()
-    told, running = page["rounds"]
+    reported, running = page["rounds"]
     limits = [one for one in page["budget"]["limits"] if one["epsilon"] is not None]
-    assert [(one["level"], one["notion"], one["spent"]) for one in told["spent"]] == [
-        (one["level"], one["notion"], one["spent"]) for one in limits
+    assert [(one["level"], one["definition"], one["spent"]) for one in reported["spent"]] == [
+        (one["level"], one["definition"], one["spent"]) for one in limits
     ]
     assert running["spent"] is None
-    later = told | {"round": 2, "spent": [one | {"spent": 2 * one["spent"]} for one in told["spent"]]}
-    words = _words(_drawn("drawStudy", page | {"rounds": [told, later]}))
-    for one in told["spent"]:
-        in_words = f"{one['level']}, {one['notion']}: {_drawn('upward', one['spent'])} in round 1"
+    later = reported | {"round": 2, "spent": [one | {"spent": 2 * one["spent"]} for one in reported["spent"]]}
+    words = _words(_drawn("drawStudy", page | {"rounds": [reported, later]}))
+    for one in reported["spent"]:
+        in_words = f"{one['level']}, {one['definition']}: {_drawn('upward', one['spent'])} in round 1"
         assert f"{in_words}, {_drawn('upward', 2 * one['spent'])} in round 2" in words
 
 

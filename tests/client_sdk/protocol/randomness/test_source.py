@@ -35,8 +35,8 @@ def in_a_fork(draw: Callable[[], bytes]) -> bytes:
         os.write(write, draw())
         os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as told:
-        found = told.read()
+    with os.fdopen(read, "rb") as reported:
+        found = reported.read()
     os.waitpid(child, 0)
     return found
 

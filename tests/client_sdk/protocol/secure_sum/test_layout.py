@@ -82,9 +82,9 @@ def test_the_sum_of_updates_is_the_exact_sum_of_the_rounded_ones(
 def test_sums_of_papers_costs_and_records_are_never_below() -> None:
     chosen = masked("sequential", bayesian=True)
     costs = [np.array([0.1, 1e-9, 0.3, 7.0]) * (k + 1) for k in range(5)]
-    told = summed(vector(chosen, "papers", 5), [encode(vector(chosen, "papers", 5), row, bytes) for row in costs])
+    reported = summed(vector(chosen, "papers", 5), [encode(vector(chosen, "papers", 5), row, bytes) for row in costs])
     exact = [sum((Fraction(float(row[i])) for row in costs), Fraction(0)) for i in range(4)]
-    assert all(0 <= Fraction(float(a)) - b < Fraction(1, 10**6) for a, b in zip(told, exact, strict=True))
+    assert all(0 <= Fraction(float(a)) - b < Fraction(1, 10**6) for a, b in zip(reported, exact, strict=True))
     metrics = vector(chosen, "metrics", 5)
     assert summed(metrics, [encode(metrics, np.array([float(n)]), bytes) for n in (10, 0, 7, 3, 1)])[0] == 21.0
 

@@ -12,7 +12,7 @@ from client_sdk.protocol.secure_sum.messages import (
     KeysMessage,
     OpenedShare,
     ParameterFault,
-    Parameters,
+    SessionParameters,
     UnmaskMessage,
     least_survivors,
     least_threshold,
@@ -22,7 +22,7 @@ from client_sdk.protocol.secure_sum.parameters import count_vector, plan_session
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 
 
-def plan(clients: int = 7, colluders: int = 1, **changes: object) -> Parameters:
+def plan(clients: int = 7, colluders: int = 1, **changes: object) -> SessionParameters:
     made = plan_session(
         study="sepsis",
         round_number=3,
@@ -35,7 +35,7 @@ def plan(clients: int = 7, colluders: int = 1, **changes: object) -> Parameters:
         deadlines=Deadlines(keys=1, shares=2, masked=3),
         expires=4,
     )
-    return Parameters.model_validate({**made.model_dump(), **changes})
+    return SessionParameters.model_validate({**made.model_dump(), **changes})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_three_honest_survivors_except_among_three() -> None:
 def test_canonical_bytes_round_trip() -> None:
     made = plan()
     raw = made.to_bytes()
-    assert Parameters.from_bytes(raw) == made
+    assert SessionParameters.from_bytes(raw) == made
     assert raw == json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -85,7 +85,7 @@ def test_other_spellings_of_the_same_parameters_are_refused() -> None:
         b"",
     ):
         with pytest.raises(ParameterFault) as refused:
-            Parameters.from_bytes(other)
+            SessionParameters.from_bytes(other)
         assert refused.value.code == "malformed-parameters"
 
 

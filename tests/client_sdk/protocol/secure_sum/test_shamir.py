@@ -33,7 +33,7 @@ def limbs_of(secret: bytes) -> list[int]:
     return [number >> 31 * i & (2**31 - 1) for i in range(9)]
 
 
-def words_of(share: bytes) -> list[int]:
+def ring_vectors_of(share: bytes) -> list[int]:
     return [int.from_bytes(share[i : i + 4], "little") for i in range(0, len(share), 4)]
 
 
@@ -54,7 +54,7 @@ def test_any_threshold_of_shares_recovers_the_secrets(secrets, holders, data, se
 @given(SECRET, st.integers(2, 12), st.data())
 def test_shares_lie_on_polynomials_through_the_secret(secret, holders, data) -> None:
     threshold = data.draw(st.integers(1, holders))
-    shares = [words_of(share) for share in shamir.split([secret], holders, threshold, b"s" * 32)]
+    shares = [ring_vectors_of(share) for share in shamir.split([secret], holders, threshold, b"s" * 32)]
     points = list(range(1, threshold + 1))
     for limb, expected in enumerate(limbs_of(secret)):
         values = [shares[p - 1][limb] for p in points]
@@ -75,7 +75,7 @@ def test_weights_are_lagrange_basis_values(points, at) -> None:
 
 def test_too_few_shares_fit_every_secret() -> None:
     # With t - 1 shares fixed, each candidate secret has exactly one polynomial: shown by extending with f(0).
-    shares = [words_of(share) for share in shamir.split([b"\x05" * 32], 5, 3, b"q" * 32)]
+    shares = [ring_vectors_of(share) for share in shamir.split([b"\x05" * 32], 5, 3, b"q" * 32)]
     for candidate in (0, 1, PRIME - 1):
         points, values = [0, 1, 2], [candidate, shares[0][0], shares[1][0]]
         assert lagrange_at(points, values, 0) == candidate
@@ -86,7 +86,9 @@ def test_one_share_is_uniform_whatever_the_secret() -> None:
     # 64 equal cells of [0, p); false alarm 1e-6 for each of two secrets.
     rng = np.random.default_rng(3)
     for secret in (bytes(32), b"\xff" * 32):
-        words = [w for _ in range(400) for s in shamir.split([secret], 3, 2, rng.bytes(32))[:1] for w in words_of(s)]
+        words = [
+            w for _ in range(400) for s in shamir.split([secret], 3, 2, rng.bytes(32))[:1] for w in ring_vectors_of(s)
+        ]
         cells = np.bincount(np.array(words, dtype=np.int64) * 64 // PRIME, minlength=64)
         assert stats.chisquare(cells).pvalue > 1e-6
 

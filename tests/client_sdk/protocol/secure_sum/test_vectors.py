@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from client_sdk.protocol.secure_sum import vectors as vectors
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, largest_cap
 from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector, signed_vector
-from client_sdk.protocol.secure_sum.vectors import Grid, VectorSpec
+from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec
 
 H1 = b"\x07" * 32
-GRID = Grid(low=1e-3, high=1e3, count=64)
+GRID = ThresholdGrid(low=1e-3, high=1e3, count=64)
 UPDATE = signed_vector("update", 4, 10, 2.0)
 COSTS = cost_vector("terms", 3, 10)
 COUNTS = count_vector("histogram", 5, 10)

@@ -13,17 +13,23 @@ PARALLEL = {
     "privacy": {
         "scheme": "parallel",
         "limits": [
-            {"level": "instance", "notion": "bayesian", "epsilon": 1.0, "delta": 1e-5, "failure": 1e-6},
-            {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5},
+            {
+                "level": "instance",
+                "definition": "bayesian",
+                "epsilon": 1.0,
+                "delta": 1e-5,
+                "estimator_failure_probability": 1e-6,
+            },
+            {"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5},
         ],
         "clip_norm": 1.0,
         "client_clip_norm": None,
         "noise_multiplier": 2.0,
         "sampling_rate": 0.1,
-        "nominal_batch": 10.0,
+        "expected_batch_size": 10.0,
         "client_sampling_rate": 1.0,
         "expected_clients": 4.0,
-        "horizon": 100,
+        "max_steps": 100,
         "classical_order": 8.0,
         "bayesian": {
             "orders": [4.0, 8.0],
@@ -35,7 +41,7 @@ PARALLEL = {
         },
         "disclosure": "plain",
         "histogram_noise": None,
-        "panel": None,
+        "accounting_sample": None,
         "masking": None,
     },
     "schedule": {"min_clients": 2, "round_deadline_seconds": 60.0},
@@ -59,7 +65,7 @@ def test_settings_come_back_with_the_same_digest():
     settings = StudySettings.model_validate(PARALLEL)
     again = StudySettings.model_validate_json(canonical_json(settings.as_json()))
     assert (again, again.digest()) == (settings, settings.digest())
-    assert settings.digest() != StudySettings.model_validate(changed("privacy.horizon", 101)).digest()
+    assert settings.digest() != StudySettings.model_validate(changed("privacy.max_steps", 101)).digest()
 
 
 @pytest.mark.parametrize("field", sorted(PARALLEL["privacy"]))
@@ -78,8 +84,8 @@ def test_no_privacy_setting_has_a_default(field):
         ("privacy.sampling_rate", 1.01, "less than or equal to 1"),
         ("privacy.sampling_rate", True, "valid number"),
         ("privacy.limits.1.epsilon", "8", "valid number"),
-        ("privacy.horizon", True, "valid integer"),
-        ("privacy.horizon", "100", "valid integer"),
+        ("privacy.max_steps", True, "valid integer"),
+        ("privacy.max_steps", "100", "valid integer"),
         ("privacy.limits", [], "at least 1"),
         ("privacy.limits.1", ..., "classical limit"),
         ("privacy.limits.0", ..., "come together"),
@@ -89,7 +95,7 @@ def test_no_privacy_setting_has_a_default(field):
         ("privacy.limits.0.failure", ..., "below its delta"),
         ("privacy.limits.1.failure", 1e-6, "Bayesian limits only"),
         ("privacy.bayesian.orders", [8.0, 4.0], "strictly increasing"),
-        ("privacy.horizon", 0, "greater than or equal to 1"),
+        ("privacy.max_steps", 0, "greater than or equal to 1"),
         ("privacy.scheme", "trust-me", "Input should be"),
         ("privacy.unheard_of", 1, "Extra inputs"),
         ("training.local_steps", 2, "one gradient a round"),
@@ -119,7 +125,7 @@ def test_a_round_longer_than_the_horizon_is_refused():
 
 
 def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
-    """PARALLEL under masks in another scheme, with a limit of each notion at its level."""
+    """PARALLEL under masks in another scheme, with a limit of each definition at its level."""
     level = "client" if scheme == "client" else "instance"
     levels = ("instance", "client") if scheme == "joint" else (level,)
     limits = [limit | {"level": name} for name in levels for limit in PARALLEL["privacy"]["limits"]]
@@ -133,9 +139,9 @@ def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
 
 
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
-PANEL = {"panel": {"records": 50, "source": "members"}}
-HELD_OUT = {"panel": {"records": 50, "source": "held-out"}}
-CLASSICAL_ONLY = {"level": "instance", "notion": "classical", "epsilon": 8.0, "delta": 1e-5}
+ACCOUNTING_SAMPLE = {"accounting_sample": {"records": 50, "source": "members"}}
+HELD_OUT = {"accounting_sample": {"records": 50, "source": "held-out"}}
+CLASSICAL_ONLY = {"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5}
 CLIENTS_ONLY = {
     "client_clip_norm": 1.0,
     "limits": [CLASSICAL_ONLY, *(limit | {"level": "client"} for limit in PARALLEL["privacy"]["limits"])],
@@ -151,21 +157,21 @@ STUDENT = PARALLEL["privacy"]["bayesian"] | {"composition": "holder", "estimator
         ("joint", {"client_clip_norm": 1.0}),
         ("client", {}),
         ("client", NOISED),
-        ("parallel", NOISED | PANEL),
+        ("parallel", NOISED | ACCOUNTING_SAMPLE),
         ("sequential", NOISED | HELD_OUT),
         ("joint", NOISED | CLIENTS_ONLY),
         ("joint", HELD_OUT | {"client_clip_norm": 1.0}),
-        ("parallel", PANEL | {"disclosure": "public"}),
+        ("parallel", ACCOUNTING_SAMPLE | {"disclosure": "at-end"}),
         ("parallel", {"masking": MASKING | {"min_survivors": 3, "allow_three": True}}),
     ],
 )
 def test_every_scheme_may_be_masked(scheme, options):
-    assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_shares >= 2
+    assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_survivors >= 2
 
 
 def test_noised_panels_need_no_masks():
-    chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **PANEL))
-    assert chosen.privacy.panel.records == 50
+    chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **ACCOUNTING_SAMPLE))
+    assert chosen.privacy.accounting_sample.records == 50
 
 
 @pytest.mark.parametrize(
@@ -192,17 +198,25 @@ def test_noised_panels_need_no_masks():
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
         ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
         ("client", NOISED | {"masking": None}, "summed over them under masks"),
-        ("parallel", NOISED, "needs a panel"),
-        ("sequential", NOISED, "needs a panel"),
-        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"estimator": "betting"}}, "a histogram a step"),
-        ("parallel", NOISED | PANEL | {"bayesian": STUDENT | {"composition": "running"}}, "betting or band"),
-        ("joint", NOISED | PANEL | {"client_clip_norm": 1.0}, "std 528"),
+        ("parallel", NOISED, "needs an accounting sample"),
+        ("sequential", NOISED, "needs an accounting sample"),
+        (
+            "parallel",
+            NOISED | ACCOUNTING_SAMPLE | {"bayesian": STUDENT | {"estimator": "betting"}},
+            "a histogram a step",
+        ),
+        (
+            "parallel",
+            NOISED | ACCOUNTING_SAMPLE | {"bayesian": STUDENT | {"composition": "running"}},
+            "betting or band",
+        ),
+        ("joint", NOISED | ACCOUNTING_SAMPLE | {"client_clip_norm": 1.0}, "std 528"),
         ("joint", NOISED | CLIENTS_ONLY | {"histogram_noise": {"std": 5.0, "every": 2}}, "at least 3"),
-        ("joint", PANEL | CLIENTS_ONLY, "at instance level, and there is none"),
-        ("parallel", PANEL | {"bayesian": STUDENT}, "betting or band"),
-        ("client", PANEL, "at instance level, and there is none"),
-        ("parallel", {"panel": {"records": 2, "source": "members"}}, "greater than or equal to 3"),
-        ("parallel", {"panel": {"records": 50, "source": "public"}}, "members"),
+        ("joint", ACCOUNTING_SAMPLE | CLIENTS_ONLY, "at instance level, and there is none"),
+        ("parallel", ACCOUNTING_SAMPLE | {"bayesian": STUDENT}, "betting or band"),
+        ("client", ACCOUNTING_SAMPLE, "at instance level, and there is none"),
+        ("parallel", {"accounting_sample": {"records": 2, "source": "members"}}, "greater than or equal to 3"),
+        ("parallel", {"accounting_sample": {"records": 50, "source": "public"}}, "members"),
         ("client", NOISED | {"histogram_noise": {"std": 5.19, "every": 2}}, "at least 3"),
     ],
 )

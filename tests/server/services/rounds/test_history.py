@@ -15,7 +15,7 @@ from tests.factories.studies import ORDERS, open_study, read_model, update, work
 
 
 def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, bayesian=True, horizon=3)
+    hospitals = open_study(coordinator, bayesian=True, max_steps=3)
     for number in (1, 2, 3):
         work(coordinator)
         assert budget.read_budget(coordinator, "sepsis").can_continue
@@ -24,19 +24,19 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
             assert given is not None
             assert given.assignment.round == number
             assert given.assignment.model.version == number - 1
-            terms = tuple(1e-3 * number * (i + 1) for _ in (0, *ORDERS))
-            assert hospital.send(number, update(0.4, terms=terms)).created
+            log_moments = tuple(1e-3 * number * (i + 1) for _ in (0, *ORDERS))
+            assert hospital.send(number, update(0.4, log_moments=log_moments)).created
     work(coordinator)
 
     study = lifecycle.show(coordinator, "sepsis")
-    assert (study.state, study.stop_reason) == ("finished", "horizon-reached")
+    assert (study.state, study.stop_reason) == ("finished", "max-steps-reached")
     # Three rounds of three clients that each move by 0.4, over the public constant 4.
     np.testing.assert_allclose(read_model(coordinator, "sepsis")["weight"], 3 * 3 * 0.4 / 4, rtol=1e-6)
     page = budget.read_ledger(coordinator, "sepsis")
     kinds = [entry.kind for entry in page.entries]
     assert kinds == ["opened", *["reserved", "settled"] * 3, "finished"]
-    evidence = [entry.body["evidence"]["filter"] for entry in page.entries if entry.kind == "settled"]
-    assert evidence == [pytest.approx(value, rel=1e-15) for value in (3e-3, 6e-3, 9e-3)]
+    report = [entry.body["report"]["filter"] for entry in page.entries if entry.kind == "settled"]
+    assert report == [pytest.approx(value, rel=1e-15) for value in (3e-3, 6e-3, 9e-3)]
     statement = budget.read_budget(coordinator, "sepsis")
     assert not statement.can_continue
     assert statement.ledger.head == f"sha256:{page.entries[-1].sha256}"
@@ -53,7 +53,7 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
 
 
 def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, scheme="client", bayesian=True, horizon=2)
+    hospitals = open_study(coordinator, scheme="client", bayesian=True, max_steps=2)
     work(coordinator)
     for hospital in hospitals:
         hospital.send(1, update(0.1))
@@ -65,4 +65,4 @@ def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) 
     assert np.all(noise != 0)
     page = budget.read_ledger(coordinator, "sepsis")
     settled = next(entry for entry in page.entries if entry.kind == "settled")
-    assert sum(settled.body["evidence"]["counts"]) == 3
+    assert sum(settled.body["report"]["counts"]) == 3

@@ -42,7 +42,7 @@ def test_the_worker_tries_to_sum_once_t_have_replied_and_not_before(coordinator:
     turns[3].unmask()
     assert due(coordinator) == ["sum"]
     work(coordinator)
-    assert exchanges.look(coordinator, "sepsis", 1).phase == "summed"
+    assert exchanges.read_session(coordinator, "sepsis", 1).phase == "summed"
 
 
 @pytest.mark.parametrize("step", ["shares", "unmask"])

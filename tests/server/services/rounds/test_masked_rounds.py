@@ -52,7 +52,7 @@ def run(coordinator: Coordinator, clock: FakeClock, turns: list[Turn], lost: Map
     start = clock.seconds
     for step in STEPS:
         silent |= lost.get(step, set())
-        if exchanges.look(coordinator, "sepsis", 1).phase != NEEDS.get(step, step):
+        if exchanges.read_session(coordinator, "sepsis", 1).phase != NEEDS.get(step, step):
             continue
         for turn in turns:
             if turn.name not in silent:
@@ -123,12 +123,12 @@ def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, 
     row = round_of(coordinator)
     assert row.state == "abandoned"
     # Free as long as nobody can have opened anything.
-    assert kinds(coordinator) == ["reserved", "stood" if step == "unmask" else "voided"]
+    assert kinds(coordinator) == ["reserved", "charged-in-full" if step == "unmask" else "cancelled"]
     assert row.reason in ("too-few-keys", "too-few-shares", "too-few-survivors", "expired")
 
 
 def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked(bayesian=True), told=(0.5, 0.1, 0.2, 0.3, 0.4))
+    turns = begin(coordinator, masked(bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
@@ -144,13 +144,13 @@ def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordi
 def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, masked(bayesian=True))
     for i, turn in enumerate(turns):
-        turn.owner.told = tuple(0.001 * (i + 1) * k for k in (1.0, 0.2, 0.4, 0.6, 0.8))
+        turn.owner.reported = tuple(0.001 * (i + 1) * k for k in (1.0, 0.2, 0.4, 0.6, 0.8))
     run(coordinator, clock, turns, {})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
-    evidence = settled.body["evidence"]
-    assert evidence["complete"] is True
-    for told, largest in zip([evidence["filter"], *evidence["moments"]], turns[-1].owner.told, strict=True):
-        assert largest <= told <= largest * 1.019 + 1e-4
+    report = settled.body["report"]
+    assert report["complete"] is True
+    for reported, largest in zip([report["filter"], *report["moments"]], turns[-1].owner.reported, strict=True):
+        assert largest <= reported <= largest * 1.019 + 1e-4
 
 
 def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coordinator, clock: FakeClock) -> None:
@@ -160,7 +160,7 @@ def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coo
         turn.owner.distance = (i + 1) / 10
     run(coordinator, clock, turns, {"masked": {turns[0].name}})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
-    counts = settled.body["evidence"]["counts"]
+    counts = settled.body["report"]["counts"]
     bins = {math.ceil((i + 1) / 10 * 64) - 1 for i in range(1, 6)}
     assert {i for i, count in enumerate(counts[:-1]) if count} == bins
     assert (sum(counts), counts[-1]) == (6, 1), "who is missing fills the top bin"
@@ -170,11 +170,11 @@ def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coo
 def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
-    turns = begin(coordinator, masked("sequential", bayesian=True), told=(0.01, 0.001, 0.002, 0.003, 0.004))
+    turns = begin(coordinator, masked("sequential", bayesian=True), reported=(0.01, 0.001, 0.002, 0.003, 0.004))
     run(coordinator, clock, turns, {})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
-    assert settled.body["evidence"]["records"] == pytest.approx(600, abs=1e-3)
-    assert settled.body["evidence"]["papers"] == pytest.approx([0.006] * 4, abs=1e-6)
+    assert settled.body["report"]["records"] == pytest.approx(600, abs=1e-3)
+    assert settled.body["report"]["papers"] == pytest.approx([0.006] * 4, abs=1e-6)
     names = {
         report["name"]
         for limit in budget.read_budget(coordinator, "sepsis").limits
@@ -187,21 +187,21 @@ def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -
     limits = [
         {
             "level": level,
-            "notion": notion,
+            "definition": definition,
             "epsilon": 60.0,
             "delta": 1e-5,
-            "failure": 1e-6 if notion == "bayesian" else None,
+            "estimator_failure_probability": 1e-6 if definition == "bayesian" else None,
         }
         for level in ("instance", "client")
-        for notion in ("classical", "bayesian")
+        for definition in ("classical", "bayesian")
     ]
     settings = masked("joint", bayesian=True, limits=limits, client_clip_norm=2.0)
-    turns = begin(coordinator, settings, told=(0.01, 0.001, 0.002, 0.003, 0.004), distance=0.5)
+    turns = begin(coordinator, settings, reported=(0.01, 0.001, 0.002, 0.003, 0.004), distance=0.5)
     run(coordinator, clock, turns, {})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
-    assert sum(settled.body["evidence"]["clients"]["counts"]) == 6
-    assert 0.01 <= settled.body["evidence"]["records"]["filter"] <= 0.0103
-    spent = {(limit.level, limit.notion): limit.spent for limit in budget.read_budget(coordinator, "sepsis").limits}
+    assert sum(settled.body["report"]["clients"]["counts"]) == 6
+    assert 0.01 <= settled.body["report"]["records"]["filter"] <= 0.0103
+    spent = {(limit.level, limit.definition): limit.spent for limit in budget.read_budget(coordinator, "sepsis").limits}
     assert len(spent) == 4
     assert all(value is not None and value > 0 for value in spent.values())
 
@@ -280,7 +280,7 @@ def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinat
 
 def test_an_update_in_the_clear_does_not_end_the_asking_for_vectors(coordinator: Coordinator, clock: FakeClock) -> None:
     settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
-    turns = begin(coordinator, settings, told=(0.5, 0.1, 0.2, 0.3, 0.4))
+    turns = begin(coordinator, settings, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS[:2]:
         for turn in turns:
             turn.take(step)
@@ -310,7 +310,7 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
     turns = begin(coordinator, settings)
     start = clock.seconds
     for each in STEPS:
-        if exchanges.look(coordinator, "sepsis", 1).phase != NEEDS.get(each, each):
+        if exchanges.read_session(coordinator, "sepsis", 1).phase != NEEDS.get(each, each):
             # Whoever is missing has held everybody up.
             clock.seconds = max(clock.seconds, start + 721.0)
             work(coordinator)
@@ -349,14 +349,14 @@ def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: C
         for turn in turns:
             turn.take(step)
     lifecycle.act(coordinator, "sepsis", "stop")
-    assert kinds(coordinator) == ["reserved", "voided"]
+    assert kinds(coordinator) == ["reserved", "cancelled"]
     # And stays free: nobody can be brought to open it now.
     for step in STEPS[4:]:
         for turn in turns:
             with pytest.raises(Rejected, match="stopped"):
                 turn.take(step)
     work(coordinator)
-    assert exchanges.look(coordinator, "sepsis", 1).failure == "stopped"
+    assert exchanges.read_session(coordinator, "sepsis", 1).failure == "stopped"
     assert not any(turn.client.released for turn in turns)
 
 
@@ -391,11 +391,11 @@ def test_a_worker_that_lost_its_lease_harms_no_sum(
 
 def test_clear_updates_count_whoever_sent_one(coordinator: Coordinator, clock: FakeClock) -> None:
     settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
-    turns = begin(coordinator, settings, told=(0.5, 0.1, 0.2, 0.3, 0.4))
+    turns = begin(coordinator, settings, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for i, turn in enumerate(turns[1:], start=2):
         turn.owner.hospital.send(1, encode({UPDATE + name: array for name, array in updates(i / 64).items()}))
     run(coordinator, clock, turns, {})
-    # The first one's terms are in the sum, its update never came: the others' round is not lost.
+    # The first one's log-moments are in the sum, its update never came: the others' round is not lost.
     assert round_of(coordinator).state == "released"
     assert kinds(coordinator) == ["reserved", "settled"]
     assert released_mean(coordinator) == pytest.approx(sum(range(2, 7)) / 64, abs=1e-4)
@@ -405,7 +405,7 @@ def test_too_small_a_cohort_never_begins(coordinator: Coordinator, clock: FakeCl
     settings = masked()
     open_study(coordinator, clients=4, settings=settings)
     work(coordinator)
-    assert exchanges.look(coordinator, "sepsis", 1).phase == "keys"
+    assert exchanges.read_session(coordinator, "sepsis", 1).phase == "keys"
 
 
 WORKER = [
@@ -432,7 +432,7 @@ def again_after(clock: FakeClock, name: str, step: Callable[[], None]) -> bool:
 def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
     coordinator: Coordinator, clock: FakeClock, name: str
 ) -> None:
-    turns = begin(coordinator, masked(horizon=1))
+    turns = begin(coordinator, masked(max_steps=1))
     hits = 0
     for step in STEPS:
         for turn in turns:
@@ -446,7 +446,7 @@ def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
 
 @pytest.mark.parametrize("name", ["worker.before-advance", "worker.after-advance"])
 def test_killed_while_a_deadline_passes(coordinator: Coordinator, clock: FakeClock, name: str) -> None:
-    turns = begin(coordinator, masked(horizon=1))
+    turns = begin(coordinator, masked(max_steps=1))
     for turn in turns[1:]:
         turn.keys()
     clock.seconds += 61.0

@@ -66,21 +66,21 @@ def test_collecting_ends_at_the_deadline_and_not_before(coordinator: Coordinator
 def test_a_silent_client_costs_the_reservation(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator, bayesian=True)
     for hospital in hospitals[:2]:
-        hospital.send(1, update(0.1, terms=TERMS))
+        hospital.send(1, update(0.1, log_moments=TERMS))
     clock.sleep(600)
     work(coordinator)
     settled = next(entry for entry in ledger(coordinator) if entry.kind == "settled")
-    assert settled.body == {"evidence": None}
+    assert settled.body == {"report": None}
 
 
 def test_a_refusal_costs_nothing_extra(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, bayesian=True)
     for hospital in hospitals[:2]:
-        hospital.send(1, update(0.1, terms=TERMS))
+        hospital.send(1, update(0.1, log_moments=TERMS))
     hospitals[2].refuse(1)
     work(coordinator)
     settled = next(entry for entry in ledger(coordinator) if entry.kind == "settled")
-    assert settled.body["evidence"]["filter"] == 1e-4
+    assert settled.body["report"]["filter"] == 1e-4
 
 
 def test_a_round_that_nobody_answered_is_free(coordinator: Coordinator, clock: FakeClock) -> None:
@@ -88,7 +88,7 @@ def test_a_round_that_nobody_answered_is_free(coordinator: Coordinator, clock: F
     clock.sleep(600)
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "too-few-clients")
-    assert kinds(coordinator) == ["opened", "reserved", "voided"]
+    assert kinds(coordinator) == ["opened", "reserved", "cancelled"]
     assert all(limit.spent in (0.0, None) for limit in budget.read_budget(coordinator, "sepsis").limits)
 
 
@@ -98,7 +98,7 @@ def test_a_round_of_which_one_update_arrived_is_not(coordinator: Coordinator, cl
     clock.sleep(600)
     work(coordinator)
     assert shown(coordinator).state == "abandoned"
-    assert kinds(coordinator) == ["opened", "reserved", "stood"]
+    assert kinds(coordinator) == ["opened", "reserved", "charged-in-full"]
     with pytest.raises(Rejected, match="unknown-model"):
         models.locate(coordinator, "sepsis", 1)
 
@@ -109,7 +109,7 @@ def test_nor_is_one_of_which_a_bad_update_arrived(coordinator: Coordinator, cloc
         hospitals[0].send(1, b"some of it was seen")
     clock.sleep(600)
     work(coordinator)
-    assert kinds(coordinator) == ["opened", "reserved", "stood"]
+    assert kinds(coordinator) == ["opened", "reserved", "charged-in-full"]
 
 
 def test_rounds_without_result_do_not_follow_each_other_at_full_speed(
@@ -149,7 +149,7 @@ def test_a_pause_lets_the_round_finish_and_begins_no_other(coordinator: Coordina
     assert hospitals[0].assignment() is not None
 
 
-@pytest.mark.parametrize(("sent", "kind"), [(0, "voided"), (1, "stood")])
+@pytest.mark.parametrize(("sent", "kind"), [(0, "cancelled"), (1, "charged-in-full")])
 def test_a_stop_ends_the_round_and_keeps_its_charge(coordinator: Coordinator, sent: int, kind: str) -> None:
     hospitals = collecting(coordinator)
     for hospital in hospitals[:sent]:
@@ -183,21 +183,21 @@ def test_a_stop_between_charge_and_release_releases_nothing(coordinator: Coordin
 
 
 def test_a_study_ends_when_its_budget_does_even_if_its_clients_are_gone(coordinator: Coordinator) -> None:
-    hospitals = collecting(coordinator, horizon=1)
+    hospitals = collecting(coordinator, max_steps=1)
     for hospital in hospitals:
         hospital.send(1, update())
         enrolment.withdraw(coordinator, "sepsis", hospital.name)
     work(coordinator)
-    assert lifecycle.show(coordinator, "sepsis").stop_reason == "horizon-reached"
+    assert lifecycle.show(coordinator, "sepsis").stop_reason == "max-steps-reached"
 
 
 def test_the_round_that_would_overspend_never_begins(coordinator: Coordinator) -> None:
     hospitals = open_study(
         coordinator,
-        horizon=1000,
+        max_steps=1000,
         noise_multiplier=1.5,
         sampling_rate=0.3,
-        limits=[{"level": "instance", "notion": "classical", "epsilon": 4.0, "delta": 1e-5}],
+        limits=[{"level": "instance", "definition": "classical", "epsilon": 4.0, "delta": 1e-5}],
     )
     work(coordinator)
     number = 0
@@ -235,7 +235,7 @@ def test_an_update_that_got_lost_ends_its_round_and_keeps_the_charge(coordinator
     coordinator.blobs.remove(update_scope("sepsis", 1, "h2"), digest)
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "updates-lost")
-    assert kinds(coordinator)[:3] == ["opened", "reserved", "stood"]
+    assert kinds(coordinator)[:3] == ["opened", "reserved", "charged-in-full"]
 
 
 def test_one_that_got_lost_after_the_charge_does_too(coordinator: Coordinator) -> None:
@@ -277,16 +277,16 @@ def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, 
 
 
 def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Coordinator) -> None:
-    hospitals = collecting(coordinator, bayesian=True, disclosure="public", horizon=2)
+    hospitals = collecting(coordinator, bayesian=True, disclosure="at-end", max_steps=2)
     for number in (1, 2):
         for i, hospital in enumerate(hospitals):
-            hospital.send(number, update(0.0, terms=tuple(1e-5 * number * (i + 1) for _ in TERMS)))
+            hospital.send(number, update(0.0, log_moments=tuple(1e-5 * number * (i + 1) for _ in TERMS)))
         work(coordinator)
         settled = [entry.body for entry in ledger(coordinator) if entry.kind == "settled"]
-        assert settled == [{"evidence": None}] * number
+        assert settled == [{"report": None}] * number
     finished = ledger(coordinator)[-1]
     assert finished.kind == "finished"
-    assert [evidence["filter"] for evidence in finished.body["evidence"]] == pytest.approx([3e-5, 6e-5])
+    assert [report["filter"] for report in finished.body["report"]] == pytest.approx([3e-5, 6e-5])
 
 
 def test_only_some_clients_are_asked_at_a_lower_rate(coordinator: Coordinator) -> None:

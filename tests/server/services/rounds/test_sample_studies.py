@@ -1,4 +1,4 @@
-"""Studies that measure panels of records, with the hospitals' own terms: noised, and held out."""
+"""Studies that measure accounting samples of records, with the hospitals' own log-moments: noised, and held out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.guard.log_moments import PrivacyTerms
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.protocol.study.settings import StudySettings
 from server.services.ports import Coordinator
@@ -22,8 +22,12 @@ from tests.factories.studies import MODEL, ORDERS, open_study, settings, update,
 
 STD, EVERY, ROUNDS, CLIENTS = 10.0, 2, 4, 4
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": STD, "every": EVERY}}
-PANEL = {"panel": {"records": 600, "source": "members"}, "horizon": ROUNDS, "sampling_rate": 1.0}
-HELD_OUT = PANEL | {"panel": {"records": 600, "source": "held-out"}}
+ACCOUNTING_SAMPLE = {
+    "accounting_sample": {"records": 600, "source": "members"},
+    "max_steps": ROUNDS,
+    "sampling_rate": 1.0,
+}
+HELD_OUT = ACCOUNTING_SAMPLE | {"accounting_sample": {"records": 600, "source": "held-out"}}
 
 
 def parallel(**privacy: Any) -> StudySettings:
@@ -31,23 +35,23 @@ def parallel(**privacy: Any) -> StudySettings:
 
 
 STUDIES = {
-    "parallel": parallel(**PANEL, **NOISED),
-    "sequential": masked("sequential", bayesian=True, **PANEL, **NOISED),
+    "parallel": parallel(**ACCOUNTING_SAMPLE, **NOISED),
+    "sequential": masked("sequential", bayesian=True, **ACCOUNTING_SAMPLE, **NOISED),
 }
 
 
 class Side:
-    """A hospital's own terms over records whose norms are small and its own."""
+    """A hospital's own log-moments over records whose norms are small and its own."""
 
     def __init__(self, chosen: StudySettings, number: int) -> None:
         self._random, self._source = np.random.default_rng(number), SeededSource(number, allow_insecure=True)
-        self.terms = PrivacyTerms(chosen, [f"p{number}-{i}" for i in range(900 + number)], self._source)
+        self.log_moments = LogMomentBounds(chosen, [f"p{number}-{i}" for i in range(900 + number)], self._source)
 
     def round(self, number: int) -> tuple[float, ...]:
-        self.terms.measure(self._random.uniform(0.02, 0.2, len(self.terms.rows)), rounding=0.0)
-        self.terms.publish(number, self._source)
-        told = self.terms.tensors()
-        return (float(told["terms/filter"][0]), *told["terms/moments"].tolist())
+        self.log_moments.measure(self._random.uniform(0.02, 0.2, len(self.log_moments.rows)), rounding=0.0)
+        self.log_moments.publish(number, self._source)
+        reported = self.log_moments.tensors()
+        return (float(reported["log-moments/filter"][0]), *reported["log-moments/moments"].tolist())
 
 
 def run(coordinator: Coordinator, chosen: StudySettings) -> list[tuple[float, ...]]:
@@ -57,24 +61,27 @@ def run(coordinator: Coordinator, chosen: StudySettings) -> list[tuple[float, ..
     largest = []
     for number in range(1, ROUNDS + 1):
         work(coordinator)
-        told = [side.round(number) for side in sides]
-        largest.append(tuple(max(column) for column in zip(*told, strict=True)))
+        reported = [side.round(number) for side in sides]
+        largest.append(tuple(max(column) for column in zip(*reported, strict=True)))
         if chosen.privacy.masking is None:
-            for hospital, terms in zip(hospitals, told, strict=True):
-                hospital.send(number, update(0.1, terms=terms))
+            for hospital, log_moments in zip(hospitals, reported, strict=True):
+                hospital.send(number, update(0.1, log_moments=log_moments))
             continue
         moved = {name: np.full_like(array, 0.1) for name, array in MODEL.items()}
         turns = [
-            MaskedHospital(hospital, moved, told=terms).session(coordinator, chosen, number)
-            for hospital, terms in zip(hospitals, told, strict=True)
+            MaskedHospital(hospital, moved, reported=log_moments).session(coordinator, chosen, number)
+            for hospital, log_moments in zip(hospitals, reported, strict=True)
         ]
         for step in STEPS:
-            if exchanges.look(coordinator, "sepsis", number).phase in (step, "masked" if step == "octets" else step):
+            if exchanges.read_session(coordinator, "sepsis", number).phase in (
+                step,
+                "masked" if step == "octets" else step,
+            ):
                 for turn in turns:
                     turn.take(step)
                 work(coordinator)
     work(coordinator)
-    assert lifecycle.show(coordinator, "sepsis").stop_reason == "horizon-reached"
+    assert lifecycle.show(coordinator, "sepsis").stop_reason == "max-steps-reached"
     return largest
 
 
@@ -87,9 +94,9 @@ def epsilon(moment: float, order: int, delta: float) -> float:
 @pytest.mark.parametrize("scheme", sorted(STUDIES))
 def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator: Coordinator, scheme: str) -> None:
     chosen = STUDIES[scheme]
-    told = run(coordinator, chosen)
+    reported = run(coordinator, chosen)
     std = 4.0 * (math.sqrt(3.0) if scheme == "sequential" else 1.0)
-    shown = {limit.notion: limit for limit in budget.read_budget(coordinator, "sepsis").limits if limit.epsilon}
+    shown = {limit.definition: limit for limit in budget.read_budget(coordinator, "sepsis").limits if limit.epsilon}
     # Four steps at q = 1 and two histograms in which a record moves one count: λ(λ+1)d²/2s² and λ(λ+1)·2/2z².
     classical = ROUNDS * 8 * 9 / (2 * std**2) + ROUNDS // EVERY * 8 * 9 / STD**2
     assert shown["classical"].spent == pytest.approx(epsilon(classical, 8, 1e-5), rel=1e-6)
@@ -103,11 +110,11 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
     assert enforced < epsilon(ROUNDS * 4 * 5 / (2 * std**2) + ROUNDS // EVERY * 4 * 5 / STD**2, 4, 9e-6)
     # The thresholds of the masked maximum lie 1.8 % apart.
     step = 1.019 if scheme == "sequential" else 1.0
-    assert epsilon(told[-1][0], 4, 9e-6) <= enforced * (1 + 1e-9)
-    assert enforced <= epsilon(told[-1][0] * step, 4, 9e-6) * (1 + 1e-9)
+    assert epsilon(reported[-1][0], 4, 9e-6) <= enforced * (1 + 1e-9)
+    assert enforced <= epsilon(reported[-1][0] * step, 4, 9e-6) * (1 + 1e-9)
     for limit in shown.values():
         assert limit.certificate["observer"] == "coordinator"
-        assert "void" not in limit.certificate["assumption"]
+        assert "cancel" not in limit.certificate["assumption"]
 
 
 @pytest.mark.parametrize("source", ["held-out", "members"])
@@ -123,24 +130,30 @@ def test_a_held_out_panel_certifies_and_members_do_not(
         "adversary": "adaptive",
         "conversion": "improved",
     }
-    chosen = parallel(**(HELD_OUT if source == "held-out" else PANEL), **disclosure)
+    chosen = parallel(**(HELD_OUT if source == "held-out" else ACCOUNTING_SAMPLE), **disclosure)
     privacy = chosen.privacy.model_dump(mode="json") | {"bayesian": adaptive}
     run(coordinator, StudySettings.model_validate(chosen.model_dump(mode="json") | {"privacy": privacy}))
-    limit = next(one for one in budget.read_budget(coordinator, "sepsis").limits if one.notion == "bayesian")
+    limit = next(one for one in budget.read_budget(coordinator, "sepsis").limits if one.definition == "bayesian")
     said = limit.certificate
     assert said["sample"] == source
-    assert said["notion"] == ("certified" if source == "held-out" else "bayesian")
+    assert said["definition"] == ("certified" if source == "held-out" else "bayesian")
     assert ("never trained on" in said["assumption"]) == (source == "held-out")
     assert said["adversary"] == "adaptive"
 
 
 def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator: Coordinator) -> None:
     limits = [
-        {"level": "instance", "notion": "classical", "epsilon": 60.0, "delta": 1e-5},
-        {"level": "client", "notion": "classical", "epsilon": 60.0, "delta": 1e-5},
-        {"level": "client", "notion": "bayesian", "epsilon": 60.0, "delta": 1e-5, "failure": 1e-6},
+        {"level": "instance", "definition": "classical", "epsilon": 60.0, "delta": 1e-5},
+        {"level": "client", "definition": "classical", "epsilon": 60.0, "delta": 1e-5},
+        {
+            "level": "client",
+            "definition": "bayesian",
+            "epsilon": 60.0,
+            "delta": 1e-5,
+            "estimator_failure_probability": 1e-6,
+        },
     ]
-    only_clients = {"limits": limits, "client_clip_norm": 2.0, "horizon": 2, "sampling_rate": 1.0}
+    only_clients = {"limits": limits, "client_clip_norm": 2.0, "max_steps": 2, "sampling_rate": 1.0}
     chosen = masked("joint", bayesian=True, **only_clients, **NOISED)
     hospitals = open_study(coordinator, clients=CLIENTS, settings=chosen)
     moved = {name: np.full_like(array, 0.1) for name, array in MODEL.items()}
@@ -152,16 +165,16 @@ def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator:
                 turn.take(step)
             work(coordinator)
     work(coordinator)
-    shown = {(x.level, x.notion): x for x in budget.read_budget(coordinator, "sepsis").limits}
+    shown = {(x.level, x.definition): x for x in budget.read_budget(coordinator, "sepsis").limits}
     # Three honest shares of noise 4; a hospital moves the sum by 2, a record by 1, and either of them one count.
     for level, reach in (("client", 2.0), ("instance", 1.0)):
         moment = 2 * 8 * 9 * reach**2 / (2 * 3 * 4.0**2) + 8 * 9 / STD**2
         assert shown[level, "classical"].spent == pytest.approx(epsilon(moment, 8, 1e-5), rel=1e-6)
-    told = [
-        entry.body["evidence"] for entry in budget.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
+    reported = [
+        entry.body["report"] for entry in budget.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
     ]
-    assert told[0] is None
-    assert told[1]["records"] is None
-    assert told[1]["clients"]["sample_size"] == CLIENTS
-    assert told[1]["clients"]["count_noise"] == pytest.approx(STD * math.sqrt(CLIENTS / 3))
+    assert reported[0] is None
+    assert reported[1]["records"] is None
+    assert reported[1]["clients"]["sample_size"] == CLIENTS
+    assert reported[1]["clients"]["count_noise"] == pytest.approx(STD * math.sqrt(CLIENTS / 3))
     assert shown["client", "bayesian"].certificate["relation"] == "zero-out"

@@ -23,7 +23,7 @@ TERMS = tuple(0.1 for _ in (0, *ORDERS))
 
 @pytest.fixture
 def hospitals(coordinator: Coordinator) -> list[Hospital]:
-    """Round 1 of a parallel study with terms, three hospitals."""
+    """Round 1 of a parallel study with log-moments, three hospitals."""
     opened = open_study(coordinator, bayesian=True)
     work(coordinator)
     return opened
@@ -45,8 +45,8 @@ def stored(coordinator: Coordinator, round: int, client: str) -> int:
 
 def tensors(**changes: Array) -> bytes:
     update: dict[str, Array] = {UPDATE + name: np.zeros_like(array) for name, array in MODEL.items()}
-    terms = {"terms/filter": np.array([0.1]), "terms/moments": np.full(len(ORDERS), 0.1)}
-    return encode(update | terms | {name.replace("__", "/"): array for name, array in changes.items()})
+    log_moments = {"log-moments/filter": np.array([0.1]), "log-moments/moments": np.full(len(ORDERS), 0.1)}
+    return encode(update | log_moments | {name.replace("__", "/"): array for name, array in changes.items()})
 
 
 def poisoned(value: float) -> bytes:
@@ -66,8 +66,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "another type": (lambda: tensors(update__bias=np.zeros(2, np.float64)), "wrong-dtype"),
     "NaN": (lambda: poisoned(float("nan")), "not-finite"),
     "infinity": (lambda: poisoned(float("-inf")), "not-finite"),
-    "no terms": (lambda: update(0.0), "terms-missing"),
-    "negative terms": (lambda: tensors(terms__filter=np.array([-0.1])), "invalid-request"),
+    "no log-moments": (lambda: update(0.0), "log-moments-missing"),
+    "negative log-moments": (lambda: tensors(terms__filter=np.array([-0.1])), "invalid-request"),
     "terms of other orders": (lambda: tensors(terms__moments=np.zeros(2)), "wrong-shape"),
 }
 
@@ -83,22 +83,22 @@ def test_a_bad_body_is_refused_and_changes_nothing(
     assert participants(coordinator) == [(f"h{i}", "sampled", None) for i in range(3)]
     assert stored(coordinator, 1, "h0") == 0
     # The good one is still welcome.
-    assert hospitals[0].send(1, update(terms=TERMS)).created
+    assert hospitals[0].send(1, update(log_moments=TERMS)).created
 
 
 def test_the_same_bytes_again_are_the_same_update(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    first = hospitals[0].send(1, update(terms=TERMS))
-    again = hospitals[0].send(1, update(terms=TERMS))
+    first = hospitals[0].send(1, update(log_moments=TERMS))
+    again = hospitals[0].send(1, update(log_moments=TERMS))
     assert (first.created, again.created) == (True, False)
     assert first.body == again.body
-    assert first.body.sha256 == hashlib.sha256(update(terms=TERMS)).hexdigest()
+    assert first.body.sha256 == hashlib.sha256(update(log_moments=TERMS)).hexdigest()
 
 
 def test_other_bytes_are_equivocation(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    hospitals[0].send(1, update(0.1, terms=TERMS))
+    hospitals[0].send(1, update(0.1, log_moments=TERMS))
     before = participants(coordinator)
     with pytest.raises(Rejected, match="different-update"):
-        hospitals[0].send(1, update(0.2, terms=TERMS))
+        hospitals[0].send(1, update(0.2, log_moments=TERMS))
     with pytest.raises(Rejected, match="different-update"):
         hospitals[0].refuse(1)
     assert participants(coordinator) == before
@@ -106,7 +106,7 @@ def test_other_bytes_are_equivocation(coordinator: Coordinator, hospitals: list[
 
 def test_two_uploads_at_once_only_one_is_taken(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     """Both were let in before either was recorded."""
-    bodies = [update(0.1, terms=TERMS), update(0.2, terms=TERMS)]
+    bodies = [update(0.1, log_moments=TERMS), update(0.2, log_moments=TERMS)]
     digests = [hashlib.sha256(body).hexdigest() for body in bodies]
     slots = [submit_update.begin(coordinator, "sepsis", 1, "h0", digest) for digest in digests]
     for i, (slot, body, digest) in enumerate(zip(slots, bodies, digests, strict=True)):
@@ -127,7 +127,7 @@ def test_a_body_is_the_one_that_was_signed(coordinator: Coordinator, hospitals: 
     slot = submit_update.begin(coordinator, "sepsis", 1, "h0", "0" * 64)
     assert not isinstance(slot, UpdateReceipt)
     with coordinator.blobs.receive(slot.limit) as incoming:
-        incoming.write(update(terms=TERMS))
+        incoming.write(update(log_moments=TERMS))
         with pytest.raises(Rejected, match="digest-mismatch"):
             submit_update.submit(coordinator, slot, incoming, "0" * 64)
 
@@ -138,16 +138,16 @@ def test_a_body_is_no_larger_than_the_model_allows(hospitals: list[Hospital]) ->
 
 
 def test_late_is_late(coordinator: Coordinator, hospitals: list[Hospital], clock: FakeClock) -> None:
-    hospitals[0].send(1, update(terms=TERMS))
+    hospitals[0].send(1, update(log_moments=TERMS))
     clock.sleep(600.0)
-    for late in (lambda: hospitals[1].send(1, update(terms=TERMS)), lambda: hospitals[1].refuse(1)):
+    for late in (lambda: hospitals[1].send(1, update(log_moments=TERMS)), lambda: hospitals[1].refuse(1)):
         with pytest.raises(Rejected, match="round-closed"):
             late()
     assert hospitals[1].assignment() is None
     # What was recorded in time can still be repeated.
-    assert not hospitals[0].send(1, update(terms=TERMS)).created
+    assert not hospitals[0].send(1, update(log_moments=TERMS)).created
     work(coordinator)
-    assert not hospitals[0].send(1, update(terms=TERMS)).created
+    assert not hospitals[0].send(1, update(log_moments=TERMS)).created
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_address_that_does_not_exist(
     coordinator: Coordinator, hospitals: list[Hospital], study: str, round: int, client: str, code: str
 ) -> None:
     for send in (
-        lambda h: h.send(round, update(terms=TERMS)),
+        lambda h: h.send(round, update(log_moments=TERMS)),
         lambda h: h.refuse(round),
     ):
         with pytest.raises(Rejected) as refused:
@@ -176,7 +176,7 @@ def test_the_first_refusal_stays(coordinator: Coordinator, hospitals: list[Hospi
     assert not again.created
     assert again.body.code == "own-limit"
     with pytest.raises(Rejected, match="different-update"):
-        hospitals[0].send(1, update(terms=TERMS))
+        hospitals[0].send(1, update(log_moments=TERMS))
     seen = history.show_round(coordinator, "sepsis", 1, with_clients=True).clients
     assert seen is not None
     assert [(client.state, client.refusal.code if client.refusal else None) for client in seen] == [
@@ -189,9 +189,9 @@ def test_the_first_refusal_stays(coordinator: Coordinator, hospitals: list[Hospi
 def test_a_client_that_left_in_the_middle_of_a_round(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     enrolment.withdraw(coordinator, "sepsis", "h2")
     with pytest.raises(Rejected, match="round-closed"):
-        hospitals[2].send(1, update(terms=TERMS))
+        hospitals[2].send(1, update(log_moments=TERMS))
     for hospital in hospitals[:2]:
-        hospital.send(1, update(terms=TERMS))
+        hospital.send(1, update(log_moments=TERMS))
     work(coordinator)
     # Nobody waits for it: the round is over, without the deadline.
     assert history.show_round(coordinator, "sepsis", 1, with_clients=False).state == "released"

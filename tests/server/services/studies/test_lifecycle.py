@@ -28,15 +28,15 @@ def test_opening_a_study_is_repeatable_and_its_name_is_taken(coordinator: Coordi
     assert first.body == again.body
     assert first.body.settings_sha256 == request.settings.digest()
     with pytest.raises(Rejected, match="study-exists"):
-        created(coordinator, horizon=6)
+        created(coordinator, max_steps=6)
 
 
 def test_a_study_whose_first_round_overspends_says_so_and_what_would_fit(coordinator: Coordinator) -> None:
     with pytest.raises(Rejected) as refused:
         created(coordinator, noise_multiplier=0.1, sampling_rate=1.0)
     assert refused.value.code == "first-round-overspends"
-    one, horizon = refused.value.extra["noise_one_round"], refused.value.extra["noise_horizon"]
-    assert 0.1 < one <= horizon
+    one, max_steps = refused.value.extra["noise_one_round"], refused.value.extra["noise_max_steps"]
+    assert 0.1 < one <= max_steps
     with pytest.raises(Rejected, match="unknown-study"):
         lifecycle.show(coordinator, "sepsis")
     created(coordinator, noise_multiplier=one, sampling_rate=1.0)
@@ -112,7 +112,7 @@ def test_an_assignment_is_signed_and_names_what_it_relies_on(coordinator: Coordi
 
 
 def test_a_ledger_is_read_in_pages_that_hang_together(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, horizon=2)
+    hospitals = open_study(coordinator, max_steps=2)
     for number in (1, 2):
         work(coordinator)
         for hospital in hospitals:
@@ -140,15 +140,15 @@ def test_metrics_belong_to_a_model(coordinator: Coordinator) -> None:
 
 
 def test_events_are_numbered_without_gaps_and_marks_are_the_newest(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, horizon=1)
+    hospitals = open_study(coordinator, max_steps=1)
     created(coordinator, "other")
     work(coordinator)
     for hospital in hospitals:
         hospital.send(1, update())
     work(coordinator)
-    told = events.since(coordinator, "sepsis")
-    assert [event.id for event in told] == list(range(1, len(told) + 1))
-    assert [event.kind for event in told] == [
+    reported = events.since(coordinator, "sepsis")
+    assert [event.id for event in reported] == list(range(1, len(reported) + 1))
+    assert [event.kind for event in reported] == [
         "study-created",
         "study-enrolling",
         *["client-enrolled"] * 3,
@@ -158,12 +158,12 @@ def test_events_are_numbered_without_gaps_and_marks_are_the_newest(coordinator: 
         "round-released",
         "study-finished",
     ]
-    assert events.marks(coordinator, ["sepsis", "other", "nowhere"]) == {"sepsis": len(told), "other": 1}
+    assert events.marks(coordinator, ["sepsis", "other", "nowhere"]) == {"sepsis": len(reported), "other": 1}
     assert [event.id for event in events.since(coordinator, "sepsis", after=8, limit=1)] == [9]
 
 
 def test_rounds_are_listed_in_pages(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, horizon=3)
+    hospitals = open_study(coordinator, max_steps=3)
     for number in (1, 2, 3):
         work(coordinator)
         for hospital in hospitals:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from accounting.plan.evidence import Evidence
 from accounting.plan.plan import Plan
+from accounting.plan.report import RoundReport
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError
 from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.messages import Parameters
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.secure_sum.vectors import decode
 from server.db.repositories import clients
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, StudyRow
-from server.domain.evidence import Attended, Values, summed_evidence
+from server.domain.report import Attended, Values, masked_report
 from server.services.ports import Coordinator
 from server.services.secure_sum.progress import sum_words
 from server.services.views import settings_of
@@ -30,8 +30,8 @@ def summed_by(
     session: SessionRow,
     plan: Plan,
     rows: Sequence[ParticipantRow],
-) -> Evidence | None:
-    """The evidence of a round whose sums are open; None charges its reservation."""
+) -> RoundReport | None:
+    """The report of a round whose sums are open; None charges its reservation."""
     survivors = set(session.survivors)
     attended = Attended(
         survivors=len(survivors),
@@ -40,13 +40,13 @@ def summed_by(
         unreported=any(row.state == "received" and row.client not in survivors for row in rows),
     )
     sums = _term_sums(coordinator, study.name, session)
-    return summed_evidence(settings_of(study), sums, attended, publishes=plan.publishes(session.round))
+    return masked_report(settings_of(study), sums, attended, publishes=plan.publishes(session.round))
 
 
 def _term_sums(coordinator: Coordinator, study: str, session: SessionRow) -> dict[str, Values]:
     """The opened sums of everything but updates; a vector beyond its range says nothing."""
     found: dict[str, Values] = {}
-    for spec in Parameters.from_bytes(session.parameters).vectors:
+    for spec in SessionParameters.from_bytes(session.parameters).vectors:
         words = None if spec.name == UPDATE else sum_words(coordinator, study, session, spec)
         if words is None:
             continue

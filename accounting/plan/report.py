@@ -73,59 +73,59 @@ class CumulativeMoments:
 
 
 @dataclass(frozen=True)
-class JointEvidence:
+class JointReport:
     """Scheme joint: one round seen at both levels."""
 
     clients: DistanceHistogram | None
     records: CumulativeMoments | None
 
 
-Evidence = DistanceHistogram | CumulativeMoments | JointEvidence
+RoundReport = DistanceHistogram | CumulativeMoments | JointReport
 
 
-def histogram_in(evidence: Evidence | None) -> DistanceHistogram | None:
-    """What the evidence says of clients' distances."""
-    if isinstance(evidence, JointEvidence):
-        return evidence.clients
-    return evidence if isinstance(evidence, DistanceHistogram) else None
+def histogram_in(report: RoundReport | None) -> DistanceHistogram | None:
+    """What the report says of clients' distances."""
+    if isinstance(report, JointReport):
+        return report.clients
+    return report if isinstance(report, DistanceHistogram) else None
 
 
-def moments_in(evidence: Evidence | None) -> CumulativeMoments | None:
-    """What the evidence says of records."""
-    if isinstance(evidence, JointEvidence):
-        return evidence.records
-    return evidence if isinstance(evidence, CumulativeMoments) else None
+def moments_in(report: RoundReport | None) -> CumulativeMoments | None:
+    """What the report says of records."""
+    if isinstance(report, JointReport):
+        return report.records
+    return report if isinstance(report, CumulativeMoments) else None
 
 
-def evidence_to_dict(evidence: Evidence | None) -> dict[str, Any] | None:
-    """JSON of the evidence; None (nothing was learnt: charge the worst case) stays None."""
-    match evidence:
+def report_to_dict(report: RoundReport | None) -> dict[str, Any] | None:
+    """JSON of the report; None (nothing was learnt: charge the worst case) stays None."""
+    match report:
         case None:
             return None
         case DistanceHistogram(counts, size, noise):
-            told: dict[str, Any] = {"counts": list(counts)}
-            return told if size is None else {**told, "sample_size": size, "count_noise": noise}
+            reported: dict[str, Any] = {"counts": list(counts)}
+            return reported if size is None else {**reported, "sample_size": size, "count_noise": noise}
         case CumulativeMoments(filter_moment, moments, complete, papers, records):
-            told = {"filter": filter_moment, "moments": list(moments), "complete": complete}
+            reported = {"filter": filter_moment, "moments": list(moments), "complete": complete}
             beside = {"papers": None if papers is None else list(papers), "records": records}
-            return told | {name: value for name, value in beside.items() if value is not None}
-        case JointEvidence(clients, records):
-            return {"clients": evidence_to_dict(clients), "records": evidence_to_dict(records)}
+            return reported | {name: value for name, value in beside.items() if value is not None}
+        case JointReport(clients, records):
+            return {"clients": report_to_dict(clients), "records": report_to_dict(records)}
 
 
-def evidence_from_dict(value: Mapping[str, Any] | None) -> Evidence | None:
-    """Inverse of `evidence_to_dict`.
+def report_from_dict(value: Mapping[str, Any] | None) -> RoundReport | None:
+    """Inverse of `report_to_dict`.
 
     Raises:
-        InvalidArgument: no known form, or numbers that are no evidence.
+        InvalidArgument: no known form, or numbers that are no report.
     """
     if value is None:
         return None
     if {"counts"} <= set(value) <= {"counts", "sample_size", "count_noise"}:
         return DistanceHistogram(tuple(value["counts"]), value.get("sample_size"), value.get("count_noise", 0.0))
     if set(value) == {"clients", "records"}:
-        parts = (evidence_from_dict(value["clients"]), evidence_from_dict(value["records"]))
-        return JointEvidence(histogram_in(parts[0]), moments_in(parts[1]))
+        parts = (report_from_dict(value["clients"]), report_from_dict(value["records"]))
+        return JointReport(histogram_in(parts[0]), moments_in(parts[1]))
     if {"filter", "moments"} <= set(value) <= {"filter", "moments", "complete", "papers", "records"}:
         papers = value.get("papers")
         return CumulativeMoments(
@@ -135,4 +135,4 @@ def evidence_from_dict(value: Mapping[str, Any] | None) -> Evidence | None:
             None if papers is None else tuple(papers),
             value.get("records"),
         )
-    raise InvalidArgument("evidence", "is neither a histogram nor cumulative moments")
+    raise InvalidArgument("report", "is neither a histogram nor cumulative moments")

@@ -16,7 +16,7 @@ Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "aban
 register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 
 
-def commit(coordinator: Coordinator, lease: Lease, point: Point, work: Callable[[Transaction], T]) -> T:
+def commit_under_lease(coordinator: Coordinator, lease: Lease, point: Point, work: Callable[[Transaction], T]) -> T:
     """Run `work` in the transaction `worker-<point>`; commit durably if the lease is still ours.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.plan.evidence import CumulativeMoments, DistanceHistogram, Evidence, JointEvidence
+from accounting.plan.report import CumulativeMoments, DistanceHistogram, JointReport, RoundReport
 from client_sdk.protocol.secure_sum.layout import CLIENT_TERMS, METRICS, PAPERS, TERMS
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
@@ -19,10 +19,10 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NO_BOUND = 1e300
 
 
-def evidence_of(
+def report_of(
     settings: StudySettings, findings: Sequence[Findings], *, missing: int, edges: Sequence[float]
-) -> Evidence | None:
-    """The evidence to settle a round with; None charges the reservation.
+) -> RoundReport | None:
+    """The report to settle a round with; None charges the reservation.
 
     Args:
         findings: one per update received.
@@ -33,11 +33,11 @@ def evidence_of(
         return None
     if settings.privacy.scheme == "client":
         return _histogram([f.distance for f in findings], missing, edges)
-    terms = [f.terms for f in findings if f.terms is not None]
+    log_moments = [f.log_moments for f in findings if f.log_moments is not None]
     # A client that has not reported may be the one whose bound is the largest.
-    if missing or not terms or len(terms) < len(findings):
+    if missing or not log_moments or len(log_moments) < len(findings):
         return None
-    return CumulativeMoments.largest(terms)
+    return CumulativeMoments.largest(log_moments)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Attended:
 
     survivors   how many clients;  missing  sampled clients that neither sent nor refused
     complete    every client that ever enrolled is among them
-    unreported  an update came in the clear from a client whose terms are not in the sums
+    unreported  an update came in the clear from a client whose log-moments are not in the sums
     """
 
     survivors: int
@@ -55,10 +55,10 @@ class Attended:
     unreported: bool
 
 
-def summed_evidence(
+def masked_report(
     settings: StudySettings, sums: Mapping[str, Values], attended: Attended, *, publishes: bool
-) -> Evidence | None:
-    """The evidence in the opened sums, by vector name; None charges the reservation.
+) -> RoundReport | None:
+    """The report in the opened sums, by vector name; None charges the reservation.
 
     publishes: under disclosure `noised`, whether this round's histograms are real; otherwise they are zeros.
     """
@@ -69,16 +69,16 @@ def summed_evidence(
     if privacy.scheme == "client":
         return _counts(privacy, sums.get(TERMS), attended)
     if privacy.scheme == "joint":
-        return JointEvidence(_counts(privacy, sums.get(CLIENT_TERMS), attended), records)
+        return JointReport(_counts(privacy, sums.get(CLIENT_TERMS), attended), records)
     return records
 
 
 def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoments | None:
-    told, papers = sums.get(TERMS), sums.get(PAPERS)
-    if told is None:
+    reported, papers = sums.get(TERMS), sums.get(PAPERS)
+    if reported is None:
         return None
     # Above the grid: no bound was told, and the reservation is the smaller one.
-    bounds = [min(float(value), _NO_BOUND) for value in told]
+    bounds = [min(float(value), _NO_BOUND) for value in reported]
     costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
     metrics = sums.get(METRICS)
     # Told once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
@@ -87,16 +87,16 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)
 
 
-def _counts(privacy: Privacy, told: Values | None, attended: Attended) -> DistanceHistogram | None:
+def _counts(privacy: Privacy, reported: Values | None, attended: Attended) -> DistanceHistogram | None:
     """The summed histogram; who is missing fills the top bin."""
-    if told is None:
+    if reported is None:
         return None
-    counts = [round(float(count)) for count in told]
+    counts = [round(float(count)) for count in reported]
     counts[-1] += attended.missing
     if privacy.histogram_noise is None or privacy.masking is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
     # Every survivor added its share; only the honest ones are relied on for privacy.
-    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.masking.honest_shares)
+    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.masking.honest_survivors)
     return DistanceHistogram(tuple(counts), attended.survivors + attended.missing, math.nextafter(noise, math.inf))
 
 
