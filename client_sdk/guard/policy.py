@@ -132,7 +132,7 @@ class SitePolicy(_Section):
             PolicyRefused: the first rule that says no; its text names the entry of the policy.
         """
         privacy = settings.privacy
-        noised_here = privacy.scheme != "client"
+        noised_here = not privacy.rules.central
         masked = privacy.masking is not None and privacy.masking.mask_updates
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
@@ -158,7 +158,7 @@ class SitePolicy(_Section):
                 "least_noise_multiplier: the study adds less noise",
             ),
             (
-                privacy.scheme == "client" or self.limits.client is None,
+                privacy.rules.central or self.limits.client is None,
                 "limits",
                 "limits.client: this hospital's own ledger counts its level in scheme client alone",
             ),

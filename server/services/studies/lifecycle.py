@@ -6,15 +6,16 @@ from sqlalchemy import func, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
-from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.plan import Plan
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db.ledger_store import lock_account, open_account
 from server.db.repositories import append_event, find_study, latest_model, lock_open_round, lock_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.plan import plan_of
 from server.domain.study import Action, move
 from server.services import views
 from server.services.ports import Coordinator, Written
