@@ -43,7 +43,8 @@ from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.secure_sum.layout import UPDATE as UPDATE_VECTOR
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings, Training
+from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings
+from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
 from client_sdk.secure_sum.checks import Floors, Party

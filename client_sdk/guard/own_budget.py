@@ -51,19 +51,19 @@ class Charge:
     histogram_noise: float = 0.0
 
     @classmethod
-    def of_round(cls, settings: StudySettings, round: int) -> Charge:
-        """The charge of round number `round` of a study."""
-        return cls.of_rounds(settings, [round])
+    def of_round(cls, settings: StudySettings, round: int | None = None) -> Charge:
+        """The charge of round number `round` of a study; None: of its steps alone."""
+        return cls._with_histograms(settings, 0 if round is None else histograms_in(settings, [round]))
 
     @classmethod
-    def of_rounds(cls, settings: StudySettings, rounds: Sequence[int]) -> Charge:
-        """The steps of one round, and the histograms of `rounds` together: with several, for rounds that were lost.
+    def of_rounds(cls, settings: StudySettings, rounds: int) -> Charge:
+        """The steps of one round, and the histograms of rounds 1 … `rounds` together: for rounds that were lost."""
+        return cls._with_histograms(settings, histograms_in(settings, range(1, rounds + 1)))
 
-        In a sum the others add noise too; this hospital counts its own alone.
-        """
-        plan = plan_of(settings)
-        published = histograms_in(settings, rounds)
-        noise = 0.0
+    @classmethod
+    def _with_histograms(cls, settings: StudySettings, published: int) -> Charge:
+        # In a sum the others add noise too; this hospital counts its own alone.
+        plan, noise = plan_of(settings), 0.0
         if plan.release is not None and published:
             own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
             noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
-from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
+from client_sdk.protocol.study.fields import Name, Positive, Probability
+from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.secure_sum.checks import Floors
 
 POLICY_FILE = "policy.toml"

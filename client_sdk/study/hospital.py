@@ -256,6 +256,4 @@ def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership,
 
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):
-        ledger.accept_loss(
-            membership.study, max(reported), Charge.of_rounds(shown.settings, range(1, max(reported) + 1))
-        )
+        ledger.accept_loss(membership.study, max(reported), Charge.of_rounds(shown.settings, max(reported)))

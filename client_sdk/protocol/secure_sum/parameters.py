@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
-from client_sdk.protocol.secure_sum.thresholds import MOST_CLIENTS, least_survivors, least_threshold
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import Masking, StudySettings
+from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
 from client_sdk.protocol.wire.tensors import Spec
 
 

@@ -17,7 +17,7 @@ from client_sdk.protocol.secure_sum import fixed_point, maximum
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, RingVector
 from client_sdk.protocol.secure_sum.masking import aligned
 from client_sdk.protocol.secure_sum.transcript import canary_word
-from client_sdk.protocol.study.settings import Message, Positive
+from client_sdk.protocol.study.fields import Message, Positive
 
 _COST_SCALE_BITS = 32
 

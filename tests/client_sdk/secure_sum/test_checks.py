@@ -535,7 +535,8 @@ def test_a_replayed_session() -> None:
 
 def test_the_same_session_with_other_parameters() -> None:
     run = started("shares")
-    changed = run.world.parameters(session=run.session.parameters.session, min_survivors=5)
+    run.world.min_survivors = 5
+    changed = run.world.parameters(session=run.session.parameters.session)
     refuses(
         run,
         lambda: me(run).advertise(run.world.signed(changed), run.world.plan, NOW),

@@ -16,15 +16,15 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
     require_sound,
 )
-from client_sdk.protocol.secure_sum.thresholds import least_survivors, least_threshold
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from client_sdk.protocol.study.thresholds import least_survivors, least_threshold
 from tests.factories.secure_sum import plan_of_session
 
 
 def plan(clients: int = 7, colluders: int = 1, **changes: object) -> SessionParameters:
     times = Deadlines(keys=1, shares=2, masked=3)
     vectors = [count_vector("terms", 4, 60)]
-    planned = plan_of_session(vectors, colluders, start=0, deadlines=times, expires=4)
+    planned = plan_of_session(vectors, colluders, round=3, start=0, deadlines=times, expires=4)
     made = planned.parameters(clients, session=bytes(32), now=0)
     return SessionParameters.model_validate({**made.model_dump(), **changes})
 
