@@ -41,6 +41,11 @@ M = TypeVar("M", bound=BaseModel)
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 Action = Literal["start", "pause", "resume", "stop"]
+Version = int | Literal["latest"]
+# Hospitals' proxies cut a connection that is silent for 30 seconds.
+POLL_SECONDS = 25.0
+# Bytes of the largest model that anybody accepts unasked.
+LARGEST_MODEL = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[
     return Call("PUT", path("studies", name, "clients", client, how), nothing)
 
 
-def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
+def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[Assignment | None]:
     """None: nothing to do yet."""
 
     def read(answer: Answer) -> Assignment | None:
@@ -160,7 +165,7 @@ def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
     return Call("GET", target, read, quiet_seconds=wait_seconds)
 
 
-def model(name: str, version: int | Literal["latest"], *, largest: int) -> Call[bytes]:
+def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODEL) -> Call[bytes]:
     """The model's bytes; checked against the digest that the answer itself names.
 
     largest: most bytes to accept.
