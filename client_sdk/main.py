@@ -30,6 +30,11 @@ _EXTRA_OF = {
 }
 
 
+def extra_of(error: ModuleNotFoundError) -> str | None:
+    """The extra that brings the missing package; None where none does."""
+    return _EXTRA_OF.get((error.name or "").partition(".")[0])
+
+
 def build() -> typer.Typer:
     """The root with every command that is installed."""
     import typer
@@ -51,8 +56,7 @@ def main() -> None:
     try:
         build()()
     except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
-        if extra is None:
+        if (extra := extra_of(error)) is None:
             raise
         print(f"wardround: this command needs more: pip install 'wardround[{extra}]'", file=sys.stderr)
         raise SystemExit(2) from error
