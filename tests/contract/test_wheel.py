@@ -122,10 +122,11 @@ def test_the_packages_run_where_only_the_wheel_is(python: Path, tmp_path: Path) 
 import importlib, pathlib, wardround
 for name in {PACKAGES!r}:
     assert pathlib.Path(importlib.import_module(name).__file__).is_relative_to({str(python.parents[1])!r}), name
-print(wardround.ClassicalAccountant.__name__, wardround.SitePolicy.__name__)
+from client_sdk.installation import clashes, remarks
+print(wardround.ClassicalAccountant.__name__, wardround.SitePolicy.__name__, clashes(), remarks())
 """
     run = _outside([python, "-c", program], tmp_path)
-    assert (run.stdout.strip(), run.stderr) == ("ClassicalAccountant SitePolicy", "")
+    assert (run.stdout.strip(), run.stderr) == ("ClassicalAccountant SitePolicy [] []", "")
 
 
 def test_a_user_s_file_has_no_error_and_no_unknown_type(diagnostics: dict[str, list[dict[str, Any]]]) -> None:
