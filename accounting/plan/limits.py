@@ -26,7 +26,7 @@ class FirstRoundOverspends(PlanError):
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} lets one round begin, {all_steps:g} all steps",
+            f"of {one_round:g} is enough for one round, {all_steps:g} for all steps (max_steps)",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps
@@ -100,7 +100,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
         raise PlanError(
             "limits",
-            "every level states a classical limit: the backstop for people the Bayesian bound does not speak for",
+            "every level needs a classical limit, for the people whom the Bayesian bound does not cover",
         )
     if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
         raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")
@@ -109,7 +109,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if bayesian.composition not in scheme.compositions:
         raise PlanError(
             "composition",
-            f"running sums need the same accounting sample in every round; scheme {scheme.id} composes by holder",
+            f"running sums need the same accounting sample in every round: scheme {scheme.id} needs composition holder",
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
         raise PlanError("sample", f"scheme {scheme.id} measures clients; records are held out at instance level")

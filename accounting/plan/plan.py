@@ -27,7 +27,7 @@ class Plan:
     clip_norm         L2 bound on one record's gradient; in scheme client on one client's update
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
     noise_multiplier  standard deviation of one adder's noise / clip_norm
-    honest_survivors     noise shares in the sum that are sure to be honest (sequential, joint); else 1
+    honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint); else 1
     sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise
     steps_per_round   noised steps in a round;  max_steps: most of them over the study
     classical_order   the one order at which the classical limits are enforced
