@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values, log_expm1, log_moment
+from accounting.mechanisms.divergence import Values, log_moment
+from accounting.mechanisms.special import log_expm1
 from accounting.units import (
     FloatArray,
     Relation,

@@ -19,8 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import EstimatorRefused, InvalidArgument
-from accounting.mechanisms.divergence import Values, log_expm1, log_sum
-from accounting.mechanisms.special import beta_quantile, beta_upper_quantile, root, student_upper_quantile
+from accounting.mechanisms.divergence import Values
+from accounting.mechanisms.special import (
+    beta_quantile,
+    beta_upper_quantile,
+    log_expm1,
+    log_sum,
+    root,
+    student_upper_quantile,
+)
 from accounting.units import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
