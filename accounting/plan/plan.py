@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, cast
 
 from accounting.errors import AccountingError, InvalidArgument
-from accounting.mechanisms.composition import total_noise
+from accounting.plan.mechanism import total_noise
 from accounting.units import (
     Definition,
     Level,

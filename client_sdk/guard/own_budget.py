@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.mechanisms.composition import total_noise
 from accounting.mechanisms.conversion import spendable_delta
+from accounting.plan.mechanism import total_noise
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.protocol.study.settings import LevelName, Privacy, StudySettings
 
