@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
 from client_sdk.guard.accounting_sample import Rows, SampledRecords
@@ -188,23 +189,16 @@ class LogMomentBounds:
 
 
 def _account(settings: StudySettings, bayesian: BayesianSettings, records: int) -> BayesianAccountant | NoisedSums:
-    privacy, (delta, estimator_failure_probability) = settings.privacy, _instance_limit(settings.privacy)
+    privacy, (delta, failure) = settings.privacy, _instance_limit(settings.privacy)
+    checkpoints: int | list[int] | None = None
     if privacy.histogram_noise is not None:
-        return NoisedSums(
-            orders=bayesian.orders,
-            filter_order=bayesian.filter_order,
-            estimator_failure_probability=estimator_failure_probability,
-            adversary=bayesian.adversary,
-            estimator=bayesian.estimator,
-            checkpoints=max(1, settings.rounds // privacy.histogram_noise.every),
-            records=records,
-            noise_std=privacy.histogram_noise.std,
-        )
-    running = bayesian.composition == "running"
-    return BayesianAccountant(
+        checkpoints = max(1, settings.rounds // privacy.histogram_noise.every)
+    elif bayesian.composition == "running":
+        checkpoints = [settings.steps_per_round * (i + 1) for i in range(settings.rounds)]
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=delta,
-        estimator_failure_probability=estimator_failure_probability,
+        estimator_failure_probability=failure,
         max_steps=privacy.max_steps,
         composition=bayesian.composition,
         estimator=bayesian.estimator,
@@ -212,21 +206,24 @@ def _account(settings: StudySettings, bayesian: BayesianSettings, records: int) 
         conversion=bayesian.conversion,
         sample="members" if privacy.accounting_sample is None else privacy.accounting_sample.source,
         filter_order=bayesian.filter_order,
-        checkpoints=[settings.steps_per_round * (i + 1) for i in range(settings.rounds)] if running else None,
+        checkpoints=checkpoints,
     )
+    if privacy.histogram_noise is not None:
+        return NoisedSums(spec, records=records, noise_std=privacy.histogram_noise.std)
+    return BayesianAccountant(spec)
 
 
 def _as_in_papers(privacy: Privacy, bayesian: BayesianSettings) -> BayesianAccountant:
-    delta, estimator_failure_probability = _instance_limit(privacy)
-    return BayesianAccountant(
+    delta, failure = _instance_limit(privacy)
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=delta,
-        estimator_failure_probability=estimator_failure_probability,
+        estimator_failure_probability=failure,
         max_steps=privacy.max_steps,
-        composition="holder",
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
+    return BayesianAccountant(spec)
 
 
 def _instance_limit(privacy: Privacy) -> tuple[float, float]:

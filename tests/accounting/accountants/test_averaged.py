@@ -14,6 +14,7 @@ from scipy.stats import norm
 from accounting import ClassicalAccountant, Definition, EstimatorRefused, InvalidArgument
 from accounting.accountants import averaged
 from accounting.accountants.averaged import AveragedAccountant
+from accounting.accountants.bayesian_spec import EstimateSpec
 from accounting.mechanisms.loss_grid import LossGrid, LossTable, hockey_stick, step_losses
 from accounting.units import FloatArray
 
@@ -26,16 +27,17 @@ def _coarse_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(averaged, "_POINTS", 200)
 
 
+def averaged_over(**settings: Any) -> AveragedAccountant:
+    ours = {name: settings.pop(name) for name in ("members", "max_ratio", "bins") if name in settings}
+    defaults = {"delta": DELTA, "estimator_failure_probability": GAMMA}
+    return AveragedAccountant(EstimateSpec(**(defaults | settings)), **ours)
+
+
 def account(
     distances: FloatArray, steps: int, *, std: float = 2.0, rate: float = 0.1, **more: Any
 ) -> AveragedAccountant:
-    settings: dict[str, Any] = {
-        "delta": DELTA,
-        "estimator_failure_probability": GAMMA,
-        "members": distances.size,
-        "max_ratio": 1 / std,
-    }
-    out = AveragedAccountant(**(settings | more))
+    settings: dict[str, Any] = {"members": distances.size, "max_ratio": 1 / std}
+    out = averaged_over(**(settings | more))
     for _ in range(steps):
         out.step(distances, noise_std=std, sampling_rate=rate, max_distance=1.0)
     return out
@@ -185,7 +187,7 @@ def test_the_bound_on_delta_matches_epsilon() -> None:
 
 def test_a_ratio_that_was_rounded_down_still_fits() -> None:
     for noise in (0.7, 1.1, 3.3):
-        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=3, max_ratio=1 / noise)
+        one = averaged_over(members=3, max_ratio=1 / noise)
         for clip in (0.1, 0.3, 1.7):
             one.step(np.full(3, clip), noise_std=noise * clip, sampling_rate=0.1, max_distance=clip)
         assert one.steps == 3
@@ -196,7 +198,7 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
     plan = [(rng.beta(2, 5, size=20), rate) for rate in (0.1, 0.3, 1.0, 0.1)]
     epsilons = []
     for order in (plan, plan[::-1]):
-        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=20, max_ratio=0.5)
+        one = averaged_over(members=20, max_ratio=0.5)
         for distances, rate in order:
             one.step(distances, noise_std=2.0, sampling_rate=rate, max_distance=1.0)
         epsilons.append(one.epsilon())
@@ -204,7 +206,7 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
 
 
 def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> None:
-    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
+    one = averaged_over(members=5, max_ratio=1.0)
     assert one.epsilon() == 0
     one.step(np.ones(5), noise_std=1.0, sampling_rate=0.0, max_distance=1.0)
     assert one.epsilon() == 0
@@ -226,15 +228,13 @@ def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> No
 )
 def test_bad_settings(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument) as error:
-        AveragedAccountant(
-            **({"delta": DELTA, "estimator_failure_probability": GAMMA, "members": 5, "max_ratio": 1.0} | settings)
-        )
+        averaged_over(**({"members": 5, "max_ratio": 1.0} | settings))
     assert error.value.argument == name
 
 
 def test_two_records_are_no_sample() -> None:
     with pytest.raises(EstimatorRefused):
-        AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=2, max_ratio=1.0)
+        averaged_over(members=2, max_ratio=1.0)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_two_records_are_no_sample() -> None:
     ],
 )
 def test_bad_steps_are_named_and_charge_nothing(name: str, step: dict[str, Any]) -> None:
-    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
+    one = averaged_over(members=5, max_ratio=1.0)
     good: dict[str, Any] = {"distances": np.ones(5), "noise_std": 1.0, "sampling_rate": 0.1, "max_distance": 1.0}
     with pytest.raises(InvalidArgument) as error:
         one.step(**(good | step))

@@ -11,6 +11,7 @@ import pytest
 
 from accounting import (
     BayesianAccountant,
+    BayesianSpec,
     ClassicalAccountant,
     Definition,
     EstimatorRefused,
@@ -42,7 +43,7 @@ def account(**settings: Any) -> BayesianAccountant:
         "max_steps": 20,
         "estimator": "betting",
     }
-    return BayesianAccountant(**(defaults | settings))
+    return BayesianAccountant(BayesianSpec(**(defaults | settings)))
 
 
 class TestTheAuthorsCase:
