@@ -61,6 +61,13 @@ class Guarantee:
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
     assumption     one sentence: what the number rests on
+
+    >>> from accounting import ClassicalAccountant
+    >>> certificate = ClassicalAccountant(delta=1e-5).certificate()
+    >>> certificate.epsilon, str(certificate.level), certificate.state
+    (0.0, 'instance', 'finite')
+    >>> Guarantee.from_dict(certificate.to_dict()) == certificate
+    True
     """
 
     epsilon: float

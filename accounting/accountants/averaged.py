@@ -64,7 +64,7 @@ class AveragedAccountant:
     >>> account = AveragedAccountant(spec, members=100, max_ratio=0.5, bins=8)
     >>> account.step([0.1, 0.2] * 50, noise_std=2.0, sampling_rate=0.1, max_distance=1.0)
     >>> round(account.epsilon(), 3)
-    0
+    0.036
     """
 
     def __init__(self, spec: EstimateSpec, *, members: int, max_ratio: float, bins: int = 256) -> None:

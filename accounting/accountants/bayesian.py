@@ -39,7 +39,7 @@ class BayesianAccountant:
     >>> for _ in range(100):
     ...     account.step([0.1, 0.2, 0.1, 0.3] * 100, noise_std=2.0, sampling_rate=0.1, max_distance=1.0)
     >>> round(account.epsilon(), 3)
-    0
+    2.315
     """
 
     def __init__(self, spec: BayesianSpec) -> None:

@@ -66,6 +66,13 @@ class IndividualFilter:
       q < 1   the coins stay secret: everybody is charged at rate q, those whose norm was not computed at max_distance
 
     The sums are secrets of the records and are never part of the certificate; neither is who was excluded.
+
+    >>> spec = FilterSpec(order=8.0, delta=1e-5, limit_epsilon=2.0)
+    >>> sums = IndividualFilter(spec, members=3)
+    >>> for _ in range(4):
+    ...     may = sums.admit([0.1, 0.5, 1.0], noise_std=4.0, sampling_rate=1.0, max_distance=1.0)
+    >>> may.tolist(), sums.epsilon()
+    ([True, True, False], 2.0)
     """
 
     def __init__(self, spec: FilterSpec, *, members: int) -> None:

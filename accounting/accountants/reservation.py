@@ -31,6 +31,17 @@ class Reservation:
     steps  how many such steps are set aside
 
     Raises ReservationClosed when it is used again.
+
+    >>> from accounting import BayesianAccountant, BayesianSpec
+    >>> spec = BayesianSpec(orders=[4, 8], delta=1e-5, estimator_failure_probability=1e-6, max_steps=10,
+    ...                     estimator="betting")
+    >>> account = BayesianAccountant(spec)
+    >>> reservation = account.reserve(noise_std=4.0, sampling_rate=0.1, max_distance=1.0)
+    >>> worst = reservation.epsilon()
+    >>> reservation.settle([0.1, 0.2, 0.4] * 50)
+    True
+    >>> account.epsilon() <= worst
+    True
     """
 
     accountant: Reserving

@@ -59,6 +59,10 @@ def upper_mean(
     Guarantees: within [0, log_max] for the distribution-free methods. Assumes independent samples: pairs that share a
     record are not. Raises InvalidArgument (also for a value above log_max), EstimatorRefused for m < 3, and for
     student-t when the sample variance is zero.
+
+    >>> sample = [0.0, 0.1, 0.1, 0.3] * 100
+    >>> round(upper_mean(sample, 1e-3, method="betting", log_max=1.0), 3)
+    0.161
     """
     check_choice("method", method, ESTIMATORS)
     gamma = check_delta(failure_probability, "failure_probability")
@@ -87,6 +91,9 @@ def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> flo
     """Upper bound on a probability after `ones` successes: the 1 − failure quantile of Beta(ones+1, zeros+1).
 
     The flat-prior posterior of Triastcyn & Faltings 2020, section 4.3.1.
+
+    >>> round(binary_upper_mean(3, 100, 1e-3), 3)
+    0.123
     """
     n = check_count("trials", trials, least=0)
     k = check_count("ones", ones, least=0)

@@ -47,6 +47,11 @@ def log_moment(
     Guarantees: never below the exact value; above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
     Edge cases: q = 0 or d = 0 costs exactly 0; an overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
     negative numbers, -0.0, q > 1, s ≤ 0, λ ≤ 0.
+
+    >>> round(float(log_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
+    0.128
+    >>> log_moment([2, 8], [0.1, 0.5, 1.0], noise_std=2.0, sampling_rate=0.1).shape
+    (2, 3)
     """
     orders = check_orders(np.atleast_1d(np.asarray(order)), "order")
     distances = check_array("distance", distance, shape=None)
@@ -70,6 +75,9 @@ def replace_one_moment(order: Values, distance: Values, *, noise_std: float, sam
 
     `distance` is the norm of the difference between the two contributions (≤ 2C for clipped ones). Shapes, errors
     and rounding as in log_moment; any λ > 0.
+
+    >>> round(float(replace_one_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
+    6.699
     """
     full = log_moment(order, distance, noise_std=noise_std, sampling_rate=1.0, method="exact")
     rate = check_rate("sampling_rate", sampling_rate)
