@@ -87,7 +87,7 @@ class BayesianSpec(EstimateSpec):
     """Everything that a `BayesianAccountant` fixes beforehand.
 
     orders         conversion orders λ > 0, increasing
-    max_steps      most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
+    max_steps      the most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
     composition    "holder": each step is bounded by itself; "running": each record's own sum is
     adversary      "path": the papers' claim; "adaptive": rounds may depend on what earlier ones said
     weights        Hölder weights fixed beforehand, instead of 1/max_steps
@@ -139,7 +139,7 @@ class BayesianSpec(EstimateSpec):
 
     @cached_property
     def rows(self) -> FloatArray:
-        """Conversion orders: those of the report, sharing the failure probability, then the filter's with all of it."""
+        """Conversion orders: the statement's, which share the failure probability, then the filter's with all of it."""
         return np.array([*self.orders, *([] if self.filter_order is None else [self.filter_order])])
 
     @property

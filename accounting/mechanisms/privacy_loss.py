@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from accounting.mechanisms.loss_grid import connect_the_dots, loss_between
 
 TAIL_MASS = 1e-15
