@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
@@ -188,19 +189,12 @@ class LogMomentBounds:
 
 def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccountant | NoisedSums:
     limit = _instance_limit(plan)
+    checkpoints: int | list[int] | None = None
     if plan.release is not None:
-        return NoisedSums(
-            orders=bayesian.orders,
-            filter_order=bayesian.filter_order,
-            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-            adversary=bayesian.adversary,
-            estimator=bayesian.estimator,
-            checkpoints=max(1, plan.rounds // plan.release.every),
-            records=records,
-            noise_std=plan.release.std,
-        )
-    running = bayesian.composition == "running"
-    return BayesianAccountant(
+        checkpoints = max(1, plan.rounds // plan.release.every)
+    elif bayesian.composition == "running":
+        checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
@@ -211,21 +205,24 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
         conversion=bayesian.conversion,
         sample=bayesian.sample,
         filter_order=bayesian.filter_order,
-        checkpoints=[plan.steps_per_round * (i + 1) for i in range(plan.rounds)] if running else None,
+        checkpoints=checkpoints,
     )
+    if plan.release is not None:
+        return NoisedSums(spec, records=records, noise_std=plan.release.std)
+    return BayesianAccountant(spec)
 
 
 def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
     limit = _instance_limit(plan)
-    return BayesianAccountant(
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
         max_steps=plan.max_steps,
-        composition="holder",
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
+    return BayesianAccountant(spec)
 
 
 def _instance_limit(plan: Plan) -> LimitPlan:
