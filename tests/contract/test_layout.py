@@ -79,6 +79,13 @@ def test_the_protocol_stands_alone() -> None:
     assert not _below(imports, "torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting")
 
 
+def test_the_plan_is_pure() -> None:
+    """What both sides of the wire may import: numbers, words, and nothing that computes."""
+    imports = _imports("accounting.plan")
+    assert _below(imports, "accounting") == _below(imports, "accounting.units", "accounting.errors")
+    assert not _below(imports, "numpy", "scipy", "dp_accounting", "mpmath")
+
+
 def test_the_coordinator_knows_accounting_and_the_protocol_only() -> None:
     ours = _below(_imports("server"), *PACKAGES)
     assert ours == _below(ours, "accounting", "client_sdk.protocol")
