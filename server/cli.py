@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
     app.command()(worker)
     app.command()(migrate)
-    operator = typer.Typer(no_args_is_help=True, help="Make, list and end the API keys of people. Runs where the database is.")
+    operator = typer.Typer(no_args_is_help=True, help="Make, list and end people's API keys, beside the database.")
     operator.command("init")(operator_init)
     operator.command("list")(operator_list)
     operator.command("rotate")(operator_rotate)
