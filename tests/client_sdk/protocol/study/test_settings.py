@@ -193,7 +193,7 @@ def test_noised_panels_need_no_masks():
             {"masking": MASKING | {"mask_updates": False}, "bayesian": None, "limits": [CLASSICAL_ONLY]},
             "needs a Bayesian limit",
         ),
-        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "composes by holder"),
+        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "needs composition holder"),
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
         ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
