@@ -51,7 +51,7 @@ def create(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a study and upload its initial model. Repeatable."""
+    """Create a study and upload its initial model. May be run again."""
     from client_sdk.protocol.study.messages import StudyCreate
 
     with plain_errors():

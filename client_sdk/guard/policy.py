@@ -161,7 +161,7 @@ class SitePolicy(_Section):
             (
                 privacy.rules.central or self.limits.client is None,
                 "limits",
-                "limits.client: this hospital's own ledger counts its level in scheme client alone",
+                "limits.client: this hospital's own ledger counts it in scheme client (central noise) alone",
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (
