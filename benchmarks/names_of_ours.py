@@ -27,6 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "client_sdk.weights:weights_of",
         "client_sdk.training.weights:weights_of",
         "client_sdk.tasks.weights:weights_of",
+        "client_sdk.training.local:weights_of",
     ),
     "encode": ("client_sdk.protocol.tensors:encode", "client_sdk.protocol.wire.tensors:encode"),
     "StudySettings": (

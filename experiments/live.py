@@ -21,7 +21,7 @@ from client_sdk.protocol.study.messages import InvitationCreate, Study, StudyCre
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
+from client_sdk.training.local import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0

@@ -17,8 +17,8 @@ from client_sdk.errors import (
     ConflictError,
     ConnectionFailed,
     NotFoundError,
+    SessionEnded,
     UnexpectedAnswer,
-    WardroundError,
 )
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters, SessionView
@@ -42,14 +42,6 @@ register(
     "hospital.after-consistency",
     "hospital.after-unmask",
 )
-
-
-class SessionEnded(WardroundError):
-    """The session failed or went on without this hospital. `code` says why."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"the secure sum of this round went on without this hospital, or failed ({code})")
-        self.code = code
 
 
 class MaskedRound:

@@ -20,7 +20,7 @@ from client_sdk.errors import ConfigurationError, NotFoundError
 from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.protocol.wire.tensors import decode
 from client_sdk.tasks import load as load_task
-from client_sdk.training.weights import load_weights, spec_of_model
+from client_sdk.training.local import load_weights, spec_of_model
 
 PAUSE_SECONDS = 0.15
 

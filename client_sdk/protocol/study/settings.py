@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 
 Scheme = Literal["client", "sequential", "parallel", "joint"]
 LevelName = Literal["client", "instance"]

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
@@ -25,7 +26,7 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import count_vector
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.secure_sum.checks import Expectation, Floors
+from client_sdk.secure_sum.checks import Expectation
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, RoundRecord
