@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+# Registers its failpoints, which are read below.
+import client_sdk.study.participation  # noqa: F401
 from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.guard.policy import SitePolicy
