@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from client_sdk.commands.shared import AsJson, Home, Server, plain_errors, print_json, settings, table
+from client_sdk.api.config import load as load_settings
+from client_sdk.commands.shared import AsJson, Home, Server, plain_errors, print_json, table
 
 Dataset = Annotated[str, typer.Option(help="name of the records whose ledger is looked at")]
 
@@ -17,7 +18,7 @@ def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records
     from client_sdk.study.diagnostics import examine
 
     with plain_errors():
-        findings = examine(settings(), server=server, home=home, dataset=dataset)
+        findings = examine(load_settings(), server=server, home=home, dataset=dataset)
     if as_json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:

@@ -107,23 +107,6 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
     return arrays
 
 
-def decode_any(data: bytes) -> dict[str, Array]:
-    """The arrays in `data` where no spec exists yet: the initial model, whose upload freezes the spec.
-
-    Raises:
-        TensorError: `malformed`, `wrong-dtype`, `wrong-names` (no tensor at all), `not-finite`.
-    """
-    parts = _deserialize(data)
-    found: Spec = {}
-    for name, part in parts:
-        if part["dtype"] not in _DTYPES:
-            raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
-        found[name] = (tuple(part["shape"]), _DTYPES[part["dtype"]])
-    if not found:
-        raise TensorError("wrong-names", "a model has at least one tensor")
-    return decode(data, found)
-
-
 def read_file(path: Path, spec: Spec) -> Iterator[tuple[str, Array]]:
     """The arrays of a mapped file one after another, each checked: constant memory beside the largest tensor.
 
