@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from client_sdk.api.attempts import OperatorKey
     from client_sdk.api.client import AsyncClient, Client
     from client_sdk.api.config import Connection
-    from client_sdk.api.credentials import OperatorKey
     from client_sdk.errors import (
         ApiError,
         ConnectionFailed,
@@ -29,7 +29,7 @@ _HOME = {
     "ConnectionFailed": "errors",
     "Hospital": "study.hospital",
     "NotTrusted": "errors",
-    "OperatorKey": "api.credentials",
+    "OperatorKey": "api.attempts",
     "Outcome": "study.participation",
     "Refused": "errors",
     "SitePolicy": "guard.policy",

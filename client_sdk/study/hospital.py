@@ -13,10 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.attempts import ServerClock, Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError

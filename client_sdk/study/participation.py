@@ -48,7 +48,6 @@ from client_sdk.study.verifier import CoordinatorVerifier
 from client_sdk.training import LocalTraining
 
 _LOG = logging.getLogger(__name__)
-_WAIT_SECONDS = 25.0
 _PAUSE_SECONDS = 2.0
 _REASON_ATTEMPTS = 5
 
@@ -131,7 +130,7 @@ class Participation:
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
         while True:
             try:
-                given = self._client.assignment(self.study, _WAIT_SECONDS)
+                given = self._client.assignment(self.study)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()

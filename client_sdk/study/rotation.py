@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from client_sdk.api.attempts import Signature
 from client_sdk.api.client import Client
-from client_sdk.api.credentials import Signature
 from client_sdk.durable import sync_directory
 from client_sdk.errors import AuthenticationError
 from client_sdk.identity import KEY_FILE, NEXT_KEY_FILE, Identity, Membership

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from client_sdk.api.attempts import Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.errors import SessionEnded
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SecureRandomness

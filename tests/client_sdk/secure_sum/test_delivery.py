@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.api.credentials import Signature
+from client_sdk.api.attempts import Signature
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.attempts import ServerClock, Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Transport
 from client_sdk.errors import SessionEnded
 from client_sdk.protocol.secure_sum.messages import KeyList, SessionView, SurvivorList
