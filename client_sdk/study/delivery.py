@@ -1,8 +1,4 @@
-"""How a hospital's contribution to a round leaves it.
-
-In the clear here, under masks in `client_sdk.secure_sum.delivery`; a simulation takes contributions within its process
-(`simulation.delivery`).
-"""
+"""How a hospital's contribution to a round leaves it: in the clear, or under masks (`client_sdk.secure_sum.delivery`)."""
 
 from __future__ import annotations
 
@@ -85,8 +81,7 @@ class ClearDelivery:
     def body(
         self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
     ) -> bytes:
-        update = {UPDATE + name: array for name, array in made.update.items()}
-        return encode(update | ({} if log_moments is None else log_moments.tensors()))
+        return clear_body(made, log_moments)
 
     def send(self, round: int, body: bytes) -> None:
         self._client.put_update(self._study, round, self._name, body)
@@ -96,6 +91,16 @@ class ClearDelivery:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def clear_body(made: Contribution, log_moments: LogMomentBounds | None) -> bytes:
+    """The bytes of a contribution that nothing hides.
+
+    Raises:
+        TrainingStopped: a bound that is not finite.
+    """
+    update = {UPDATE + name: array for name, array in made.update.items()}
+    return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
 
 def delivery_of(
