@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
-from client_sdk.protocol.study.settings import LevelName, Masking, Name, Positive, Probability, StudySettings
+from client_sdk.protocol.study.fields import Name, Positive, Probability
+from client_sdk.protocol.study.settings import LevelName, Masking, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
@@ -152,7 +153,7 @@ class SitePolicy(_Section):
             PolicyRefused: the first rule that says no; its text names the entry of the policy.
         """
         privacy = settings.privacy
-        noised_here = privacy.scheme != "client"
+        noised_here = not privacy.rules.central
         masked = privacy.masking is not None and privacy.masking.mask_updates
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
@@ -178,7 +179,7 @@ class SitePolicy(_Section):
                 "least_noise_multiplier: the study adds less noise",
             ),
             (
-                privacy.scheme == "client" or self.limits.client is None,
+                privacy.rules.central or self.limits.client is None,
                 "limits",
                 "limits.client: this hospital's own ledger counts its level in scheme client alone",
             ),

@@ -12,7 +12,8 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Membership
-from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers, vectors_of
+from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import AssignmentBody, Roster
 from client_sdk.protocol.wire.signing import decode_public_key
@@ -142,16 +143,15 @@ class MaskedDelivery:
             for number in store.rounds(self._membership.study):
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
-        return MaskedRound(
-            self._client,
-            party,
-            self._membership.study,
-            assignment.round,
-            assignment.model.sha256,
-            lambda clients: vectors_of(self._settings, self._training.spec, clients),
-            store,
-            exact_updates=self._settings.privacy.scheme == "client",
+        plan = SessionPlan.of(
+            self._settings,
+            self._training.spec,
+            study=self._membership.study,
+            round=assignment.round,
+            roster=assignment.roster_sha256,
+            model=assignment.model.sha256,
         )
+        return MaskedRound(self._client, party, plan, store, exact_updates=self._settings.privacy.rules.central)
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

@@ -77,7 +77,7 @@ class LocalTraining:
         Raises:
             ConfigurationError: a layer through which records reach each other, or no trainable parameter.
         """
-        if self.settings.privacy.scheme == "client":
+        if self.settings.privacy.rules.central:
             return
         try:
             _ = self._gradients
@@ -164,7 +164,7 @@ class LocalTraining:
         for name, buffer in self._model.named_buffers():
             buffer.copy_(self._buffers[name])
         try:
-            if self.settings.privacy.scheme == "client":
+            if self.settings.privacy.rules.central:
                 plain = PlainGradients(
                     *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self.device
                 )
