@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -82,7 +82,6 @@ class ClassicalAccountant:
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._moments = np.zeros_like(self._orders)
         self._counts: dict[tuple[float, float], int] = {}
-        self._composed = ComposedLoss()
         self._known: tuple[tuple[Steps, ...], float] = ((), 0.0)
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
@@ -91,6 +90,11 @@ class ClassicalAccountant:
         moments = self._moments_of(key, count)
         self._counts[key] = self._counts.get(key, 0) + count
         self._moments = self._moments + moments
+
+    @cached_property
+    def _composed(self) -> ComposedLoss:
+        """Losses composed so far; Rényi accounts have none."""
+        return ComposedLoss()
 
     @property
     def steps(self) -> int:

@@ -17,7 +17,7 @@ from accounting.units import Definition, Level
 from client_sdk.protocol.study.fields import Finite, Message, Positive, Probability, Rate, Whole
 from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_promise
 from client_sdk.protocol.study.training import Training
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 from tests.factories.masked_studies import MASKING
 
 PARALLEL = {
