@@ -12,7 +12,7 @@ from client_sdk.protocol.study.messages import Assignment
 from server.api.auth import Member
 from server.api.context import Here, StudyName
 from server.services import events
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import assignment
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["assignments"])

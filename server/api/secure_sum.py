@@ -29,7 +29,7 @@ from server.api.bodies import BODY, discarded, received
 from server.api.context import ClientName, Context, Here, RoundNumber, StudyName
 from server.api.problems import ApiProblem
 from server.services import events
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Incoming
+from server.domain.ports import Blob, Incoming
 
 _INCOMING = ".incoming"
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import select
 
@@ -18,10 +18,7 @@ from client_sdk.protocol.wire.canonical import canonical_json
 from client_sdk.protocol.wire.signing import LEDGER_HEAD
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow
-
-
-class Signer(Protocol):
-    def sign(self, label: str, document: Mapping[str, Any]) -> str: ...
+from server.domain.ports import Signer
 
 
 @dataclass

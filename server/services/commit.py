@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.lease import Lease
 from server.db.session import Transaction
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 
 T = TypeVar("T")
 Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]

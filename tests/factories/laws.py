@@ -20,7 +20,7 @@ from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.admission import coordinates
 from server.domain.mechanism import central_noise
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.views import settings_of
 from tests.factories.studies import MODEL, read_model
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.db.session import Database
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import history, release
 from server.services.studies import lifecycle
 from server.worker import Worker

@@ -9,7 +9,7 @@ from server.db.session import Transaction
 from server.db.session_store import find_session, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.views import at, ledger_head, model_info
 
 

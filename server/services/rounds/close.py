@@ -25,7 +25,7 @@ from server.db.session_store import find_session
 from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round, was_seen
 from server.services.rounds.masked_report import summed_by
 from server.services.rounds.report import settlement

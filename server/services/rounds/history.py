@@ -9,7 +9,7 @@ from server.db.repositories import find_round, find_study, participants
 from server.db.session import Transaction
 from server.db.tables import ModelRow, ParticipantRow, RoundRow
 from server.services import views
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 
 
 def list_rounds(

@@ -16,7 +16,7 @@ from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, StudyRow
 from server.domain.report import Attended, Values, masked_report
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum.progress import sum_words
 from server.services.views import settings_of
 

@@ -16,7 +16,7 @@ from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, Stud
 from server.domain.sampling import sample
 from server.domain.session_plan import enough, session_parameters
 from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round, finish
 from server.services.views import settings_of
 

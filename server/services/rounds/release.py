@@ -24,9 +24,10 @@ from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain import optimiser
 from server.domain.admission import body_spec, mechanism
 from server.domain.aggregation import NotFinite, Real, Sum, average
+from server.domain.ports import Blob
 from server.domain.rounds import move
 from server.services.commit import commit_under_lease
-from server.services.ports import Blob, Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round
 from server.services.rounds.submit import round_scope, update_scope
 from server.services.secure_sum.progress import opened_update, sums_scope

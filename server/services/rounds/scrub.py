@@ -9,7 +9,7 @@ from server.db.session import Transaction
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
 from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.release import optimisers_scope
 from server.services.rounds.submit import round_scope
 

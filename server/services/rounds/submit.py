@@ -14,7 +14,8 @@ from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow
 from server.domain.admission import Findings, body_spec, examine, expects_log_moments, update_spec
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Coordinator, Incoming, Written
+from server.domain.ports import Blob, Incoming, Written
+from server.services.coordinator import Coordinator
 from server.services.tensor_files import names_in, walk
 from server.services.views import settings_of
 

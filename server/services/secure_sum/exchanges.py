@@ -37,8 +37,9 @@ from server.db.tables import ParticipantRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain import secure_sum_views as views
 from server.domain.errors import Code, Rejected
+from server.domain.ports import Blob, Incoming
 from server.domain.secure_sum import Declined, Repeated, Session
-from server.services.ports import Blob, Coordinator, Incoming
+from server.services.coordinator import Coordinator
 from server.services.rounds.submit import round_scope
 
 register(

@@ -24,7 +24,7 @@ from server.db.session_store import find_session, load_session, lock_session, oc
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined, Session
 from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.submit import round_scope
 from server.services.secure_sum.exchanges import advance, octets_scope
 

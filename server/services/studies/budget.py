@@ -21,7 +21,7 @@ from server.db.ledger_store import entries
 from server.db.repositories import find_study, unknown_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, StudyRow
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.views import ledger_head
 
 

@@ -7,7 +7,8 @@ from server.db.repositories import append_event, lock_study
 from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator, Written
+from server.domain.ports import Written
+from server.services.coordinator import Coordinator
 
 
 def record(coordinator: Coordinator, study: str, version: int, metrics: Metrics) -> Written[Metrics]:

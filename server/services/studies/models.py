@@ -12,7 +12,8 @@ from server.db.repositories import append_event, find_study, latest_model, lock_
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Coordinator, Incoming, Written
+from server.domain.ports import Blob, Incoming, Written
+from server.services.coordinator import Coordinator
 from server.services.tensor_files import spec_of_model
 from server.services.views import model_info
 

@@ -20,7 +20,7 @@ from server.db.session import Transaction
 from server.db.session_store import find_session, lock_session, members_at_opening
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import roster_entry
 

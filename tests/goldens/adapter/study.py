@@ -24,7 +24,7 @@ from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.weights import weights_of
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.secure_sum.progress import sums_scope
 from server.services.studies import budget, lifecycle, models, roster

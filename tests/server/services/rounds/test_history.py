@@ -8,7 +8,7 @@ import pytest
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import history
 from server.services.studies import budget, lifecycle
 from tests.factories.studies import ORDERS, open_study, read_model, update, work

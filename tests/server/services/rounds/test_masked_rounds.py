@@ -18,7 +18,7 @@ from server.db.repositories import find_round, find_study, participants
 from server.db.session import Transaction
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.studies import budget, lifecycle, roster
 from server.worker import Worker

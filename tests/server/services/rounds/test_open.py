@@ -10,7 +10,7 @@ from accounting.budget.ledger import Entry
 from client_sdk.protocol.study.messages import LedgerEntry, RoundView
 from client_sdk.protocol.wire.tensors import encode
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import history
 from server.services.rounds.submit import round_scope, update_scope
 from server.services.studies import budget, enrolment, lifecycle, models

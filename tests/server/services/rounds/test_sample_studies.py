@@ -14,7 +14,7 @@ from accounting.budget.ledger import Entry
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.protocol.study.settings import StudySettings
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.studies import budget, lifecycle
 from tests.factories.masked_studies import STEPS, MaskedHospital, masked

@@ -12,7 +12,7 @@ from client_sdk.protocol.study.messages import UpdateReceipt
 from client_sdk.protocol.wire.tensors import UPDATE, Array, encode
 from server.db.tables import ParticipantRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import history
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment

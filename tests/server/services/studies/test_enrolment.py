@@ -8,7 +8,7 @@ from client_sdk.protocol.study.messages import EnrolmentRequest, InvitationCreat
 from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, roster_fingerprint, sign_document
 from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import assignment
 from server.services.studies import enrolment, lifecycle, operators
 from tests.factories.studies import FakeClock, Hospital, open_study, work

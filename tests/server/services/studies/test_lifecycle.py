@@ -9,7 +9,7 @@ from client_sdk.protocol.study.messages import LedgerHead, Metrics, StudyCreate
 from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, decode_public_key, verify_document
 from server.domain.errors import Rejected
 from server.services import events
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds import history
 from server.services.studies import budget, lifecycle, metrics, models
 from tests.factories.studies import Hospital, open_study, put_model, settings, update, work
