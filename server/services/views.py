@@ -16,16 +16,12 @@ from client_sdk.protocol.study.messages import (
     Spent,
     Study,
 )
-from client_sdk.protocol.study.settings import StudySettings
+from server.db.repositories import settings_of
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 
 
 def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def settings_of(row: StudyRow) -> StudySettings:
-    return StudySettings.model_validate(row.settings)
 
 
 def model_info(row: ModelRow) -> ModelInfo:

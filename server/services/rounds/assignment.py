@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody
 from client_sdk.protocol.wire.signing import ASSIGNMENT
-from server.db.repositories import find_client, find_study, open_round
+from server.db.repositories import find_client, find_session, find_study, open_round
 from server.db.session import Transaction
-from server.db.session_store import find_session, is_awaited, members_at_opening
+from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from sqlalchemy import select
-
 from client_sdk.protocol.study.messages import (
     BudgetLedger,
     BudgetStatement,
@@ -14,11 +10,9 @@ from client_sdk.protocol.study.messages import (
     LimitStatement,
     Percentile,
     SignedLedgerHead,
-    StopReason,
-    StudyState,
 )
 from server.db.ledger_store import entries
-from server.db.repositories import find_study, unknown_study
+from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, StudyRow
 from server.services.coordinator import Coordinator
@@ -29,11 +23,8 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
     """Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> BudgetStatement:
-        wanted = select(StudyRow.state, StudyRow.stop_reason, BudgetRow).join_from(BudgetRow, StudyRow)
-        found = tx.session.execute(wanted.where(StudyRow.name == study)).one_or_none()
-        if found is None:
-            raise unknown_study()
-        return _statement(study, *found)
+        row = find_study(tx, study)
+        return _statement(row, tx.session.get_one(BudgetRow, row.id))
 
     return coordinator.database.read("read-budget", work)
 
@@ -55,14 +46,14 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
     return coordinator.database.read("read-ledger", work)
 
 
-def _statement(study: str, state: str, stop_reason: str | None, row: BudgetRow) -> BudgetStatement:
+def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
     return BudgetStatement(
-        study=study,
-        state=cast(StudyState, state),
+        study=study.name,
+        state=study.state,
         round=row.round,
         max_steps=row.max_steps,
         can_continue=row.can_continue,
-        stop_reason=cast(StopReason | None, stop_reason),
+        stop_reason=study.stop_reason,
         limits=[LimitStatement.model_validate(limit) for limit in row.limits],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),

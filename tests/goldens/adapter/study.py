@@ -24,9 +24,9 @@ from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.weights import weights_of
+from server.db.blobs import sum_scope
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.secure_sum.progress import sums_scope
 from server.services.studies import budget, lifecycle, models, roster
 from server.worker import Worker
 from tests.factories.secure_sum import MemoryStore
@@ -216,7 +216,7 @@ class Study:
         result = exchanges.result(self._coordinator, self._name, round)
         found: Json = {}
         for spec in parameters.vectors:
-            scope = f"{sums_scope(self._name, round)}/{spec.name}"
+            scope = sum_scope(self._name, round, spec.name)
             path = self._coordinator.blobs.find(scope, result.digests[spec.name].hex())
             if path is None:
                 raise AssertionError(f"the opened sum {spec.name} is gone")

@@ -8,11 +8,11 @@ import pytest
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from client_sdk.protocol.study.messages import LedgerEntry, RoundView
-from client_sdk.protocol.wire.tensors import encode
+from client_sdk.protocol.wire.tensors import TensorError, encode
+from server.db.blobs import round_scope, update_scope
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.rounds import history
-from server.services.rounds.submit import round_scope, update_scope
 from server.services.studies import budget, enrolment, lifecycle, models
 from server.worker import Worker
 from tests.factories.studies import MODEL, ORDERS, FakeClock, Hospital, open_study, put_model, read_model, update, work
@@ -105,7 +105,7 @@ def test_a_round_of_which_one_update_arrived_is_not(coordinator: Coordinator, cl
 
 def test_nor_is_one_of_which_a_bad_update_arrived(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator)
-    with pytest.raises(Rejected, match="malformed-tensors"):
+    with pytest.raises(TensorError, match="not a safetensors file"):
         hospitals[0].send(1, b"some of it was seen")
     clock.sleep(600)
     work(coordinator)

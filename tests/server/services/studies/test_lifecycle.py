@@ -7,6 +7,7 @@ import pytest
 
 from client_sdk.protocol.study.messages import LedgerHead, Metrics, StudyCreate
 from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, decode_public_key, verify_document
+from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected
 from server.services import events
 from server.services.coordinator import Coordinator
@@ -72,7 +73,7 @@ def test_what_cannot_be_a_model(
     coordinator: Coordinator, model: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]], code: str
 ) -> None:
     created(coordinator)
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(TensorError) as refused:
         put_model(coordinator, "sepsis", model)
     assert refused.value.code == code
     assert lifecycle.show(coordinator, "sepsis").state == "draft"
