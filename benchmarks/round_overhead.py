@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from client_sdk.api import calls
 from client_sdk.api.client import AsyncClient, Client
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
@@ -112,15 +113,15 @@ async def take_part(origin: str, study: str, member: Member) -> None:
     async with AsyncClient(Connection(url=origin, read_seconds=300.0), member.credentials) as client:
         while True:
             try:
-                given = await client.assignment(study)
+                given = await client.send(calls.assignment(study))
             except ConflictError as error:
                 if error.code == "study-finished":
                     return
                 raise
             if given is not None:
                 body = given.assignment
-                await client.model(study, body.model.version)
-                await client.put_update(study, body.round, body.client, member.body)
+                await client.send(calls.model(study, body.model.version))
+                await client.send(calls.put_update(study, body.round, body.client, member.body))
 
 
 def open_study(

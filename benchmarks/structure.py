@@ -81,13 +81,13 @@ def imports_of(module: Module, known: Mapping[str, Module]) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {_longest(alias.name, known) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = _base(module, node)
+            base = base_of(module, node)
             # `from package import module` reads the module, `from module import name` the module that stands first.
             found |= {_longest(f"{base}.{alias.name}", known) for alias in node.names}
     return found - {module.name, ""}
 
 
-def _base(module: Module, node: ast.ImportFrom) -> str:
+def base_of(module: Module, node: ast.ImportFrom) -> str:
     if not node.level:
         return node.module or ""
     parts = module.name.split(".")

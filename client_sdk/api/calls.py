@@ -12,35 +12,17 @@ from pydantic import BaseModel, ValidationError
 
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.protocol.study.messages import (
-    Assignment,
-    BudgetStatement,
-    Enrolment,
-    EnrolmentRequest,
-    Invitation,
-    InvitationCreate,
-    KeyRotation,
-    LedgerPage,
-    Metrics,
-    ModelInfo,
-    OperatorKeyCreate,
-    OperatorKeyList,
-    OperatorKeyView,
-    Refusal,
-    Roster,
-    RoundList,
-    RoundView,
-    Study,
-    StudyCreate,
-    StudyList,
-    UpdateReceipt,
-)
+from client_sdk.protocol.study import messages
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-JSON = "application/json"
 OCTETS = "application/octet-stream"
 Action = Literal["start", "pause", "resume", "stop"]
+Version = int | Literal["latest"]
+# Hospitals' proxies cut a connection that is silent for 30 seconds.
+POLL_SECONDS = 25.0
+# Bytes of the largest model that anybody accepts unasked.
+LARGEST_MODEL = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -76,10 +58,12 @@ def nothing(answer: Answer) -> None:
 
 
 def path(*parts: str | int) -> str:
+    """Path below /v1; whatever is in a part, it stays one part."""
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def query(target: str, **values: str | int | float | None) -> str:
+    """`target` with those of the values that are given."""
     given = {name: value for name, value in values.items() if value is not None}
     return f"{target}?{urlencode(given)}" if given else target
 
@@ -90,77 +74,76 @@ def get(
     return Call("GET", target, _as(model), quiet_seconds=quiet_seconds, answer_limit=answer_limit)
 
 
-def _post(target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool) -> Call[M]:
-    content = b"" if body is None else body.model_dump_json().encode()
-    kind = None if body is None else JSON
-    return Call("POST", target, _as(model), content, kind, repeatable=repeatable)
+def put(target: str, body: BaseModel | None = None) -> Call[None]:
+    return Call("PUT", target, nothing, *_json(body))
 
 
-def create_study(study: StudyCreate) -> Call[Study]:
+def _post(
+    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, open: bool = False
+) -> Call[M]:
+    return Call("POST", target, _as(model), *_json(body), repeatable=repeatable, open=open)
+
+
+def _json(body: BaseModel | None) -> tuple[bytes, str | None]:
+    return (b"", None) if body is None else (body.model_dump_json().encode(), "application/json")
+
+
+def create_study(study: messages.StudyCreate) -> Call[messages.Study]:
     """Repeatable: a study that exists exactly so is the answer."""
-    return _post(path("studies"), Study, study, repeatable=True)
+    return _post(path("studies"), messages.Study, study, repeatable=True)
 
 
-def studies(after: str | None = None) -> Call[StudyList]:
-    return get(query(path("studies"), after=after), StudyList)
+def studies(after: str | None = None) -> Call[messages.StudyList]:
+    return get(query(path("studies"), after=after), messages.StudyList)
 
 
-def study(name: str) -> Call[Study]:
-    return get(path("studies", name), Study)
+def study(name: str) -> Call[messages.Study]:
+    return get(path("studies", name), messages.Study)
 
 
-def move_study(name: str, action: Action) -> Call[Study]:
+def move_study(name: str, action: Action) -> Call[messages.Study]:
     """Repeatable: a study that is in that state already stays in it."""
-    return _post(path("studies", name, action), Study, repeatable=True)
+    return _post(path("studies", name, action), messages.Study, repeatable=True)
 
 
-def put_initial_model(name: str, body: bytes) -> Call[ModelInfo]:
-    return Call("PUT", path("studies", name, "models", 0), _as(ModelInfo), body, OCTETS)
+def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
+    return Call("PUT", path("studies", name, "models", 0), _as(messages.ModelInfo), body, OCTETS)
 
 
-def invite(name: str, invitation: InvitationCreate) -> Call[Invitation]:
+def invite(name: str, invitation: messages.InvitationCreate) -> Call[messages.Invitation]:
     """Not repeatable: every invitation has a token of its own."""
-    return _post(path("studies", name, "invitations"), Invitation, invitation, repeatable=False)
+    return _post(path("studies", name, "invitations"), messages.Invitation, invitation, repeatable=False)
 
 
-def enrol(request: EnrolmentRequest) -> Call[Enrolment]:
+def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
     """Repeatable although a POST: the same token with the same key is given the same answer."""
-    return Call(
-        "POST",
-        path("enrolments"),
-        _as(Enrolment),
-        request.model_dump_json().encode(),
-        JSON,
-        repeatable=True,
-        open=True,
-    )
+    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, open=True)
 
 
-def roster(name: str, round: int | None = None) -> Call[Roster]:
+def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
     """The members now, or those that the assignment of `round` names."""
-    return get(query(path("studies", name, "roster"), round=round), Roster)
+    return get(query(path("studies", name, "roster"), round=round), messages.Roster)
 
 
-def rotate_key(name: str, client: str, rotation: KeyRotation) -> Call[None]:
-    target = path("studies", name, "clients", client, "key")
-    return Call("PUT", target, nothing, rotation.model_dump_json().encode(), JSON)
+def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
+    return put(path("studies", name, "clients", client, "key"), rotation)
 
 
 def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
-    return Call("PUT", path("studies", name, "clients", client, how), nothing)
+    return put(path("studies", name, "clients", client, how))
 
 
-def assignment(name: str, wait_seconds: float) -> Call[Assignment | None]:
+def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.Assignment | None]:
     """None: nothing to do yet."""
 
-    def read(answer: Answer) -> Assignment | None:
-        return None if answer.status == 204 else _as(Assignment)(answer)
+    def read(answer: Answer) -> messages.Assignment | None:
+        return None if answer.status == 204 else _as(messages.Assignment)(answer)
 
     target = query(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
     return Call("GET", target, read, quiet_seconds=wait_seconds)
 
 
-def model(name: str, version: int | Literal["latest"], *, largest: int) -> Call[bytes]:
+def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODEL) -> Call[bytes]:
     """The model's bytes; checked against the digest that the answer itself names.
 
     largest: most bytes to accept.
@@ -175,42 +158,42 @@ def model(name: str, version: int | Literal["latest"], *, largest: int) -> Call[
     return Call("GET", path("studies", name, "models", version), read, answer_limit=largest)
 
 
-def put_update(name: str, round: int, client: str, body: bytes) -> Call[UpdateReceipt]:
-    return Call("PUT", path("studies", name, "rounds", round, "updates", client), _as(UpdateReceipt), body, OCTETS)
+def put_update(name: str, round: int, client: str, body: bytes) -> Call[messages.UpdateReceipt]:
+    return Call(
+        "PUT", path("studies", name, "rounds", round, "updates", client), _as(messages.UpdateReceipt), body, OCTETS
+    )
 
 
-def put_refusal(name: str, round: int, client: str, refusal: Refusal) -> Call[None]:
-    target = path("studies", name, "rounds", round, "refusals", client)
-    return Call("PUT", target, nothing, refusal.model_dump_json().encode(), JSON)
+def put_refusal(name: str, round: int, client: str, refusal: messages.Refusal) -> Call[None]:
+    return put(path("studies", name, "rounds", round, "refusals", client), refusal)
 
 
-def put_metrics(name: str, version: int, metrics: Metrics) -> Call[None]:
-    target = path("studies", name, "models", version, "metrics")
-    return Call("PUT", target, nothing, metrics.model_dump_json().encode(), JSON)
+def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None]:
+    return put(path("studies", name, "models", version, "metrics"), metrics)
 
 
-def budget(name: str) -> Call[BudgetStatement]:
-    return get(path("studies", name, "budget"), BudgetStatement)
+def budget(name: str) -> Call[messages.BudgetStatement]:
+    return get(path("studies", name, "budget"), messages.BudgetStatement)
 
 
-def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[LedgerPage]:
-    return get(query(path("studies", name, "ledger"), after=after, limit=limit), LedgerPage)
+def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[messages.LedgerPage]:
+    return get(query(path("studies", name, "ledger"), after=after, limit=limit), messages.LedgerPage)
 
 
-def rounds(name: str, after: str | None = None) -> Call[RoundList]:
-    return get(query(path("studies", name, "rounds"), after=after), RoundList)
+def rounds(name: str, after: str | None = None) -> Call[messages.RoundList]:
+    return get(query(path("studies", name, "rounds"), after=after), messages.RoundList)
 
 
-def round_view(name: str, round: int) -> Call[RoundView]:
-    return get(path("studies", name, "rounds", round), RoundView)
+def round_view(name: str, round: int) -> Call[messages.RoundView]:
+    return get(path("studies", name, "rounds", round), messages.RoundView)
 
 
-def create_operator_key(key: OperatorKeyCreate) -> Call[OperatorKeyView]:
-    return _post(path("operator-keys"), OperatorKeyView, key, repeatable=False)
+def create_operator_key(key: messages.OperatorKeyCreate) -> Call[messages.OperatorKeyView]:
+    return _post(path("operator-keys"), messages.OperatorKeyView, key, repeatable=False)
 
 
-def operator_keys() -> Call[OperatorKeyList]:
-    return get(path("operator-keys"), OperatorKeyList)
+def operator_keys() -> Call[messages.OperatorKeyList]:
+    return get(path("operator-keys"), messages.OperatorKeyList)
 
 
 def revoke_operator_key(id: str) -> Call[None]:

@@ -1,4 +1,4 @@
-"""The API as methods, blocking and not; both send the same calls."""
+"""The API for programs: `Client` blocks and has a method per request; `AsyncClient` sends the same calls."""
 
 from __future__ import annotations
 
@@ -9,34 +9,15 @@ from typing import Literal, Self, TypeVar
 
 from client_sdk.api import calls
 from client_sdk.api.attempts import Attempts, ServerClock
-from client_sdk.api.calls import Action, Call
+from client_sdk.api.calls import Action, Call, Version
 from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Credentials
 from client_sdk.api.retry import Backoff
 from client_sdk.api.transport import AsyncTransport, Transport
 from client_sdk.errors import ConnectionFailed
-from client_sdk.protocol.study.messages import (
-    Assignment,
-    BudgetStatement,
-    Enrolment,
-    EnrolmentRequest,
-    Invitation,
-    InvitationCreate,
-    KeyRotation,
-    LedgerPage,
-    Metrics,
-    ModelInfo,
-    Refusal,
-    Roster,
-    RoundList,
-    Study,
-    StudyCreate,
-    StudyList,
-    UpdateReceipt,
-)
+from client_sdk.protocol.study import messages
 
 T = TypeVar("T")
-Version = int | Literal["latest"]
 
 
 class _Base:
@@ -85,58 +66,58 @@ class Client(_Base):
                 return exchange.result
             self.sleep(pause)
 
-    def create_study(self, study: StudyCreate) -> Study:
+    def create_study(self, study: messages.StudyCreate) -> messages.Study:
         return self.send(calls.create_study(study))
 
-    def studies(self, after: str | None = None) -> StudyList:
+    def studies(self, after: str | None = None) -> messages.StudyList:
         return self.send(calls.studies(after))
 
-    def study(self, name: str) -> Study:
+    def study(self, name: str) -> messages.Study:
         return self.send(calls.study(name))
 
-    def move_study(self, name: str, action: Action) -> Study:
+    def move_study(self, name: str, action: Action) -> messages.Study:
         return self.send(calls.move_study(name, action))
 
-    def put_initial_model(self, name: str, body: bytes) -> ModelInfo:
+    def put_initial_model(self, name: str, body: bytes) -> messages.ModelInfo:
         return self.send(calls.put_initial_model(name, body))
 
-    def invite(self, name: str, invitation: InvitationCreate) -> Invitation:
+    def invite(self, name: str, invitation: messages.InvitationCreate) -> messages.Invitation:
         return self.send(calls.invite(name, invitation))
 
-    def enrol(self, request: EnrolmentRequest) -> Enrolment:
+    def enrol(self, request: messages.EnrolmentRequest) -> messages.Enrolment:
         return self.send(calls.enrol(request))
 
-    def roster(self, name: str, round: int | None = None) -> Roster:
+    def roster(self, name: str, round: int | None = None) -> messages.Roster:
         return self.send(calls.roster(name, round))
 
-    def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
+    def rotate_key(self, name: str, client: str, rotation: messages.KeyRotation) -> None:
         self.send(calls.rotate_key(name, client, rotation))
 
     def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
         self.send(calls.leave(name, client, how))
 
-    def assignment(self, name: str, wait_seconds: float = 25.0) -> Assignment | None:
+    def assignment(self, name: str, wait_seconds: float = calls.POLL_SECONDS) -> messages.Assignment | None:
         return self.send(calls.assignment(name, wait_seconds))
 
-    def model(self, name: str, version: Version = "latest", *, largest: int = 4 << 30) -> bytes:
+    def model(self, name: str, version: Version = "latest", *, largest: int = calls.LARGEST_MODEL) -> bytes:
         return self.send(calls.model(name, version, largest=largest))
 
-    def put_update(self, name: str, round: int, client: str, body: bytes) -> UpdateReceipt:
+    def put_update(self, name: str, round: int, client: str, body: bytes) -> messages.UpdateReceipt:
         return self.send(calls.put_update(name, round, client, body))
 
-    def put_refusal(self, name: str, round: int, client: str, refusal: Refusal) -> None:
+    def put_refusal(self, name: str, round: int, client: str, refusal: messages.Refusal) -> None:
         self.send(calls.put_refusal(name, round, client, refusal))
 
-    def put_metrics(self, name: str, version: int, metrics: Metrics) -> None:
+    def put_metrics(self, name: str, version: int, metrics: messages.Metrics) -> None:
         self.send(calls.put_metrics(name, version, metrics))
 
-    def budget(self, name: str) -> BudgetStatement:
+    def budget(self, name: str) -> messages.BudgetStatement:
         return self.send(calls.budget(name))
 
-    def ledger(self, name: str, after: int = 0, limit: int | None = None) -> LedgerPage:
+    def ledger(self, name: str, after: int = 0, limit: int | None = None) -> messages.LedgerPage:
         return self.send(calls.ledger(name, after, limit))
 
-    def rounds(self, name: str, after: str | None = None) -> RoundList:
+    def rounds(self, name: str, after: str | None = None) -> messages.RoundList:
         return self.send(calls.rounds(name, after))
 
     def health(self, what: Literal["livez", "readyz"] = "readyz") -> Mapping[str, str]:
@@ -153,7 +134,7 @@ class Client(_Base):
 
 
 class AsyncClient(_Base):
-    """The same API without blocking."""
+    """Without blocking: `await client.send(calls.study("sepsis"))`; `client_sdk.api.calls` lists every request."""
 
     def __init__(
         self,
@@ -181,63 +162,6 @@ class AsyncClient(_Base):
             if pause is None:
                 return exchange.result
             await self.sleep(pause)
-
-    async def create_study(self, study: StudyCreate) -> Study:
-        return await self.send(calls.create_study(study))
-
-    async def studies(self, after: str | None = None) -> StudyList:
-        return await self.send(calls.studies(after))
-
-    async def study(self, name: str) -> Study:
-        return await self.send(calls.study(name))
-
-    async def move_study(self, name: str, action: Action) -> Study:
-        return await self.send(calls.move_study(name, action))
-
-    async def put_initial_model(self, name: str, body: bytes) -> ModelInfo:
-        return await self.send(calls.put_initial_model(name, body))
-
-    async def invite(self, name: str, invitation: InvitationCreate) -> Invitation:
-        return await self.send(calls.invite(name, invitation))
-
-    async def enrol(self, request: EnrolmentRequest) -> Enrolment:
-        return await self.send(calls.enrol(request))
-
-    async def roster(self, name: str, round: int | None = None) -> Roster:
-        return await self.send(calls.roster(name, round))
-
-    async def rotate_key(self, name: str, client: str, rotation: KeyRotation) -> None:
-        await self.send(calls.rotate_key(name, client, rotation))
-
-    async def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
-        await self.send(calls.leave(name, client, how))
-
-    async def assignment(self, name: str, wait_seconds: float = 25.0) -> Assignment | None:
-        return await self.send(calls.assignment(name, wait_seconds))
-
-    async def model(self, name: str, version: Version = "latest", *, largest: int = 4 << 30) -> bytes:
-        return await self.send(calls.model(name, version, largest=largest))
-
-    async def put_update(self, name: str, round: int, client: str, body: bytes) -> UpdateReceipt:
-        return await self.send(calls.put_update(name, round, client, body))
-
-    async def put_refusal(self, name: str, round: int, client: str, refusal: Refusal) -> None:
-        await self.send(calls.put_refusal(name, round, client, refusal))
-
-    async def put_metrics(self, name: str, version: int, metrics: Metrics) -> None:
-        await self.send(calls.put_metrics(name, version, metrics))
-
-    async def budget(self, name: str) -> BudgetStatement:
-        return await self.send(calls.budget(name))
-
-    async def ledger(self, name: str, after: int = 0, limit: int | None = None) -> LedgerPage:
-        return await self.send(calls.ledger(name, after, limit))
-
-    async def rounds(self, name: str, after: str | None = None) -> RoundList:
-        return await self.send(calls.rounds(name, after))
-
-    async def health(self, what: Literal["livez", "readyz"] = "readyz") -> Mapping[str, str]:
-        return await self.send(calls.health(what))
 
     async def close(self) -> None:
         await self._transport.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -72,11 +73,10 @@ def _is_loopback(host: str) -> bool:
 
 def _options(connection: Connection) -> dict[str, Any]:
     loopback = require_safe_url(connection)
-    timeout = httpx.Timeout(connection.read_seconds, connect=connection.connect_seconds)
     proxy = None if connection.proxy is None else connection.proxy.get_secret_value()
+    # Timeouts are given with each request: a long poll may stay silent for longer.
     return {
         "base_url": connection.url,
-        "timeout": timeout,
         "verify": trust(connection),
         "proxy": proxy,
         # A proxy of the environment could not reach this machine's own loopback.
@@ -100,15 +100,27 @@ def trust(connection: Connection) -> ssl.SSLContext:
     return context
 
 
-def _timeout(connection: Connection, outgoing: Outgoing) -> httpx.Timeout:
-    return httpx.Timeout(connection.read_seconds + outgoing.quiet_seconds, connect=connection.connect_seconds)
+def _request(connection: Connection, outgoing: Outgoing) -> dict[str, Any]:
+    silence = connection.read_seconds + outgoing.quiet_seconds
+    return {
+        "method": outgoing.method,
+        "url": outgoing.target,
+        "headers": dict(outgoing.headers),
+        "content": outgoing.body or None,
+        "timeout": httpx.Timeout(silence, connect=connection.connect_seconds),
+    }
 
 
-def _failure(error: httpx.HTTPError) -> ConnectionFailed:
-    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
-    # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
-    detail = f"the coordinator did not answer ({type(error).__name__}); `wardround doctor` looks for the reason"
-    return ConnectionFailed(detail, sent=not never_sent)
+@contextmanager
+def _failures() -> Generator[None]:
+    """What the library raises, as ConnectionFailed."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        kinds = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError
+        # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
+        detail = f"the coordinator did not answer ({type(error).__name__}); `wardround doctor` looks for the reason"
+        raise ConnectionFailed(detail, sent=not isinstance(error, kinds)) from error
 
 
 class _Body:
@@ -139,28 +151,13 @@ class Transport:
 
     def send(self, outgoing: Outgoing) -> Answer:
         body = _Body(outgoing.answer_limit)
-        try:
-            with self._http.stream(
-                outgoing.method,
-                outgoing.target,
-                headers=dict(outgoing.headers),
-                content=outgoing.body or None,
-                timeout=_timeout(self._connection, outgoing),
-            ) as response:
-                for part in response.iter_bytes():
-                    body.add(part)
-                return body.answer(response)
-        except httpx.HTTPError as error:
-            raise _failure(error) from error
+        with _failures(), self._http.stream(**_request(self._connection, outgoing)) as response:
+            for part in response.iter_bytes():
+                body.add(part)
+            return body.answer(response)
 
     def close(self) -> None:
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class AsyncTransport:
@@ -172,25 +169,11 @@ class AsyncTransport:
 
     async def send(self, outgoing: Outgoing) -> Answer:
         body = _Body(outgoing.answer_limit)
-        try:
-            async with self._http.stream(
-                outgoing.method,
-                outgoing.target,
-                headers=dict(outgoing.headers),
-                content=outgoing.body or None,
-                timeout=_timeout(self._connection, outgoing),
-            ) as response:
+        with _failures():
+            async with self._http.stream(**_request(self._connection, outgoing)) as response:
                 async for part in response.aiter_bytes():
                     body.add(part)
                 return body.answer(response)
-        except httpx.HTTPError as error:
-            raise _failure(error) from error
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from client_sdk.api.config import load as load_settings
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -18,7 +19,6 @@ from client_sdk.commands.shared import (
     number,
     plain_errors,
     print_json,
-    settings,
     table,
 )
 
@@ -43,7 +43,7 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
     from client_sdk.study.hospital import Hospital
 
     with plain_errors():
-        given = settings()
+        given = load_settings()
         piped = token == "-"  # noqa: S105 (a dash, not a token)
         given_token = typer.get_text_stream("stdin").readline().strip() if piped else token
         enrolled = Hospital.enrol(
@@ -123,7 +123,7 @@ def own_budget(
     from client_sdk.study.events import own_spent
 
     with plain_errors():
-        directory = home or settings().client_home
+        directory = home or load_settings().client_home
         path = policy or directory / POLICY_FILE
         rules = SitePolicy.read(path) if policy is not None or path.exists() else SitePolicy()
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
@@ -153,7 +153,7 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
     from client_sdk.guard.ledger import HospitalLedger, ledger_path
 
     with plain_errors():
-        directory = home or settings().client_home
+        directory = home or load_settings().client_home
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             found = ledger.departures()
     if as_json:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -23,9 +24,9 @@ from client_sdk.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from client_sdk.api.client import Client
-    from client_sdk.protocol.study.messages import RoundView, Study
+    from client_sdk.protocol.study.messages import RoundList, RoundView, StudyList
 
+P = TypeVar("P", bound="StudyList | RoundList")
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
 Round = Annotated[int | None, typer.Option("--round", help="the model that this round released; left out: the latest")]
 Last = Annotated[int, typer.Option("--last", help="show this many rounds, the newest", min=1)]
@@ -34,7 +35,7 @@ Last = Annotated[int, typer.Option("--last", help="show this many rounds, the ne
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """List every study of the coordinator; needs an operator's or a viewer's key."""
     with plain_errors(), operator(server, key_file) as client:
-        found = list(_studies(client))
+        found = [study for page in _pages(client.studies) for study in page.studies]
     if as_json:
         print_json([study.model_dump(mode="json") for study in found])
         return
@@ -52,7 +53,7 @@ def rounds(
 ) -> None:
     """Show how the newest rounds ended, what was spent after each, and, to operators, who kept one from going on."""
     with plain_errors(), reader(study, server, key_file, home) as client:
-        found = list(_rounds(client, study))[-last:]
+        found = [one for page in _pages(partial(client.rounds, study)) for one in page.rounds][-last:]
     if as_json:
         print_json([one.model_dump(mode="json") for one in found])
         return
@@ -76,20 +77,13 @@ def model(
         typer.echo(f"{output}: {len(body)} bytes")
 
 
-def _studies(client: Client) -> Iterator[Study]:
-    page = client.studies()
-    yield from page.studies
-    while page.next is not None:
-        page = client.studies(page.next)
-        yield from page.studies
-
-
-def _rounds(client: Client, study: str) -> Iterator[RoundView]:
-    page = client.rounds(study)
-    yield from page.rounds
-    while page.next is not None:
-        page = client.rounds(study, page.next)
-        yield from page.rounds
+def _pages(page: Callable[[str | None], P]) -> Iterator[P]:
+    """All pages of a list, from the first."""
+    found = page(None)
+    yield found
+    while found.next is not None:
+        found = page(found.next)
+        yield found
 
 
 def _row(one: RoundView) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from client_sdk.api.config import ClientSettings, load
+from client_sdk.api.config import load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -43,11 +43,6 @@ Home = Annotated[Path | None, typer.Option(help="the hospital's directory; else 
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
-def settings() -> ClientSettings:
-    """The environment's settings."""
-    return load()
-
-
 def operator(server: str | None, key_file: Path | None) -> Client:
     """The API as the operator.
 
@@ -59,7 +54,7 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     from client_sdk.api.credentials import OperatorKey
     from client_sdk.errors import ConfigurationError
 
-    given = settings()
+    given = load()
     if key_file is not None:
         key = read_secret(key_file)
     elif given.operator_key is not None:
@@ -73,7 +68,7 @@ def hospital(home: Path | None) -> Hospital:
     """The hospital enrolled in the directory."""
     from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
 
-    given = settings()
+    given = load()
     return Hospital.open(
         home or given.client_home,
         connection=lambda url: given.connection(url, patience_seconds=PATIENCE_SECONDS),
@@ -82,7 +77,7 @@ def hospital(home: Path | None) -> Hospital:
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
     """Whoever may read: the operator or viewer if there is a key, else the hospital."""
-    if home is None and (key_file is not None or settings().operator_key is not None):
+    if home is None and (key_file is not None or load().operator_key is not None):
         return operator(server, key_file)
     return hospital(home).client(study)
 

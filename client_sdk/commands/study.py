@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from client_sdk.commands.shared import (
 )
 
 if TYPE_CHECKING:
+    from client_sdk.api.calls import Action
     from client_sdk.protocol.study.messages import Study
     from client_sdk.protocol.study.settings import StudySettings
 
@@ -63,28 +64,17 @@ def create(
             _show(client.study(study), as_json)
 
 
-@app.command()
-def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Let rounds begin."""
-    _move(study, "start", server, key_file, as_json)
+def _moving(action: Action, about: str) -> None:
+    @app.command(action, help=about)
+    def move(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+        with plain_errors(), operator(server, key_file) as client:
+            _show(client.move_study(study, action), as_json)
 
 
-@app.command()
-def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Let the round under way end; no other begins."""
-    _move(study, "pause", server, key_file, as_json)
-
-
-@app.command()
-def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Let rounds begin again."""
-    _move(study, "resume", server, key_file, as_json)
-
-
-@app.command()
-def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """End the study for ever. What was charged stays charged."""
-    _move(study, "stop", server, key_file, as_json)
+_moving("start", "Let rounds begin.")
+_moving("pause", "Let the round under way end; no other begins.")
+_moving("resume", "Let rounds begin again.")
+_moving("stop", "End the study for ever. What was charged stays charged.")
 
 
 @app.command()
@@ -120,13 +110,6 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
         typer.echo(f"revoked: {client} in {study}")
-
-
-def _move(
-    study: str, action: Literal["start", "pause", "resume", "stop"], server: str | None, key: Path | None, as_json: bool
-) -> None:
-    with plain_errors(), operator(server, key) as client:
-        _show(client.move_study(study, action), as_json)
 
 
 def read_settings(path: Path) -> StudySettings:

@@ -114,10 +114,6 @@ class IndividualBudget:
         measured[closed], distances[closed] = True, privacy.clip_norm
         self.filter.admit(distances[measured], measured=measured, **_mechanism(privacy))
 
-    def left_out(self, privacy: Privacy) -> int:
-        """How many of today's records have no room for another step of this study. Not to be told outside."""
-        return int(np.sum(~self.filter.has_room(**_mechanism(privacy))[self.rows]))
-
     def to_bytes(self, *, entries: int | None = None) -> bytes:
         """Everything that must survive; patients only as digests.
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api.calls import JSON, OCTETS, Call, get, nothing, path, query
+from client_sdk.api.calls import OCTETS, Call, get, nothing, path, put, query
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
@@ -57,7 +57,7 @@ class SessionCalls:
         return Call("PUT", path(*self._base, "masked", self._client, vector), nothing, octets, OCTETS)
 
     def leave(self) -> Call[None]:
-        return Call("PUT", path(*self._base, "left", self._client), nothing)
+        return put(path(*self._base, "left", self._client))
 
     def keys(self) -> Call[KeyList]:
         return self._list("keys", KeyList)
@@ -75,8 +75,7 @@ class SessionCalls:
         return self._list("result", SumResult)
 
     def _put(self, step: str, message: BaseModel) -> Call[None]:
-        body = message.model_dump_json().encode()
-        return Call("PUT", path(*self._base, step, self._client), nothing, body, JSON)
+        return put(path(*self._base, step, self._client), message)
 
     def _list(self, what: str, model: type[M], *more: str) -> Call[M]:
         return get(path(*self._base, what, *more), model, answer_limit=4 * _MIB)

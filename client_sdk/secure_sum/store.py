@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import Field, ValidationError
 
 from client_sdk.durable import write_durably
@@ -119,29 +117,6 @@ def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
         opened = None if raw is None else RoundRecord.from_bytes(raw).opened
         if opened is not None:
             yield opened
-
-
-class SealedStore:
-    """Another store, encrypted with a 32-byte key (AES-256-GCM) that the hospital keeps elsewhere."""
-
-    def __init__(self, inner: Store, key: bytes) -> None:
-        self._inner = inner
-        self._cipher = AESGCM(key)
-
-    def load(self, study: str, round_number: int) -> bytes | None:
-        """Raises StateRefused when the record was altered, moved, or sealed with another key."""
-        sealed = self._inner.load(study, round_number)
-        if sealed is None:
-            return None
-        try:
-            return self._cipher.decrypt(sealed[:12], sealed[12:], f"{study}.{round_number}".encode())
-        except (InvalidTag, ValueError) as error:
-            raise StateRefused("unreadable-state", "the stored state does not open with this key") from error
-
-    def save(self, study: str, round_number: int, record: bytes) -> None:
-        nonce = os.urandom(12)
-        sealed = nonce + self._cipher.encrypt(nonce, record, f"{study}.{round_number}".encode())
-        self._inner.save(study, round_number, sealed)
 
 
 class FileStore:

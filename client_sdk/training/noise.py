@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from client_sdk.gradients.clipping import ClippedSum
@@ -21,7 +20,7 @@ from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
 from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
 
-__all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise", "gaussian_noise"]
+__all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise"]
 
 # The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
 # the sensitivity, coarse enough that one noise sample takes 32 random bits.
@@ -61,15 +60,6 @@ def positive(name: str, value: float) -> float:
 def grid(noise_std: float) -> float:
     """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
     return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
-
-
-def gaussian_noise(size: int, std: float, *, source: RandomSource) -> NDArray[np.float64]:
-    """(size,) discrete Gaussian noise of standard deviation std on a grid about std · 2^-24 apart."""
-    positive("std", std)
-    if size < 0:
-        raise ValueError(f"size must be at least 0, got {size}")
-    spacing = grid(std)
-    return np.multiply(sampler(std / spacing).sample(size, source), spacing, dtype=np.float64)
 
 
 def add_noise(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
@@ -23,12 +23,11 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.assignments import Wait
 from server.api.auth import Itself, Member, StreamingItself
 from server.api.bodies import BODY, discarded, received
-from server.api.context import ClientName, Context, Here, RoundNumber, StudyName
+from server.api.context import Context, Here, RoundNumber, StudyName
+from server.api.polling import Wait, poll
 from server.api.problems import ApiProblem
-from server.services import events
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 
@@ -44,155 +43,98 @@ async def session(
     study: StudyName, round: RoundNumber, _: Member, here: Here, phase: Left = None, wait: Wait = 25
 ) -> SessionView:
     """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
-    now = asyncio.get_running_loop().time
-    deadline = now() + min(wait, here.settings.long_poll_seconds)
-    while True:
-        mark, found = await run_in_threadpool(_look, here.coordinator, study, round)
-        if found.phase != phase or not await here.watcher.wait(study, mark, deadline - now()):
-            return found
-
-
-def _look(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
-    # The mark first: news that come after it are not slept through.
-    mark = events.marks(coordinator, [study]).get(study, 0)
-    return mark, exchanges.read_session(coordinator, study, round)
+    look = partial(exchanges.read_session, here.coordinator, study, round)
+    return await poll(here, study, wait, look, lambda found: found.phase != phase)
 
 
 def _said(
-    put: Callable[[Coordinator, str, int, M], bool],
-    here: Context,
-    study: str,
-    round: int,
-    client: str,
-    message: M,
-    response: Response,
+    put: Callable[[Coordinator, str, int, M], bool], here: Context, me: Itself, round: int, message: M, reply: Response
 ) -> None:
-    if message.client != client:
+    if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    response.status_code = 201 if put(here.coordinator, study, round, message) else 200
+    reply.status_code = 201 if put(here.coordinator, me.study, round, message) else 200
 
 
 @router.put("/keys/{client}", status_code=201)
-def put_keys(
-    study: StudyName,
-    round: RoundNumber,
-    client: ClientName,
-    message: KeysMessage,
-    reply: Response,
-    _: Itself,
-    here: Here,
-) -> None:
+def put_keys(round: RoundNumber, message: KeysMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 0: two public keys of this session, signed by the identity key."""
-    _said(exchanges.put_keys, here, study, round, client, message, reply)
+    _said(exchanges.put_keys, here, me, round, message, reply)
 
 
 @router.get("/keys")
-def get_keys(study: StudyName, round: RoundNumber, _: Member, here: Here) -> KeyList:
+def get_keys(round: RoundNumber, me: Member, here: Here) -> KeyList:
     """Everybody's keys, once the set is frozen."""
-    return exchanges.key_list(here.coordinator, study, round)
+    return exchanges.key_list(here.coordinator, me.study, round)
 
 
 @router.put("/shares/{client}", status_code=201)
-def put_shares(
-    study: StudyName,
-    round: RoundNumber,
-    client: ClientName,
-    message: SharesMessage,
-    reply: Response,
-    _: Itself,
-    here: Here,
-) -> None:
+def put_shares(round: RoundNumber, message: SharesMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 1: shares of this client's secrets, sealed for each other client."""
-    _said(exchanges.put_shares, here, study, round, client, message, reply)
+    _said(exchanges.put_shares, here, me, round, message, reply)
 
 
 @router.get("/shares/{client}")
-def get_shares(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> Inbox:
+def get_shares(round: RoundNumber, me: Itself, here: Here) -> Inbox:
     """The shares that the others sealed for this client."""
-    return exchanges.inbox(here.coordinator, study, round, client)
+    return exchanges.inbox(here.coordinator, me.study, round, me.name)
 
 
 @router.put("/masked/{client}", status_code=201)
-def put_manifest(
-    study: StudyName, round: RoundNumber, client: ClientName, message: Manifest, reply: Response, _: Itself, here: Here
-) -> None:
+def put_manifest(round: RoundNumber, message: Manifest, reply: Response, me: Itself, here: Here) -> None:
     """Step 2: the digests of this client's masked vectors, signed."""
-    _said(exchanges.put_manifest, here, study, round, client, message, reply)
+    _said(exchanges.put_manifest, here, me, round, message, reply)
 
 
 @router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
 async def put_masked(
-    study: StudyName,
-    round: RoundNumber,
-    client: ClientName,
-    vector: VectorName,
-    request: Request,
-    reply: Response,
-    sender: StreamingItself,
-    here: Here,
+    round: RoundNumber, vector: VectorName, request: Request, reply: Response, me: StreamingItself, here: Here
 ) -> None:
     """Step 2: the octets of one masked vector, after the manifest that names them. Durable when this answers."""
     slot = await run_in_threadpool(
-        exchanges.begin_octets, here.coordinator, study, round, client, vector, sender.body_sha256
+        exchanges.begin_octets, here.coordinator, me.study, round, me.name, vector, me.body_sha256
     )
     if slot is None:
         await discarded(request, here.settings.body_limit_bytes)
         reply.status_code = 200
         return
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-        created = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, sender.body_sha256)
+        created = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
     reply.status_code = 201 if created else 200
 
 
 @router.get("/survivors")
-def get_survivors(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SurvivorList:
+def get_survivors(round: RoundNumber, me: Member, here: Here) -> SurvivorList:
     """Whose vectors are in the sum, with their signed manifests."""
-    return exchanges.survivor_list(here.coordinator, study, round)
+    return exchanges.survivor_list(here.coordinator, me.study, round)
 
 
 @router.put("/consistency/{client}", status_code=201)
-def put_consistency(
-    study: StudyName,
-    round: RoundNumber,
-    client: ClientName,
-    message: ConsistencyMessage,
-    reply: Response,
-    _: Itself,
-    here: Here,
-) -> None:
+def put_consistency(round: RoundNumber, message: ConsistencyMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 3: this client's signature over the survivor set that it was shown."""
-    _said(exchanges.put_consistency, here, study, round, client, message, reply)
+    _said(exchanges.put_consistency, here, me, round, message, reply)
 
 
 @router.get("/consistency")
-def get_consistency(study: StudyName, round: RoundNumber, _: Member, here: Here) -> ConsistencyList:
+def get_consistency(round: RoundNumber, me: Member, here: Here) -> ConsistencyList:
     """Enough signatures over one survivor set."""
-    return exchanges.consistency_list(here.coordinator, study, round)
+    return exchanges.consistency_list(here.coordinator, me.study, round)
 
 
 @router.put("/unmask/{client}", status_code=201)
-def put_unmask(
-    study: StudyName,
-    round: RoundNumber,
-    client: ClientName,
-    message: UnmaskMessage,
-    reply: Response,
-    _: Itself,
-    here: Here,
-) -> None:
+def put_unmask(round: RoundNumber, message: UnmaskMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
-    _said(exchanges.put_unmask, here, study, round, client, message, reply)
+    _said(exchanges.put_unmask, here, me, round, message, reply)
     here.wake()
 
 
 @router.get("/result")
-def get_result(study: StudyName, round: RoundNumber, _: Member, here: Here) -> SumResult:
+def get_result(round: RoundNumber, me: Member, here: Here) -> SumResult:
     """The digests of the opened sums, signed."""
-    return exchanges.result(here.coordinator, study, round)
+    return exchanges.result(here.coordinator, me.study, round)
 
 
 @router.put("/left/{client}", status_code=204)
-def put_left(study: StudyName, round: RoundNumber, client: ClientName, _: Itself, here: Here) -> None:
+def put_left(round: RoundNumber, me: Itself, here: Here) -> None:
     """This client sends nothing more in this session: nobody waits for it."""
-    exchanges.leave(here.coordinator, study, round, client)
+    exchanges.leave(here.coordinator, me.study, round, me.name)
     here.wake()

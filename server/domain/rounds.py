@@ -60,7 +60,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Abandon:
-    """The round comes to nothing. `charged`: something of an update may have been seen, so its reservation stands."""
+    """The round comes to nothing. `charged`: something of an update may have been seen, so it is charged in full."""
 
     reason: str
     charged: bool

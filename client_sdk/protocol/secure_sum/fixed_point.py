@@ -71,22 +71,6 @@ def decode_signed(total: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
     return np.ldexp(signed.astype(np.float64), -_scale(scale_bits))
 
 
-def rounded_sensitivity(clip_norm: float, length: int, scale_bits: int) -> float:
-    """L2 bound of a vector of norm <= clip_norm after rounding: clip_norm + sqrt(length) / 2^(scale_bits + 1).
-
-    Rounded up: the bound, not the vector, is what noise has to cover.
-
-    Raises:
-        EncodingError: a clip norm that is not finite and positive, or a negative length.
-    """
-    if not (math.isfinite(clip_norm) and clip_norm > 0):
-        raise EncodingError("clip_norm is a finite positive number")
-    if length < 0:
-        raise EncodingError("length is not negative")
-    root = math.nextafter(math.sqrt(length), math.inf)
-    return math.nextafter(clip_norm + math.ldexp(root, -_scale(scale_bits) - 1), math.inf)
-
-
 def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[RingVector, RingVector]:
     """Costs rounded up to multiples of 2^-scale_bits in Z_2^64, and 0/1 saturation words; both of shape (d,).
 

@@ -1,11 +1,8 @@
-"""Upper bounds on the maximum of private values from one secure sum: blinded thresholds, or log-sum-exp.
+"""Upper bounds on the maximum of private values from one secure sum: blinded thresholds.
 
 On a public grid g_1 < … < g_K a client writes a fresh uniform word where its value exceeds g_k and 0 elsewhere.
 The sum over clients is 0 where nobody exceeds g_k and otherwise a uniform word of Z_2^64, so that one bit per
 threshold ("somebody exceeds it") is all that shows. A non-zero sum is 0 by chance with probability 2^-64.
-
-Log-sum-exp needs one cost word per value, max x <= ln(Σ exp(β x)) / β <= max x + ln(n) / β, but its sum also tells
-how many values are near the largest.
 """
 
 from __future__ import annotations
@@ -21,9 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, Reals, RingVector
-
-# Many times the error of exp, log and the arithmetic around them: bounds stay bounds on any system's libm.
-_SLACK = 2.0**-48
 
 
 @lru_cache(maxsize=32)
@@ -68,41 +62,3 @@ def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.
     exceeded: NDArray[Any] = total.reshape(-1, len(grid)) != 0
     above = np.where(exceeded.any(axis=1), len(grid) - np.argmax(exceeded[:, ::-1], axis=1), 0)
     return np.append(np.array(grid), np.inf)[above]
-
-
-def exponentials(values: Reals, ceiling: float, sharpness: float) -> NDArray[np.float64]:
-    """exp(β (x - ceiling)) rounded up: costs of at most about 1 to be summed as a cost vector; shape (d,).
-
-    `ceiling` is a public bound on every value. Keep β (ceiling - max) below the scale bits of the cost vector times
-    ln 2, or rounding up to one unit dominates.
-
-    Raises:
-        EncodingError: NaN, a value above the ceiling, or a ceiling or sharpness (β) that is not finite and positive.
-    """
-    _require_curve(ceiling, sharpness)
-    if values.ndim != 1 or values.dtype.kind != "f":
-        raise EncodingError("values is a one-dimensional array of floats")
-    if not bool((values <= ceiling).all()):
-        raise EncodingError("values holds NaN or a number above the ceiling")
-    exponents = sharpness * (values.astype(np.float64) - ceiling)
-    # What underflows still counts: the cost encoding makes one unit of it.
-    return np.maximum(np.exp(exponents * (1 - _SLACK)) * (1 + _SLACK), np.nextafter(0.0, 1.0))
-
-
-def maximum_of_exponentials(total: Reals, ceiling: float, sharpness: float) -> NDArray[np.float64]:
-    """Upper bound on each maximum from the decoded sum of `exponentials`; shape (d,).
-
-    Raises:
-        EncodingError: a sum that is not positive: somebody did not encode it, or a bad ceiling or sharpness.
-    """
-    _require_curve(ceiling, sharpness)
-    if not bool((total > 0).all()):
-        raise EncodingError("total holds NaN or a number that is not positive")
-    shift = np.log(total.astype(np.float64)) / sharpness
-    bound = ceiling + shift
-    return np.minimum(bound + _SLACK * (np.abs(bound) + np.abs(shift) + ceiling), ceiling)
-
-
-def _require_curve(ceiling: float, sharpness: float) -> None:
-    if not (math.isfinite(ceiling) and ceiling > 0 and math.isfinite(sharpness) and sharpness > 0):
-        raise EncodingError("ceiling and sharpness are finite positive numbers")

@@ -57,7 +57,7 @@ def prefixed(spec: Spec, prefix: str) -> Spec:
 
 
 def terms_spec(orders: int) -> Spec:
-    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the report."""
+    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the statement."""
     return {TERMS + "filter": ((1,), "float64"), TERMS + "moments": ((orders,), "float64")}
 
 
@@ -105,23 +105,6 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
         _require_finite(name, array)
         arrays[name] = array
     return arrays
-
-
-def decode_any(data: bytes) -> dict[str, Array]:
-    """The arrays in `data` where no spec exists yet: the initial model, whose upload freezes the spec.
-
-    Raises:
-        TensorError: `malformed`, `wrong-dtype`, `wrong-names` (no tensor at all), `not-finite`.
-    """
-    parts = _deserialize(data)
-    found: Spec = {}
-    for name, part in parts:
-        if part["dtype"] not in _DTYPES:
-            raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
-        found[name] = (tuple(part["shape"]), _DTYPES[part["dtype"]])
-    if not found:
-        raise TensorError("wrong-names", "a model has at least one tensor")
-    return decode(data, found)
 
 
 def read_file(path: Path, spec: Spec) -> Iterator[tuple[str, Array]]:

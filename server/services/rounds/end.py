@@ -45,7 +45,7 @@ def abandon_round(
     ending: Abandon,
     ready: Statement | None = None,
 ) -> None:
-    """The round comes to nothing. If it is not settled yet its reservation stands, or is given back uncharged."""
+    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled."""
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
     _end(tx, study, round, account, "abandoned", ending, ready)

@@ -118,7 +118,7 @@ def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: st
         account = BayesianAccountant(
             orders=orders,
             delta=0.5,
-            failure_probability=failure_probability,
+            estimator_failure_probability=failure_probability,
             max_steps=5,
             composition=composition,  # type: ignore[arg-type]
             estimator=method,  # type: ignore[arg-type]

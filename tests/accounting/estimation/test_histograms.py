@@ -134,7 +134,9 @@ class TestCounting:
     def test_the_bayesian_accountant_reads_them(self) -> None:
         sample, edges = samples(5)[0], np.linspace(0.02, 1.0, 50)
         accounts = [
-            BayesianAccountant(orders=[4.0], delta=1e-4, failure_probability=1e-5, max_steps=3, estimator="betting")
+            BayesianAccountant(
+                orders=[4.0], delta=1e-4, estimator_failure_probability=1e-5, max_steps=3, estimator="betting"
+            )
             for _ in range(2)
         ]
         step = {"noise_std": 2.0, "sampling_rate": 0.2, "max_distance": 1.0}

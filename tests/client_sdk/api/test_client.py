@@ -223,17 +223,10 @@ def test_the_twin_repeats_and_reads_the_same() -> None:
     async def ask() -> StudyList:
         transport = AsyncTransport(CONNECTION, handler=httpx.MockTransport(answer))
         async with AsyncClient(CONNECTION, OperatorKey("wrk_1_s"), transport=transport, sleep=sleep) as api:
-            return await api.studies()
+            return await api.send(calls.studies())
 
     assert asyncio.run(ask()).studies == []
     assert (len(seen), len(slept)) == (2, 1)
-
-
-def test_both_clients_offer_the_same_methods() -> None:
-    def public(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
-
-    assert public(Client) == public(AsyncClient)
 
 
 def test_a_roster_survives_its_json() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -44,12 +45,15 @@ def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
 
     outgoing = Outgoing("PUT", "/v1/%C3%A9?wait=1", {"X-A": "b"}, b"payload")
     connection = Connection(url="https://study.example.org")
-    with Transport(connection, handler=httpx.MockTransport(answer)) as blocking:
+    with closing(Transport(connection, handler=httpx.MockTransport(answer))) as blocking:
         first = blocking.send(outgoing)
 
     async def twin() -> object:
-        async with AsyncTransport(connection, handler=httpx.MockTransport(answer)) as transport:
+        transport = AsyncTransport(connection, handler=httpx.MockTransport(answer))
+        try:
             return await transport.send(outgoing)
+        finally:
+            await transport.close()
 
     assert asyncio.run(twin()) == first
     assert (first.status, first.body, first.request_id) == (201, b"body", "r-7")
@@ -60,7 +64,7 @@ def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
 
 def test_an_answer_longer_than_expected_is_cut_off() -> None:
     handler = httpx.MockTransport(lambda _: httpx.Response(200, content=b"x" * 101))
-    with Transport(Connection(url="https://x"), handler=handler) as transport:
+    with closing(Transport(Connection(url="https://x"), handler=handler)) as transport:
         assert len(transport.send(Outgoing("GET", "/", {}, answer_limit=101)).body) == 101
         with pytest.raises(UnexpectedAnswer, match="100 bytes"):
             transport.send(Outgoing("GET", "/", {}, answer_limit=100))
@@ -75,7 +79,7 @@ def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: typ
         raise failure("proxy http://user:hunter2@proxy refused")
 
     transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(fail))
-    with transport, pytest.raises(ConnectionFailed) as caught:
+    with closing(transport), pytest.raises(ConnectionFailed) as caught:
         transport.send(GET)
     assert caught.value.sent is sent
     assert "hunter2" not in str(caught.value)
@@ -83,7 +87,7 @@ def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: typ
 
 def test_a_redirect_is_not_followed() -> None:
     handler = httpx.MockTransport(lambda _: httpx.Response(302, headers={"Location": "https://elsewhere.example"}))
-    with Transport(Connection(url="https://x"), handler=handler) as transport:
+    with closing(Transport(Connection(url="https://x"), handler=handler)) as transport:
         assert transport.send(GET).status == 302
 
 

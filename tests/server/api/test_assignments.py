@@ -58,7 +58,7 @@ def test_whoever_has_answered_waits(here: Live, study: str) -> None:
 
 def test_waiting_holds_no_thread_and_no_connection(tmp_path: Path) -> None:
     """More waiters than the thread pool has threads, and the server still answers others."""
-    with ThreadPoolExecutor(60) as callers, httpx.ClientCaller(timeout=30, trust_env=False) as shared:
+    with ThreadPoolExecutor(60) as callers, httpx.Client(timeout=30, trust_env=False) as shared:
         with live(tmp_path / "home") as crowded:
             crowded.open_study("ward")
             who = crowded.enrol("ward", "north")

@@ -13,13 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, decode_costs, encode_costs, largest_cap
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError
 from client_sdk.protocol.secure_sum.maximum import (
     decode_thresholds,
     encode_thresholds,
-    exponentials,
     geometric_grid,
-    maximum_of_exponentials,
 )
 
 GRID = geometric_grid(1e-6, 1e4, 1024)
@@ -71,37 +69,3 @@ def test_bad_grids_are_refused(low, high, count) -> None:
 def test_thresholds_that_float64_cannot_tell_apart_are_refused() -> None:
     with pytest.raises(EncodingError, match="count"):
         geometric_grid(1.0, math.nextafter(1.0, 2), 8)
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-20, 8), min_size=1, max_size=12), st.sampled_from([0.5, 1.0, 5.0, 20.0]))
-def test_log_sum_exp_is_never_below_and_over_by_what_it_says(values, sharpness) -> None:
-    ceiling, n = 10.0, len(values)
-    cap = largest_cap(n, 64)
-    parts = [encode_costs(exponentials(np.array([x]), ceiling, sharpness), scale_bits=32, cap=cap) for x in values]
-    total = decode_costs(sum(p[0] for p in parts), sum(p[1] for p in parts), scale_bits=32)
-    (bound,) = maximum_of_exponentials(total, ceiling, sharpness)
-    assert bound >= max(values)
-    # Rounding up adds at most n units to the sum.
-    with mpmath.workdps(50):
-        most = sum(mpmath.exp(sharpness * (mpmath.mpf(x) - ceiling)) for x in values) + n * mpmath.mpf(2) ** -32
-        assert bound <= min(ceiling, ceiling + mpmath.log(most) / sharpness + mpmath.mpf("1e-9"))
-
-
-def test_log_sum_exp_at_its_ends() -> None:
-    assert maximum_of_exponentials(np.array([math.inf]), 10.0, 1.0).tolist() == [10.0]
-    far = exponentials(np.array([-1e6, -math.inf, 10.0]), 10.0, 5.0)
-    assert (far > 0).all()
-    assert far[2] >= 1
-
-
-def test_bad_log_sum_exp_inputs_are_refused_by_name() -> None:
-    for values in ([10.5], [math.nan], [math.inf], [[1.0]], [1]):
-        with pytest.raises(EncodingError, match="values"):
-            exponentials(np.array(values), 10.0, 1.0)
-    for total in ([0.0], [-1.0], [math.nan]):
-        with pytest.raises(EncodingError, match="total"):
-            maximum_of_exponentials(np.array(total), 10.0, 1.0)
-    for ceiling, sharpness in ((0.0, 1.0), (math.inf, 1.0), (10.0, 0.0), (10.0, math.nan)):
-        with pytest.raises(EncodingError, match="ceiling and sharpness"):
-            exponentials(np.array([1.0]), ceiling, sharpness)

@@ -106,7 +106,9 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
         limit.model_dump(exclude_unset=True) for limit in budget.read_budget(coordinator, "sepsis").limits
     ]
     # What is enforced, before the classical number caps what is shown.
-    enforced = next(account.epsilon() for account in replayed.accounts if account.limit.failure is not None)
+    enforced = next(
+        account.epsilon() for account in replayed.accounts if account.limit.estimator_failure_probability is not None
+    )
     assert enforced < epsilon(ROUNDS * 4 * 5 / (2 * std**2) + ROUNDS // EVERY * 4 * 5 / STD**2, 4, 9e-6)
     # The thresholds of the masked maximum lie 1.8 % apart.
     step = 1.019 if scheme == "sequential" else 1.0
