@@ -13,8 +13,8 @@ from client_sdk.protocol.wire.tensors import UPDATE, Array, TensorError, encode
 from server.db.blobs import update_scope
 from server.db.tables import ParticipantRow
 from server.domain.errors import Rejected
+from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.rounds import history
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment
 from tests.factories.studies import MODEL, ORDERS, FakeClock, Hospital, open_study, update, work
@@ -178,7 +178,7 @@ def test_the_first_refusal_stays(coordinator: Coordinator, hospitals: list[Hospi
     assert again.body.code == "own-limit"
     with pytest.raises(Rejected, match="different-update"):
         hospitals[0].send(1, update(log_moments=TERMS))
-    seen = history.show_round(coordinator, "sepsis", 1, with_clients=True).clients
+    seen = views.show_round(coordinator, "sepsis", 1, with_clients=True).clients
     assert seen is not None
     assert [(client.state, client.refusal.code if client.refusal else None) for client in seen] == [
         ("refused", "own-limit"),
@@ -195,7 +195,7 @@ def test_a_client_that_left_in_the_middle_of_a_round(coordinator: Coordinator, h
         hospital.send(1, update(log_moments=TERMS))
     work(coordinator)
     # Nobody waits for it: the round is over, without the deadline.
-    assert history.show_round(coordinator, "sepsis", 1, with_clients=False).state == "released"
+    assert views.show_round(coordinator, "sepsis", 1, with_clients=False).state == "released"
 
 
 def test_an_update_beyond_the_clip_norm_is_refused(coordinator: Coordinator) -> None:
