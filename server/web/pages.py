@@ -13,8 +13,7 @@ from fastapi.responses import FileResponse
 
 from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study, StudyList
 from client_sdk.protocol.study.settings import Message
-from server.api.auth import Reader, Viewer
-from server.api.context import Here, StudyName
+from server.api.auth import Here, Reader, StudyName, Viewer
 from server.api.docs import PAGE_HEADERS
 from server.services import views
 from server.services.studies import lifecycle

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from server.api.intake import Body, Intake, body_of
+from server.api.bodies import Body, Intake, body_of
 from server.api.problems import Problems
 
 LIMIT = 100
