@@ -13,6 +13,7 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import Values, log_moment, log_sum, sampled_bound
+from accounting.plan.mechanism import total_noise
 from accounting.units import (
     FloatArray,
     check_array,
@@ -164,14 +165,6 @@ def with_missing(terms: FloatArray, worst: FloatArray, missing: int) -> FloatArr
     if ceiling.size != rows.shape[0]:
         raise InvalidArgument("worst", f"has {ceiling.size} orders, the terms {rows.shape[0]}")
     return np.concatenate([rows, np.repeat(ceiling[:, None], check_count("missing", missing, least=0), axis=1)], axis=1)
-
-
-def total_noise(noise_stds: Sequence[float]) -> float:
-    """√Σ s_j², rounded down: the noise of independent shares."""
-    shares = check_array("noise_stds", noise_stds)
-    if bool((shares <= 0).any()):
-        raise InvalidArgument("noise_stds", "every share must be > 0")
-    return math.sqrt(math.fsum(float(share) ** 2 for share in shares)) * (1 - 1e-15)
 
 
 def honest_share_std(total_std: float, honest: int) -> float:

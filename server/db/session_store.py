@@ -19,7 +19,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db.repositories import find_session
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow

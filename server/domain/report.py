@@ -10,12 +10,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.budget.accounts import distance_edges
-from accounting.plan.report import CumulativeMoments, DistanceHistogram, JointReport, RoundReport
-from client_sdk.protocol.secure_sum.layout import CLIENT_TERMS, METRICS, PAPERS, TERMS
+from accounting.plan.report import (
+    DISTANCE_BINS,
+    CumulativeMoments,
+    DistanceHistogram,
+    JointReport,
+    RoundReport,
+    distance_bin,
+)
+from accounting.units import Level
+from client_sdk.protocol.secure_sum.layout import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
-from server.domain.plan import plan_of
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NO_BOUND = 1e300
@@ -52,8 +58,8 @@ def round_report(settings: StudySettings, findings: Sequence[Findings], attendan
     """The report in updates that came in the clear, one of the findings for each; None charges the reservation."""
     if settings.privacy.bayesian is None:
         return None
-    if settings.privacy.scheme == "client":
-        return _histogram([f.distance for f in findings], attendance.silent, list(distance_edges(plan_of(settings))))
+    if settings.privacy.rules.central:
+        return _histogram([f.distance for f in findings], attendance.silent, settings.privacy.clip_norm)
     log_moments = [f.log_moments for f in findings if f.log_moments is not None]
     # A client that has not reported may be the one whose bound is the largest.
     if attendance.silent or not log_moments or len(log_moments) < len(findings):
@@ -73,12 +79,12 @@ def masked_round_report(
         return None
     # An update came in the clear from a client whose log-moments are not in the sums.
     unreported = not attendance.received <= attendance.survivors
-    records = None if unreported or privacy.scheme == "client" else _moments(sums, attendance)
-    if privacy.scheme == "client":
-        return _counts(privacy, sums.get(TERMS), attendance)
-    if privacy.scheme == "joint":
-        return JointReport(_counts(privacy, sums.get(CLIENT_TERMS), attendance), records)
-    return records
+    measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
+    records = _moments(sums, attendance) if measured and not unreported else None
+    clients = None if histogram is None else _counts(privacy, sums.get(histogram), attendance)
+    if histogram is None or not measured:
+        return records if histogram is None else clients
+    return JointReport(clients, records)
 
 
 def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMoments | None:
@@ -101,25 +107,18 @@ def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -
         return None
     counts = [round(float(count)) for count in reported]
     counts[-1] += attendance.silent
-    if privacy.histogram_noise is None or privacy.masking is None:
+    if privacy.histogram_noise is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
     # Every survivor added its share; only the honest ones are relied on for privacy.
-    noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.masking.honest_survivors)
+    noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.histogram_shares)
     return DistanceHistogram(
         tuple(counts), len(attendance.survivors) + attendance.silent, math.nextafter(noise, math.inf)
     )
 
 
-def _histogram(distances: Sequence[float | None], missing: int, edges: Sequence[float]) -> DistanceHistogram | None:
-    counts = np.zeros(len(edges), np.int64)
+def _histogram(distances: Sequence[float | None], missing: int, top: float) -> DistanceHistogram | None:
+    counts = [0] * DISTANCE_BINS
     for distance in distances:
-        counts[_bin(distance, edges)] += 1
+        counts[distance_bin(distance, top)] += 1
     counts[-1] += missing
-    return DistanceHistogram(tuple(int(count) for count in counts)) if counts.any() else None
-
-
-def _bin(distance: float | None, edges: Sequence[float]) -> int:
-    """The first bin whose upper edge is not below the distance; unknown or beyond: the last."""
-    if distance is None or not distance <= edges[-1]:
-        return len(edges) - 1
-    return int(np.searchsorted(np.asarray(edges), distance, side="left"))
+    return DistanceHistogram(tuple(counts)) if any(counts) else None
