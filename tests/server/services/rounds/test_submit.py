@@ -47,7 +47,7 @@ def stored(coordinator: Coordinator, round: int, client: str) -> int:
 def tensors(**changes: Array) -> bytes:
     update: dict[str, Array] = {UPDATE + name: np.zeros_like(array) for name, array in MODEL.items()}
     log_moments = {"log-moments/filter": np.array([0.1]), "log-moments/moments": np.full(len(ORDERS), 0.1)}
-    return encode(update | log_moments | {name.replace("__", "/"): array for name, array in changes.items()})
+    return encode(update | log_moments | {name.replace("__", "/").replace("log_moments", "log-moments"): array for name, array in changes.items()})
 
 
 def poisoned(value: float) -> bytes:
@@ -68,8 +68,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "NaN": (lambda: poisoned(float("nan")), "not-finite"),
     "infinity": (lambda: poisoned(float("-inf")), "not-finite"),
     "no log-moments": (lambda: update(0.0), "log-moments-missing"),
-    "negative log-moments": (lambda: tensors(terms__filter=np.array([-0.1])), "invalid-request"),
-    "terms of other orders": (lambda: tensors(terms__moments=np.zeros(2)), "wrong-shape"),
+    "negative log-moments": (lambda: tensors(log_moments__filter=np.array([-0.1])), "invalid-request"),
+    "terms of other orders": (lambda: tensors(log_moments__moments=np.zeros(2)), "wrong-shape"),
 }
 
 
