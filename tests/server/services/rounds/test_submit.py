@@ -47,7 +47,11 @@ def stored(coordinator: Coordinator, round: int, client: str) -> int:
 def tensors(**changes: Array) -> bytes:
     update: dict[str, Array] = {UPDATE + name: np.zeros_like(array) for name, array in MODEL.items()}
     log_moments = {"log-moments/filter": np.array([0.1]), "log-moments/moments": np.full(len(ORDERS), 0.1)}
-    return encode(update | log_moments | {name.replace("__", "/").replace("log_moments", "log-moments"): array for name, array in changes.items()})
+    return encode(
+        update
+        | log_moments
+        | {name.replace("__", "/").replace("log_moments", "log-moments"): array for name, array in changes.items()}
+    )
 
 
 def poisoned(value: float) -> bytes:
