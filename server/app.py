@@ -15,42 +15,29 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from server.api import (
-    assignments,
-    budget,
     docs,
-    enrolments,
     events,
     health,
-    ledger,
-    metrics,
-    models,
     operator_keys,
-    refusals,
-    roster,
     rounds,
     secure_sum,
     studies,
-    updates,
 )
-from server.api.context import Context
-from server.api.intake import Intake
+from server.api.auth import Context
+from server.api.bodies import Intake
 from server.api.openapi import describe
 from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.coordinator import open_coordinator
+from server.services.coordinator import Coordinator
 from server.services.events import marks
-from server.services.ports import Coordinator
 from server.telemetry import RequestLog
 from server.web import pages
 from server.worker import Worker
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
-    noun.router
-    for noun in (
-        *(studies, enrolments, roster, assignments, models, rounds, updates, refusals),
-        *(secure_sum, metrics, budget, ledger, events, operator_keys, health, docs, pages),
-    )
+    noun.router for noun in (*(studies, rounds, secure_sum, events, operator_keys, health, docs, pages),)
 )
 
 

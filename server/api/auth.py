@@ -1,4 +1,4 @@
-"""Who asks: a client by its signature on this very request, a person by an API key.
+"""Who asks, and what every handler may reach: a client signs this very request, a person has an API key.
 
 A client's token covers method, address and body. Handlers that read JSON get the body compared before they run;
 handlers that stream one compare the digest themselves, before anything is recorded.
@@ -7,18 +7,50 @@ handlers that stream one compare the digest themselves, before anything is recor
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from client_sdk.protocol.study.fields import NAME_PATTERN
 from client_sdk.protocol.wire.signing import RequestClaims as Claims
 from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key, verify_request_token
-from server.api.context import ClientName, Context, Here, StudyName
 from server.api.problems import ApiProblem
+from server.api.watcher import Watcher
+from server.config import Settings
+from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
+
+
+@dataclass(frozen=True)
+class Context:
+    """One per process.
+
+    clock  seconds since the epoch, for the time window of request tokens
+    wake   tells a worker in this process that something arrived
+    """
+
+    settings: Settings
+    coordinator: Coordinator
+    watcher: Watcher
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+
+
+def _context(request: Request) -> Context:
+    return cast(Context, request.app.state.context)
+
+
+Here = Annotated[Context, Depends(_context)]
+StudyName = Annotated[str, Path(pattern=NAME_PATTERN)]
+ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
+RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
+After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]
+PageSize = Annotated[int, Query(ge=1, le=500, description="most items of one answer")]
+
 
 OPERATOR_KEY_PREFIX = "wrk_"
 

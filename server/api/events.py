@@ -11,8 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.messages import Event
-from server.api.auth import Reader
-from server.api.context import After, Context, Here, StudyName
+from server.api.auth import After, Context, Here, Reader, StudyName
 from server.services import events
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])

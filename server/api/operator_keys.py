@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
-from server.api.auth import OperatorOnly
-from server.api.context import Here
+from server.api.auth import Here, OperatorOnly
 from server.services.studies import operators
 
 router = APIRouter(prefix="/v1/operator-keys", tags=["operator keys"])

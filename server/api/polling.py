@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 
-from server.api.context import Context
+from server.api.auth import Context
 from server.services import events
 
 T = TypeVar("T")

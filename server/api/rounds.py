@@ -1,16 +1,100 @@
-"""The history of rounds. Who took part in which one is shown to operators; a hospital sees its own part."""
+"""One round as a hospital goes through it, and the history of rounds.
+
+Who took part in which round is shown to operators; a hospital sees its own part.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from functools import partial
+from typing import Any
 
-from client_sdk.protocol.study.messages import RoundList, RoundView
-from server.api.auth import Caller, ClientCaller, Reader
-from server.api.context import After, Here, PageSize, RoundNumber, StudyName
-from server.services.rounds import history as rounds
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from client_sdk.protocol.study.messages import Assignment, Refusal, RoundList, RoundView, UpdateReceipt
+from server.api.auth import (
+    After,
+    Caller,
+    ClientCaller,
+    ClientName,
+    Here,
+    Itself,
+    Member,
+    PageSize,
+    Reader,
+    RoundNumber,
+    StreamingItself,
+    StudyName,
+)
+from server.api.bodies import BODY, discarded, received
+from server.api.polling import Wait, poll
+from server.services import views
+from server.services.rounds import refuse
+from server.services.rounds import submit as submit_update
 from server.services.studies.operators import Operator
 
-router = APIRouter(prefix="/v1/studies/{study}/rounds", tags=["rounds"])
+router = APIRouter(prefix="/v1/studies/{study}")
+_AGAIN: dict[int | str, Any] = {200: {"model": UpdateReceipt, "description": "These very bytes are recorded already"}}
+
+
+@router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
+async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
+    """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
+    found = await poll(
+        here, study, wait, partial(views.find_assignment, here.coordinator, study, client.name), _is_there
+    )
+    if found is None:
+        return Response(status_code=204)  # pyright: ignore[reportReturnType] - an empty answer beside the model
+    return found
+
+
+def _is_there(found: Assignment | None) -> bool:
+    return found is not None
+
+
+@router.put("/rounds/{round}/updates/{client}", tags=["updates"], status_code=201, openapi_extra=BODY, responses=_AGAIN)
+async def put_update(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    request: Request,
+    response: Response,
+    sender: StreamingItself,
+    here: Here,
+) -> UpdateReceipt:
+    """The update as safetensors, with its log-moments. Recorded durably when this answers."""
+    slot = await run_in_threadpool(submit_update.begin, here.coordinator, study, round, client, sender.body_sha256)
+    if isinstance(slot, UpdateReceipt):
+        await discarded(request, slot.bytes)
+        response.status_code = 200
+        return slot
+    async with received(request, here.coordinator.blobs, slot.limit) as incoming:
+        written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
+    here.wake()
+    response.status_code = 201 if written.created else 200
+    return written.body
+
+
+@router.put(
+    "/rounds/{round}/refusals/{client}",
+    tags=["refusals"],
+    status_code=201,
+    responses={200: {"model": Refusal, "description": "Recorded before"}},
+)
+def put_refusal(
+    study: StudyName,
+    round: RoundNumber,
+    client: ClientName,
+    refusal: Refusal,
+    response: Response,
+    _: Itself,
+    here: Here,
+) -> Refusal:
+    """The site policy or the hospital's own budget says no to this round."""
+    written = refuse.refuse(here.coordinator, study, round, client, refusal)
+    here.wake()
+    response.status_code = 201 if written.created else 200
+    return written.body
 
 
 def _sees_clients(who: Caller) -> bool:
@@ -21,15 +105,15 @@ def _own(who: Caller) -> str | None:
     return who.name if isinstance(who, ClientCaller) else None
 
 
-@router.get("")
+@router.get("/rounds", tags=["rounds"])
 def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
     """Rounds in order of their numbers."""
-    return rounds.list_rounds(
+    return views.list_rounds(
         here.coordinator, study, with_clients=_sees_clients(who), own=_own(who), after=after, limit=limit
     )
 
 
-@router.get("/{round}")
+@router.get("/rounds/{round}", tags=["rounds"])
 def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
     """One round."""
-    return rounds.show_round(here.coordinator, study, round, with_clients=_sees_clients(who), own=_own(who))
+    return views.show_round(here.coordinator, study, round, with_clients=_sees_clients(who), own=_own(who))

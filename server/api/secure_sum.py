@@ -23,12 +23,11 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.auth import Itself, Member, StreamingItself
+from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName
 from server.api.bodies import BODY, discarded, received
-from server.api.context import Context, Here, RoundNumber, StudyName
 from server.api.polling import Wait, poll
 from server.api.problems import ApiProblem
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])

@@ -1,22 +1,64 @@
-"""Studies: open, show, start, pause, resume, stop."""
+"""Studies: their life, members, models, budget and ledger."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.fields import NAME_PATTERN
-from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
-from server.api.auth import OperatorOnly, Reader, Viewer
-from server.api.context import Context, Here, PageSize, StudyName
+from client_sdk.protocol.study.messages import (
+    BudgetStatement,
+    Enrolment,
+    EnrolmentRequest,
+    Invitation,
+    InvitationCreate,
+    KeyRotation,
+    LedgerPage,
+    Metrics,
+    ModelInfo,
+    Roster,
+    RosterEntry,
+    Study,
+    StudyCreate,
+    StudyList,
+)
+from server.api.auth import (
+    After,
+    ClientName,
+    Context,
+    Here,
+    Itself,
+    OperatorOnly,
+    PageSize,
+    Reader,
+    StreamingOperator,
+    StudyName,
+    Viewer,
+)
+from server.api.bodies import BODY, MEDIA_TYPE, model_answer, received
+from server.services import views
+from server.services.studies import enrolment, models
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
 
-router = APIRouter(prefix="/v1/studies", tags=["studies"])
+router = APIRouter(prefix="/v1")
+Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
+ModelNumber = Annotated[int, Path(ge=0, le=2**31 - 1)]
+OfRound = Annotated[
+    int | None,
+    Query(ge=1, le=2**31 - 1, description="of a round that sums under masks: the members active at its opening"),
+]
+_TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}, "description": "safetensors"}
 
 
-@router.post("", status_code=201, responses={200: {"model": Study, "description": "It exists, exactly so"}})
+@router.post(
+    "/studies",
+    tags=["studies"],
+    status_code=201,
+    responses={200: {"model": Study, "description": "It exists, exactly so"}},
+)
 def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here: Here) -> Study:
     """Open a study: its settings freeze, its budget and its ledger begin."""
     written = studies.create(here.coordinator, request)
@@ -24,7 +66,7 @@ def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here
     return written.body
 
 
-@router.get("")
+@router.get("/studies", tags=["studies"])
 def list_studies(
     _: Viewer, here: Here, after: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: PageSize = 100
 ) -> StudyList:
@@ -32,7 +74,7 @@ def list_studies(
     return studies.list_studies(here.coordinator, after, limit)
 
 
-@router.get("/{study}")
+@router.get("/studies/{study}", tags=["studies"])
 def show_study(study: StudyName, _: Reader, here: Here) -> Study:
     """One study with its settings, its state and its newest model."""
     return studies.show(here.coordinator, study)
@@ -44,25 +86,128 @@ def _act(here: Context, study: str, action: Action) -> Study:
     return shown
 
 
-@router.post("/{study}/start")
+@router.post("/studies/{study}/start", tags=["studies"])
 def start_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
     """From now on rounds begin. Repeatable."""
     return _act(here, study, "start")
 
 
-@router.post("/{study}/pause")
+@router.post("/studies/{study}/pause", tags=["studies"])
 def pause_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
     """The round under way ends; no other begins. Repeatable."""
     return _act(here, study, "pause")
 
 
-@router.post("/{study}/resume")
+@router.post("/studies/{study}/resume", tags=["studies"])
 def resume_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
     """Rounds begin again. Repeatable."""
     return _act(here, study, "resume")
 
 
-@router.post("/{study}/stop")
+@router.post("/studies/{study}/stop", tags=["studies"])
 def stop_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
     """Final. What was charged stays charged. Repeatable."""
     return _act(here, study, "stop")
+
+
+@router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
+def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, here: Here) -> Invitation:
+    """A one-time token for one client. Shown once."""
+    return enrolment.invite(here.coordinator, study, request)
+
+
+@router.post(
+    "/enrolments",
+    tags=["enrolments"],
+    status_code=201,
+    responses={200: {"model": Enrolment, "description": "Enrolled before"}},
+)
+def enrol(request: EnrolmentRequest, response: Response, here: Here) -> Enrolment:
+    """Exchange an invitation for membership; the new key proves itself. Repeatable with the same token and key."""
+    written = enrolment.enrol(here.coordinator, request)
+    response.status_code = 201 if written.created else 200
+    return written.body
+
+
+@router.get("/studies/{study}/roster", tags=["roster"])
+def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
+    """Names and identity keys with the fingerprint that hospitals compare out of band."""
+    return enrolment.roster(here.coordinator, study, round)
+
+
+@router.put("/studies/{study}/clients/{client}/key", tags=["roster"])
+def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, _: Itself, here: Here) -> RosterEntry:
+    """A client's new identity key, signed for by the old one."""
+    return enrolment.rotate_key(here.coordinator, study, client, request)
+
+
+@router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
+def revoke(study: StudyName, client: ClientName, _: OperatorOnly, here: Here) -> RosterEntry:
+    """The operator puts a client out, from the next round on."""
+    entry = enrolment.revoke(here.coordinator, study, client)
+    here.wake()
+    return entry
+
+
+@router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"])
+def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> RosterEntry:
+    """A hospital leaves."""
+    entry = enrolment.withdraw(here.coordinator, study, client)
+    here.wake()
+    return entry
+
+
+@router.put(
+    "/studies/{study}/models/0",
+    tags=["models"],
+    status_code=201,
+    openapi_extra=BODY,
+    responses={200: {"model": ModelInfo, "description": "Here"}},
+)
+async def put_initial_model(
+    study: StudyName, request: Request, response: Response, _: StreamingOperator, here: Here
+) -> ModelInfo:
+    """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again."""
+    async with received(request, here.coordinator.blobs, here.settings.model_limit_bytes) as incoming:
+        written = await run_in_threadpool(models.put_initial, here.coordinator, study, incoming)
+    response.status_code = 201 if written.created else 200
+    return written.body
+
+
+@router.get(
+    "/studies/{study}/models/{version}",
+    tags=["models"],
+    response_class=Response,
+    responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
+)
+def get_model(study: StudyName, version: Version, request: Request, _: Reader, here: Here) -> Response:
+    """A published model. ETag is its SHA-256; one byte range is honoured."""
+    number = None if version == "latest" else int(version)
+    return model_answer(request, views.locate_model(here.coordinator, study, number))
+
+
+@router.put(
+    "/studies/{study}/models/{version}/metrics",
+    tags=["metrics"],
+    status_code=201,
+    responses={200: {"model": Metrics, "description": "Replaced"}},
+)
+def put_metrics(
+    study: StudyName, version: ModelNumber, values: Metrics, response: Response, _: OperatorOnly, here: Here
+) -> Metrics:
+    """Later numbers for the same model replace earlier ones."""
+    written = models.record_metrics(here.coordinator, study, version, values)
+    response.status_code = 201 if written.created else 200
+    return written.body
+
+
+@router.get("/studies/{study}/budget", tags=["budget"])
+def read_budget(study: StudyName, _: Reader, here: Here) -> BudgetStatement:
+    """ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
+    return views.read_budget(here.coordinator, study)
+
+
+@router.get("/studies/{study}/ledger", tags=["ledger"])
+def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> LedgerPage:
+    """Entries above `after`, with the signed head of the whole ledger."""
+    return views.read_ledger(here.coordinator, study, after, limit)

@@ -27,41 +27,48 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NO_BOUND = 1e300
 
 
-def report_of(settings: StudySettings, findings: Sequence[Findings], *, missing: int) -> RoundReport | None:
-    """The report to settle a round with; None charges the reservation.
+@dataclass(frozen=True)
+class Attendance:
+    """What became of the sampled clients.
 
-    Args:
-        findings: one per update received.
-        missing: sampled clients that neither sent nor refused.
+    received   their update, or all their masked vectors, is here
+    waiting    may still answer;  missing  will not: revoked, withdrawn or too late
+    sending    those of whose update a byte was ever let in, whatever became of it
+    survivors  whose vectors are in the secure sum;  enrolled  every client that ever joined the study
     """
+
+    received: frozenset[str]
+    waiting: frozenset[str]
+    missing: frozenset[str]
+    sending: frozenset[str]
+    survivors: frozenset[str] = frozenset()
+    enrolled: frozenset[str] = frozenset()
+
+    @property
+    def silent(self) -> int:
+        """How many neither sent nor refused, if collecting ends now."""
+        return len(self.waiting) + len(self.missing)
+
+    def is_due(self, *, deadline: float, now: float) -> bool:
+        """Whether collecting ends: everybody has answered, or nobody else is waited for."""
+        return not self.waiting or now >= deadline
+
+
+def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:
+    """The report in updates that came in the clear, one of the findings for each; None charges the reservation."""
     if settings.privacy.bayesian is None:
         return None
     if settings.privacy.rules.central:
-        return _histogram([f.distance for f in findings], missing, settings.privacy.clip_norm)
+        return _histogram([f.distance for f in findings], attendance.silent, settings.privacy.clip_norm)
     log_moments = [f.log_moments for f in findings if f.log_moments is not None]
     # A client that has not reported may be the one whose bound is the largest.
-    if missing or not log_moments or len(log_moments) < len(findings):
+    if attendance.silent or not log_moments or len(log_moments) < len(findings):
         return None
     return CumulativeMoments.largest(log_moments)
 
 
-@dataclass(frozen=True)
-class Attended:
-    """Who is in the opened sums.
-
-    survivors   how many clients;  missing  sampled clients that neither sent nor refused
-    complete    every client that ever enrolled is among them
-    unreported  an update came in the clear from a client whose log-moments are not in the sums
-    """
-
-    survivors: int
-    missing: int
-    complete: bool
-    unreported: bool
-
-
-def masked_report(
-    settings: StudySettings, sums: Mapping[str, Values], attended: Attended, *, publishes: bool
+def masked_round_report(
+    settings: StudySettings, sums: Mapping[str, Values], attendance: Attendance, *, publishes: bool
 ) -> RoundReport | None:
     """The report in the opened sums, by vector name; None charges the reservation.
 
@@ -70,15 +77,17 @@ def masked_report(
     privacy = settings.privacy
     if privacy.bayesian is None or (privacy.disclosure == "noised" and not publishes):
         return None
+    # An update came in the clear from a client whose log-moments are not in the sums.
+    unreported = not attendance.received <= attendance.survivors
     measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
-    records = _moments(sums, attended) if measured and not attended.unreported else None
-    clients = None if histogram is None else _counts(privacy, sums.get(histogram), attended)
+    records = _moments(sums, attendance) if measured and not unreported else None
+    clients = None if histogram is None else _counts(privacy, sums.get(histogram), attendance)
     if histogram is None or not measured:
         return records if histogram is None else clients
     return JointReport(clients, records)
 
 
-def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoments | None:
+def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMoments | None:
     reported, papers = sums.get(TERMS), sums.get(PAPERS)
     if reported is None:
         return None
@@ -89,20 +98,22 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
     known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
     records = float(metrics[0]) if metrics is not None and known else None
-    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)
+    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
 
 
-def _counts(privacy: Privacy, reported: Values | None, attended: Attended) -> DistanceHistogram | None:
+def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -> DistanceHistogram | None:
     """The summed histogram; who is missing fills the top bin."""
     if reported is None:
         return None
     counts = [round(float(count)) for count in reported]
-    counts[-1] += attended.missing
+    counts[-1] += attendance.silent
     if privacy.histogram_noise is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
     # Every survivor added its share; only the honest ones are relied on for privacy.
-    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.histogram_shares)
-    return DistanceHistogram(tuple(counts), attended.survivors + attended.missing, math.nextafter(noise, math.inf))
+    noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.histogram_shares)
+    return DistanceHistogram(
+        tuple(counts), len(attendance.survivors) + attendance.silent, math.nextafter(noise, math.inf)
+    )
 
 
 def _histogram(distances: Sequence[float | None], missing: int, top: float) -> DistanceHistogram | None:

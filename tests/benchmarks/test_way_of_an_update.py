@@ -42,7 +42,7 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
     rooms = rooms_on_the_way(files, "client_sdk")
     assert [room.removeprefix("client_sdk/") for room in rooms] == ["study", "guard", "study", "api", "guard"]
     assert returns(rooms) == 2
-    found = figures(Way(files, ["server/api/updates.py", "client_sdk/protocol/signing.py"]))
+    found = figures(Way(files, ["server/api/rounds.py", "client_sdk/protocol/signing.py"]))
     assert found["files"] == 9
     assert found["hospital"]["returns_into"] == {"client_sdk/guard": 1, "client_sdk/study": 1}
     assert [line.split()[-1] for line in show(found) if line.startswith("  <")] == [files[5], files[7]]

@@ -8,18 +8,24 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import spec_from_json
-from server.db.lease import Lease
-from server.db.ledger_store import lock_account, precompute
-from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
+from server.db.lease import Lease, commit_under_lease
+from server.db.ledger_store import Statement, lock_account, statement_after
+from server.db.repositories import (
+    append_event,
+    clients,
+    latest_model,
+    lock_study,
+    model_spec_of,
+    open_round,
+    settings_of,
+)
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.rounds import Abandon
 from server.domain.sampling import sample
-from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round, finish
-from server.services.views import settings_of
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
@@ -38,7 +44,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if len(active) < row.quorum:
             return
         number = account.budget.last_round + 1
-        account.record("reserved", number, {})
+        account.record("reserved", number, {}, ready)
         settings = settings_of(row)
         heads = partial(coordinator.coins.heads, round=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
@@ -49,16 +55,15 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
             _open_session(coordinator, tx, row, round, settings, sampled)
         except ParameterFault as fault:
             reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
-            abandon_round(tx, row, round, account, reason=reason, charged=False)
+            abandon_round(tx, row, round, account, Abandon(reason, charged=False))
 
-    coordinator.database.read("precompute-reservation", lambda tx: _precompute(tx, lease.study_id))
-    commit_under_lease(coordinator, lease, "reserve", work)
+    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(tx, lease.study_id))
+    commit_under_lease(coordinator.database, lease, "reserve", work)
 
 
-def _precompute(tx: Transaction, study_id: int) -> None:
+def _prepare(tx: Transaction, study_id: int) -> Statement | None:
     row = tx.session.get_one(BudgetRow, study_id)
-    if row.can_continue:
-        precompute(tx, study_id, "reserved", row.round + 1, {})
+    return statement_after(tx, study_id, "reserved", row.round + 1, {}) if row.can_continue else None
 
 
 def _open_session(
@@ -75,9 +80,13 @@ def _open_session(
         ParameterFault: no session of these clients is sound; nothing is written.
     """
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
-    spec = spec_from_json(study.model_spec or {})
     plan = SessionPlan.of(
-        settings, spec, study=study.name, round=round.number, roster=study.roster_sha256, model=base.sha256
+        settings,
+        model_spec_of(study),
+        study=study.name,
+        round=round.number,
+        roster=study.roster_sha256,
+        model=base.sha256,
     )
     parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
     raw = parameters.to_bytes()

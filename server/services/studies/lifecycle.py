@@ -13,15 +13,23 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
-from client_sdk.protocol.wire.tensors import spec_from_json
 from server.db.ledger_store import lock_account, open_account
-from server.db.repositories import append_event, find_study, latest_model, lock_open_round, lock_study
+from server.db.repositories import (
+    append_event,
+    find_study,
+    latest_model,
+    lock_open_round,
+    lock_study,
+    model_spec_of,
+    settings_of,
+)
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
+from server.domain.ports import Written
 from server.domain.study import Action, move
 from server.services import views
-from server.services.ports import Coordinator, Written
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import finish, stop_round
 
 
@@ -104,10 +112,10 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
 
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
-    settings, base = views.settings_of(row), latest_model(tx, row.id)
+    settings, base = settings_of(row), latest_model(tx, row.id)
     if settings.privacy.masking is None or base is None:
         return
-    spec = spec_from_json(row.model_spec or {})
+    spec = model_spec_of(row)
     plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
     try:
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())

@@ -15,7 +15,7 @@ from server.db.ledger_store import entries, lock_account
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from tests.factories.studies import open_study, settings
 
 
