@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from accounting.plan.schemes import SchemeName
 from client_sdk.protocol.study.settings import (
     BayesianSettings,
     Limit,
     Masking,
     Privacy,
     Schedule,
-    Scheme,
     StudySettings,
 )
 from client_sdk.protocol.study.training import Training
@@ -25,7 +25,7 @@ FEATURES = 4
 
 
 def settings(
-    scheme: Scheme,
+    scheme: SchemeName,
     *,
     clients: int,
     rounds: int,

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.keystream import keystream
-from client_sdk.protocol.secure_sum.masking import Agreement, MaskingError
+from client_sdk.protocol.secure_sum.masking import Agreement, MaskingError, keystream
 
 H1 = bytes(range(32))
 A, B = hashlib.sha256(b"a").digest(), hashlib.sha256(b"b").digest()
