@@ -1,122 +1,79 @@
-"""Bodies that are too big, too slow or too short, seen from the ASGI side and over a real socket."""
+"""Tensors on their way in and out: whole, in part or not at all, and never held whole."""
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 
+import httpx
+import numpy as np
 import pytest
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse
-from starlette.types import Message, Receive, Scope, Send
 
-from server.api.bodies import Body, Intake, body_of
-from server.api.problems import Problems
+from client_sdk.protocol.wire.tensors import UPDATE, encode
+from tests.factories.live_coordinator import MODEL, Live
 
-LIMIT = 100
+BODY = encode(MODEL)
+ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'
 
 
-async def _echo_length(scope: Scope, receive: Receive, send: Send) -> None:
-    body = await Request(scope, receive).body()
-    await PlainTextResponse(str(len(body)))(scope, receive, send)
+@pytest.fixture(scope="module")
+def path(here: Live) -> str:
+    here.open_study("bodies")
+    return "/v1/studies/bodies/models/0"
 
 
-class _Attempts:
-    """One request whose pieces are given as (seconds to wait, bytes)."""
-
-    def __init__(self, headers: dict[str, str], *pieces: tuple[float, bytes], gone: bool = False) -> None:
-        self.scope: Scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/",
-            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-        }
-        self.pieces = list(pieces)
-        self.gone = gone
-        self.read = 0
-        self.sent: list[Message] = []
-
-    async def receive(self) -> Message:
-        if not self.pieces:
-            return {"type": "http.disconnect"}
-        pause, data = self.pieces.pop(0)
-        await asyncio.sleep(pause)
-        self.read += len(data)
-        return {"type": "http.request", "body": data, "more_body": bool(self.pieces) or self.gone}
-
-    async def send(self, message: Message) -> None:
-        self.sent.append(message)
-
-    def run(self, *, idle: float = 5.0, rate: int = 0) -> tuple[int, bytes, dict[bytes, bytes]]:
-        app = Intake(Problems(_echo_length), limit=LIMIT, idle_seconds=idle, least_rate=rate)
-        asyncio.run(app(self.scope, self.receive, self.send))
-        return self.sent[0]["status"], self.sent[1]["body"], dict(self.sent[0]["headers"])
+def _get(here: Live, path: str, **headers: str) -> httpx.Response:
+    return here.operator("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def test_a_body_within_the_limit_is_read() -> None:
-    assert _Attempts({"Content-Length": "4"}, (0, b"ab"), (0, b"cd")).run()[:2] == (200, b"4")
+@pytest.mark.parametrize("tags", [ETAG, f"W/{ETAG}", f'"other", {ETAG}'], ids=["same", "weak", "among others"])
+def test_who_has_it_gets_nothing(here: Live, path: str, tags: str) -> None:
+    answer = _get(here, path, If_None_Match=tags)
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", ETAG)
 
 
-def test_an_announced_excess_is_refused_before_a_byte_is_read() -> None:
-    exchange = _Attempts({"Content-Length": "101"}, (0, b"x" * 101))
-    status, body, headers = exchange.run()
-    assert status == 413
-    assert b'"body-too-large"' in body
-    assert exchange.read == 0
-    assert headers[b"connection"] == b"close"
+def test_who_has_another_gets_it(here: Live, path: str) -> None:
+    assert _get(here, path, If_None_Match='"other"').content == BODY
 
 
-def test_a_chunked_excess_is_counted() -> None:
-    exchange = _Attempts({"Transfer-Encoding": "chunked"}, *[(0, b"x" * 30)] * 20)
-    assert exchange.run()[0] == 413
-    assert exchange.read == 120
+@pytest.mark.parametrize(
+    ("wanted", "start", "stop"),
+    [("bytes=0-9", 0, 10), ("bytes=10-", 10, None), ("bytes=-7", len(BODY) - 7, None), ("bytes=5-100000", 5, None)],
+)
+def test_a_range_comes_in_part(here: Live, path: str, wanted: str, start: int, stop: int | None) -> None:
+    answer = _get(here, path, Range=wanted)
+    assert (answer.status_code, answer.content) == (206, BODY[start:stop])
+    assert answer.headers["content-range"] == f"bytes {start}-{(stop or len(BODY)) - 1}/{len(BODY)}"
 
 
-def test_exactly_the_limit_fits() -> None:
-    assert _Attempts({"Transfer-Encoding": "chunked"}, (0, b"x" * LIMIT)).run()[0] == 200
+def test_an_interrupted_download_goes_on_only_with_the_same_model(here: Live, path: str) -> None:
+    assert _get(here, path, Range="bytes=10-", If_Range=ETAG).status_code == 206
+    assert _get(here, path, Range="bytes=10-", If_Range='"other"').content == BODY
 
 
-def test_silence_is_cut_off() -> None:
-    status, body, _ = _Attempts({"Content-Length": "4"}, (0, b"ab"), (60, b"cd")).run(idle=0.05)
-    assert status == 408
-    assert b'"body-too-slow"' in body
+@pytest.mark.parametrize(
+    "wanted", [f"bytes={len(BODY)}-", "bytes=-0", "bytes=9-3"], ids=["past the end", "none", "reversed"]
+)
+def test_a_range_outside_is_refused(here: Live, path: str, wanted: str) -> None:
+    answer = _get(here, path, Range=wanted)
+    assert (answer.status_code, answer.json()["code"]) == (416, "range-not-satisfiable")
+    assert answer.headers["content-range"] == f"bytes */{len(BODY)}"
 
 
-def test_a_trickle_is_cut_off_although_it_never_pauses() -> None:
-    exchange = _Attempts({"Transfer-Encoding": "chunked"}, *[(0.03, b"x")] * 60)
-    assert exchange.run(idle=0.1, rate=1000)[0] == 408
-    assert exchange.read < 60
+@pytest.mark.parametrize("wanted", ["bytes=0-1,4-5", "lines=1-2", "bytes=x", "bytes", "bytes=" + "9" * 40 + "-"])
+def test_a_range_that_is_not_understood_is_ignored(here: Live, path: str, wanted: str) -> None:
+    assert _get(here, path, Range=wanted).content == BODY
 
 
-def test_a_body_that_ends_early_is_not_taken_for_whole() -> None:
-    status, body, _ = _Attempts({"Content-Length": "10"}, (0, b"abc"), gone=True).run()
-    assert status == 400
-    assert b'"body-truncated"' in body
-
-
-def test_fewer_bytes_than_announced_are_not_taken_for_whole() -> None:
-    assert _Attempts({"Content-Length": "10"}, (0, b"abc")).run()[0] == 400
-
-
-@pytest.mark.parametrize("length", ["-1", "1e3", "", "0x10"])
-def test_a_length_that_is_no_number_is_refused(length: str) -> None:
-    assert _Attempts({"Content-Length": length}, (0, b"a")).run()[0] == 422
-
-
-def test_a_request_without_a_body_passes_through() -> None:
-    assert _Attempts({}, (0, b"")).run()[:2] == (200, b"0")
-
-
-def test_a_handler_may_ask_for_more() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body_of(scope).limit = 500
-        await _echo_length(scope, receive, send)
-
-    exchange = _Attempts({"Content-Length": "300"}, (0, b"x" * 300))
-    asyncio.run(Intake(app, limit=LIMIT, idle_seconds=1, least_rate=0)(exchange.scope, exchange.receive, exchange.send))
-    assert exchange.sent[1]["body"] == b"300"
-
-
-def test_more_bytes_than_announced_are_never_whole() -> None:
-    body = Body(limit=100, announced=2, idle_seconds=1, least_rate=0)
-    with pytest.raises(ClientDisconnect):
-        body.count({"type": "http.request", "body": b"abc", "more_body": False})
+def test_a_large_update_streams_through(here: Live, study: str) -> None:
+    large = {"weight": np.zeros(1_500_000, np.float32)}
+    here.open_study(study, model=False)
+    assert here.operator("PUT", f"/v1/studies/{study}/models/0", content=encode(large)).status_code == 201
+    hospitals = [here.enrol(study, name) for name in ("north", "south")]
+    here.operator("POST", f"/v1/studies/{study}/start")
+    here.work()
+    body = encode({UPDATE + "weight": np.full(1_500_000, 1e-4, np.float32)})
+    answer = here.put_update(hospitals[0], 1, body)
+    assert answer.status_code == 201
+    assert answer.json()["sha256"] == hashlib.sha256(body).hexdigest()
+    again = here.put_update(hospitals[0], 1, body)
+    assert again.status_code == 200

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from server.api.context import Context
+from server.api.auth import Context
 from server.api.polling import poll
 from server.api.watcher import Watcher
 from server.config import Settings
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 
 
 def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int, float]:
