@@ -46,7 +46,16 @@ def test_accounting_is_pure() -> None:
 
 def test_the_protocol_stands_alone() -> None:
     imports = _imports("client_sdk.protocol")
-    assert not _below(imports, "accounting", "server", "client_sdk", "torch", "httpx", "fastapi", "sqlalchemy")
+    allowed = ("accounting.plan", "accounting.units", "accounting.errors")
+    assert _below(imports, "accounting", "client_sdk", "server") == _below(imports, *allowed)
+    assert not _below(imports, "torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting")
+
+
+def test_the_plan_is_pure() -> None:
+    """What both sides of the wire may import: numbers, words, and nothing that computes."""
+    imports = _imports("accounting.plan")
+    assert _below(imports, "accounting") == _below(imports, "accounting.units", "accounting.errors")
+    assert not _below(imports, "numpy", "scipy", "dp_accounting", "mpmath")
 
 
 def test_the_coordinator_knows_accounting_and_the_protocol_only() -> None:
@@ -76,7 +85,7 @@ def _modules(package: str) -> list[str]:
 @pytest.mark.parametrize(
     ("package", "absent"),
     [
-        ("client_sdk.protocol", ["torch", "httpx", "fastapi", "sqlalchemy", "accounting"]),
+        ("client_sdk.protocol", ["torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting"]),
         ("accounting", ["torch", "httpx", "fastapi", "sqlalchemy", "pydantic"]),
         ("server", ["torch", "httpx"]),
     ],

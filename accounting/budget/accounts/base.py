@@ -14,7 +14,8 @@ from typing import Any
 from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
-from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.limits import BayesianPlan, LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 

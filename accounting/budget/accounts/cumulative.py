@@ -15,7 +15,8 @@ from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
 from accounting.units import FloatArray, Guarantee, Relation
 
@@ -42,7 +43,8 @@ class CumulativeLimit(LimitAccount):
         self._growth, self._cap = self._worst_step()
         self._release_growth, self._release_cap = self._release()
         self._reported: FloatArray = np.zeros_like(self._cap)
-        self._papers: FloatArray | None = np.zeros(len(self.bayesian.orders)) if plan.scheme == "sequential" else None
+        summed = plan.rules.sums_costs_as_in_papers
+        self._papers: FloatArray | None = np.zeros(len(self.bayesian.orders)) if summed else None
         self._last_growth = math.inf
 
     @property

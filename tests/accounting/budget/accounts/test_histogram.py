@@ -6,11 +6,10 @@ import mpmath as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.budget.accounts import distance_edges
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import append
-from accounting.plan.plan import BayesianPlan
-from accounting.plan.report import DistanceHistogram, report_to_dict
+from accounting.plan.limits import BayesianPlan
+from accounting.plan.report import DistanceHistogram, distance_edges, report_to_dict
 from tests.accounting.budget.plans import (
     DELTA,
     FAILURE,
@@ -56,7 +55,7 @@ def test_small_updates_cost_less_than_the_worst_case_under_the_model_based_estim
     budget.reserve(1)
     worst = budget.accounts[0].epsilon_after_worst_round(publishes=False)
     budget.settle(1, DistanceHistogram(tuple(counts)))
-    edges = distance_edges(budget.plan)
+    edges = distance_edges(budget.plan.clip_norm)
     # The mean of e^(Tφ) over the same sample is below any upper bound on it.
     mean = mp.fsum(n * mp.exp(300 * exact_moment_at(8, 2.0, 0.1, d / 0.5)) for n, d in zip(counts, edges, strict=True))
     least = exact_epsilon(8, mp.log(mean / 100) / 300, DELTA - FAILURE)
