@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, fields
+from enum import Enum, StrEnum
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from accounting.encoding import FloatArray, fields_to_json
 from accounting.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FloatArray = npt.NDArray[np.float64]
 
 
 class Level(StrEnum):
@@ -120,6 +125,17 @@ class Guarantee:
         values["orders"] = tuple(data["orders"])
         values["sampling_rate"] = None if data["sampling_rate"] is None else tuple(data["sampling_rate"])
         return cls(**values)
+
+
+def fields_to_json(value: DataclassInstance) -> dict[str, Any]:
+    """A flat dataclass by its fields: tuples become lists, enums their text. Equal values give equal dictionaries."""
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def check_number(name: str, value: object, *, finite: bool = True) -> float:

@@ -12,7 +12,6 @@ import numpy as np
 from accounting.accountants.costs import Rows
 from accounting.accountants.holder import HolderComposition, Weights
 from accounting.accountants.running import RunningComposition, declared_checkpoints
-from accounting.encoding import fields_to_json
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
 from accounting.mechanisms.conversion import Conversion
@@ -28,6 +27,7 @@ from accounting.units import (
     check_delta,
     check_orders,
     check_positive,
+    fields_to_json,
 )
 
 Composition = Literal["holder", "running"]

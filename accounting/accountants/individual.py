@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from accounting.encoding import fields_to_json
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import Values, largest_moment
 from accounting.mechanisms.divergence import log_moment
@@ -24,6 +23,7 @@ from accounting.units import (
     check_delta,
     check_positive,
     check_rate,
+    fields_to_json,
 )
 
 BoolArray = npt.NDArray[np.bool_]

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accounting.accountants.costs import Measurement, Step
-from accounting.encoding import fields_to_json
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import Values
-from accounting.units import Relation
+from accounting.units import Relation, fields_to_json
 
 
 class Reserving(Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from accounting import BayesianSpec
-from accounting.encoding import array_from_json, array_to_json, fields_to_json
+from accounting.encoding import array_from_json, array_to_json
+from accounting.units import fields_to_json
 
 
 def test_arrays_come_back_bit_for_bit() -> None:
