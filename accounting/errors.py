@@ -5,7 +5,7 @@ AccountingError
 ├── MaxStepsExceeded                     a step past the number of steps declared before the first
 ├── LimitExceeded                       a step that the accountant's own filter does not allow
 ├── EstimatorRefused                    this sample cannot carry this estimator (m < 3, zero variance)
-├── ReservationClosed                   a reservation settled or stood twice, or out of order
+├── ReservationClosed                   a reservation closed twice, or out of order
 └── Unreachable                         no parameter in the searched range meets the target
 """
 

@@ -122,7 +122,7 @@ class UpdateDisputed(NotTrusted):
 
 
 class Refused(WardroundError):
-    """A no of this hospital. `code` and text are told to the coordinator: nothing about patients may be in them."""
+    """A no of this hospital. `code` and text are sent to the coordinator: nothing about patients may be in them."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

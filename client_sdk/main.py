@@ -30,6 +30,11 @@ _EXTRA_OF = {
 }
 
 
+def extra_of(error: ImportError) -> str | None:
+    """The extra that brings the missing package; None where none does."""
+    return _EXTRA_OF.get((error.name or "").partition(".")[0])
+
+
 def build() -> typer.Typer:
     """The root with every command that is installed."""
     import typer
@@ -47,14 +52,17 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run; a part that is not installed is named with the extra that brings it."""
+    """Run; a part that is not installed is named with its extra, one that is somebody else's with its place."""
     try:
         build()()
-    except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
-        if extra is None:
+    except ImportError as error:
+        from client_sdk.installation import clashes
+
+        extra = extra_of(error)
+        reasons = clashes() if extra is None else [f"this command needs more: pip install 'wardround[{extra}]'"]
+        if not reasons:
             raise
-        print(f"wardround: this command needs more: pip install 'wardround[{extra}]'", file=sys.stderr)
+        print(*(f"wardround: {reason}" for reason in reasons), sep="\n", file=sys.stderr)
         raise SystemExit(2) from error
 
 

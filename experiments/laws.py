@@ -1,6 +1,6 @@
 """What must hold of a study whatever was killed on the way, checked from outside.
 
-Read from the coordinator: its ledger, rounds and models. Read from each hospital's own disk: its ledger and outbound
+Read from the coordinator: its ledger, rounds and models. Read from each hospital's own disk: its ledger and egress
 log. A law that does not hold is an error that says which.
 """
 

@@ -109,7 +109,7 @@ class AveragedAccountant:
         top = check_positive("max_distance", max_distance)
         if norms.size != self.members:
             raise InvalidArgument(
-                "distances", f"has {norms.size} entries, the accounting sample {self.members} records"
+                "distances", f"has {norms.size} entries, but the accounting sample has {self.members} records"
             )
         if bool((norms > top).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")

@@ -47,7 +47,7 @@ class BayesianAccountant:
     orders         conversion orders λ > 0
     delta          of the certificate; `estimator_failure_probability`, 0 < γ < delta, is its part that covers the
                    estimates
-    max_steps        most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
+    max_steps      the most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
     weights        Hölder weights fixed beforehand, instead of 1/max_steps
     checkpoints    running: steps at which estimates are read, or how many of them; None: every step, failure/(t(t+1))
     filter_order   λ* fixed before round 1: `epsilon` is read there alone, with the whole failure probability
@@ -289,7 +289,7 @@ class BayesianAccountant:
 
     def _check_free(self) -> None:
         if self._pending is not None:
-            raise ReservationClosed("a reservation is open: settle it, let it stand or void it first")
+            raise ReservationClosed("a reservation is open: settle it, charge it in full or cancel it first")
 
     def _check_limit(self, step: Step, steps: int = 1) -> None:
         order, limit = self._settings.filter_order, self._settings.limit_epsilon

@@ -95,7 +95,7 @@ class BayesianSpec:
 
     @cached_property
     def rows(self) -> FloatArray:
-        """Conversion orders: those of the report, sharing the failure probability, then the filter's with all of it."""
+        """Conversion orders: the statement's, which share the failure probability, then the filter's with all of it."""
         return np.array([*self.orders, *([] if self.filter_order is None else [self.filter_order])])
 
     @property

@@ -155,7 +155,7 @@ def prospect(
     adaptive: bool,
     orders: Values = DEFAULT_ORDERS,
 ) -> Prospect:
-    """What a distribution-free estimate from running sums can gain, told before a study starts.
+    """What a distribution-free estimate from running sums can gain, computed before a study starts.
 
     A bound that fails with probability γ cannot exclude that a fraction 1 − γ^{1/m} of the population, unseen in m
     samples, costs the worst case V: E e^G ≤ 1 + (1 − γ^{1/m})(e^V − 1) is the least any method may report. adaptive:

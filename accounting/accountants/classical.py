@@ -179,7 +179,7 @@ class ClassicalAccountant:
 def _step_moments(noise_multiplier: float, sampling_rate: float, order: float | None) -> FloatArray:
     if order is not None:
         return log_moment(np.array([order]), 1.0, noise_std=noise_multiplier, sampling_rate=sampling_rate)
-    # Where even the unsampled cost is this far out, it stands in for the sampled one: no report is read there.
+    # Where even the unsampled cost is this far out, it replaces the sampled one: no statement is read there.
     far = ORDERS + 1 > 10 * PLD_LIMIT * noise_multiplier * noise_multiplier  # noqa: SIM300
     return np.concatenate(
         [

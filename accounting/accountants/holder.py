@@ -35,13 +35,13 @@ class Weights:
         if math.fsum(self._given.tolist()) > 1 + 1e-12:
             raise InvalidArgument("weights", "must sum to at most 1")
         if max_steps is not None and max_steps != self._given.size:
-            raise InvalidArgument("weights", f"are {self._given.size} for max_steps of {max_steps}")
+            raise InvalidArgument("weights", f"are {self._given.size}, but max_steps is {max_steps}")
 
     def __getitem__(self, step: int) -> float:
         """The weight of step 1, 2, …"""
         last = self._max_steps if self._given is None else self._given.size
         if last is not None and step > last:
-            raise MaxStepsExceeded(f"step {step} lies past max_steps of {last} steps")
+            raise MaxStepsExceeded(f"step {step} lies past the last that max_steps allows, {last}")
         if self._given is not None:
             return float(self._given[step - 1])
         return 1 / (step * (step + 1)) if self._max_steps is None else 1 / self._max_steps

@@ -32,7 +32,7 @@ class IndividualFilter:
 
     Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
     excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or
-    max_steps is assumed, and the plan may adapt to the releases.
+    max_steps is needed, and the plan may adapt to the releases.
 
     Two ways to treat sampling, by `sampling_rate` of each step:
       1       who takes part is visible or is not credited: the sampled are charged in full, the others nothing
@@ -78,7 +78,7 @@ class IndividualFilter:
     ) -> BoolArray:
         """Charge one step; say which of the measured records may contribute.
 
-        distances     clipped norms of the measured records, in accounting sample order
+        distances     clipped norms of the measured records, in the order of the accounting sample
         max_distance  the clip norm; required when sampling_rate < 1 and somebody's norm is missing
         measured      (members,) bool: whose norms these are, None for all; at sampling_rate 1 also who takes part
 

@@ -1,24 +1,20 @@
-"""Running sums of a fixed accounting sample, told through noised histograms alone.
+"""Running sums of a fixed accounting sample, reported through noised histograms alone.
 
 A hospital keeps G_i = Σ_t φ_t(λ, d_{t,i}) for the m records of an accounting sample of public size. At a few declared
 checkpoints it counts them into bins of rounded-up sums, adds discrete Gaussian noise to every count, and estimates from
-the noised counts. Whatever is told, at whatever time, is computed from noised counts and public numbers: once the
-histograms are charged, telling it costs nothing.
+the noised counts. Whatever is reported, at whatever time, is computed from noised counts and public numbers: once the
+histograms are charged, reporting it costs nothing.
 
 What a histogram costs (√2, not 1). The accounting sample is m of the n records, drawn uniformly; a smaller data set is
-padded in
-the top bin. Let D' be D with one more record r, and couple the draws: where the accounting sample of D' lacks r, the
-accounting sample of D
-is the same; where it holds r, the accounting sample of D has another record in r's place, uniform over the rest, or a
-pad. Both
-are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at most √2 in the L2 norm. Given what
+padded in the top bin. Let D' be D with one more record r, and couple the draws: where the accounting sample of D' lacks
+r, that of D is the same; where it holds r, that of D has another record in r's place, uniform over the rest, or a pad.
+Both are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at most √2 in the L2 norm. Given what
 was released, the sums of all other records do not depend on r. Rényi divergence is jointly quasi-convex (van Erven &
 Harremoës 2014, Theorem 13), so the secret draw adds nothing, and one histogram with discrete Gaussian noise costs
-λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the accounting sample is held out of training, what
-is trained
-on differs in one record in both cases, r or the one in its place, which the steps' own charge covers at the clip
-norm; a Bayesian or certified number, which charges x′ its own norms, is read with the place of x′ left empty: a pad,
-or one record less to train on.
+λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the accounting sample is held out of training,
+what is trained on differs in one record in both cases, r or the one in its place, which the steps' own charge covers at
+the clip norm; a Bayesian or certified number, which charges x′ its own norms, is read with the slot of x′ left empty: a
+pad, or one record less to train on.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ _SUM_INFLATION = 1 + 1e-12
 class NoisedSums:
     """Bounds on log E e^{λL} of a record drawn from the population, moved by noised histograms alone.
 
-    orders        conversion orders λ of the report; filter_order: λ*, the order at which the histograms are taken
+    orders        orders λ (= α − 1) that the statement is read at; filter_order: λ*, at which the histograms are taken
     estimator_failure_probability  γ: half for the noise of counts, half for the estimates, shared by all checkpoints
     adversary     adaptive: sums are kept at 2λ+1, and half of the bound is read (`accounting.accountants.bayesian`)
     checkpoints   most histograms that are ever estimated from; all of them hold together, so the least bound counts
@@ -133,7 +129,7 @@ class NoisedSums:
         return float(self._moments()[0])
 
     def log_moments(self) -> FloatArray:
-        """Nats at every order of the report, rounded up."""
+        """Nats at every order of the statement, rounded up."""
         return self._moments()[1:]
 
     def state(self) -> dict[str, Any]:
@@ -172,7 +168,7 @@ class NoisedSums:
         found = self._ceiling.copy()
         for row in np.flatnonzero(self._ledger_orders <= self._ledger_orders[0]):
             ceiling, ratio = float(self._ceiling[row]), float(self._ledger_orders[row] / self._ledger_orders[0])
-            # The filter's certificate and the report's are two; the report splits its share over its orders.
+            # The filter's certificate and the statement's are two; the statement splits its share over its orders.
             mine = share if row == 0 else share / (self._orders.size - 1)
             values = np.minimum(edges * ratio * _SUM_INFLATION, ceiling)
             found[row] = upper_mean(values, mine, method=self._estimator, log_max=ceiling, counts=counts)

@@ -40,7 +40,7 @@ class Reservation:
         return self._steps
 
     def epsilon(self) -> float:
-        """ε of the accountant if this reservation stands."""
+        """ε of the accountant if this reservation is charged in full."""
         return self._desk.project(self._step, self._steps)
 
     def settle(
@@ -51,13 +51,13 @@ class Reservation:
         count_noise: float = 0.0,
         sample_size: int | None = None,
     ) -> bool:
-        """Charge what the sample shows, never more than was reserved. False: the estimator refused, and it stands.
+        """Charge what the sample shows, never more than was reserved. False: the estimator refused; all was charged.
 
         On bad input the reservation stays open.
         """
         self._check_open()
         if self._steps != 1:
-            raise InvalidArgument("steps", "a reservation of several steps stands, or is settled by observe")
+            raise InvalidArgument("steps", "a reservation of several steps is charged in full, or settled by observe")
         return self._close(self._desk.measure(distances, counts, count_noise, sample_size, self._step))
 
     def charge_in_full(self) -> None:

@@ -1,7 +1,7 @@
 """Composition by running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed sample, and one bound on E e^G.
 
-Exact where Hölder's inequality is not: the same x' is in every step, and so is its sum. Needs no max_steps. Every step
-adds to every G_i, sampled or not.
+Exact where Hölder's inequality is not: the same x' is in every step, and so is its sum. Holds for any number of steps.
+Every step adds to every G_i, sampled or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
-    """Steps at which estimates may be read; n means n of them spread evenly over max_steps."""
+    """Steps at which estimates may be read; n means n of them, spread evenly over max_steps steps."""
     if checkpoints is None:
         return None
     if isinstance(checkpoints, Sequence):
@@ -34,7 +34,7 @@ def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int
         return steps
     number = check_count("checkpoints", checkpoints)
     if max_steps is None or number > max_steps:
-        raise InvalidArgument("checkpoints", "as a number needs max_steps at least as large")
+        raise InvalidArgument("checkpoints", "given as a number, needs a max_steps that is at least as large")
     return tuple(math.ceil(max_steps * (i + 1) / number) for i in range(number))
 
 
@@ -71,7 +71,8 @@ class RunningComposition:
 
     def check(self, steps: int = 1) -> None:
         if self._max_steps is not None and self._steps + steps > self._max_steps:
-            raise MaxStepsExceeded(f"step {self._steps + steps} lies past max_steps of {self._max_steps} steps")
+            last = self._max_steps
+            raise MaxStepsExceeded(f"step {self._steps + steps} lies past the last that max_steps allows, {last}")
 
     def moments(self) -> FloatArray:
         if self._present is None:
@@ -123,7 +124,7 @@ class RunningComposition:
         if self._sums is not None and size != self._sums.shape[1]:
             raise InvalidArgument(
                 "distances",
-                f"is an accounting sample of {size}, the accounting sample so far has {self._sums.shape[1]}",
+                f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}",
             )
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
         return before + np.minimum(step.costs(self._orders, measured.distances), ceiling[:, None])

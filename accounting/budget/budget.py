@@ -1,4 +1,4 @@
-"""May the next round begin? All limits of one study over one ledger: authorise, reserve, then settle or stand.
+"""May the next round begin? All limits of one study over one ledger: authorise, reserve, then settle or charge in full.
 
 Pure: the same entries in the same order give the same answers, live or replayed.
 """
@@ -25,7 +25,7 @@ POPULATIONS = (0.9, 0.99, 0.999)
 
 
 class BudgetExceeded(AccountingError):
-    """The round may not begin; `reason` says whether a limit or max_steps ended the study."""
+    """The round may not begin; `reason` says whether a limit or `max_steps` ended the study."""
 
     def __init__(self, authorisation: Authorisation) -> None:
         super().__init__(f"no further round: {authorisation.reason}")
@@ -100,7 +100,7 @@ class Budget:
         self.pending = self.last_round = round
 
     def settle(self, round: int, report: RoundReport | None) -> None:
-        """Charge `round` at what it showed; None, or report that allows no estimate: at its reservation."""
+        """Charge `round` by its report; without one, or by one that allows no estimate: its reservation."""
         self._require_pending(round)
         for account in self.accounts:
             account.charge(report, publishes=self.plan.publishes(round))
@@ -126,11 +126,11 @@ class Budget:
     def finish(self, reason: str, report: Sequence[RoundReport | None] | None = None) -> None:
         """No round after this. A round under way must be settled first.
 
-        report  disclosure `at-end`: what every charged round showed, withheld until now; changes what certificates
-                  tell, not what was enforced
+        report  disclosure `at-end`: the report of every charged round, withheld until now; changes what certificates
+                  say, not what was enforced
 
         Raises:
-            OutOfOrder: a round is under way, the study is finished, or the report is not one for each charged round.
+            OutOfOrder: a round is under way, the study is finished, or there is not one report for each charged round.
         """
         if self.pending is not None or self.finished is not None:
             raise OutOfOrder("the study has a round under way or is already finished")
@@ -140,7 +140,7 @@ class Budget:
 
     def _reveal(self, report: Sequence[RoundReport | None]) -> None:
         if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
-            raise OutOfOrder("report is withheld in public studies only, one item for each charged round")
+            raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
         accounts = [account_of(self.plan, account.limit) for account in self.accounts]
         for reported in report:
             for account in accounts:

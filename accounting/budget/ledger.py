@@ -1,6 +1,6 @@
 """The append-only ledger: events from which every ε can be computed again, chained by hashes.
 
-An entry's hash covers its content and the hash before it, so the last hash stands for the whole past. Whoever
+An entry's hash covers its content and the hash before it, so the last hash fixes the whole past. Whoever
 remembers an old (sequence, hash) can check that a newer ledger extends it.
 """
 

@@ -161,7 +161,7 @@ def count_values(values: Values, edges: Values) -> IntArray:
 
 
 def expand(edges: Values, counts: Values) -> FloatArray:
-    """The rounded-up sample that the counts stand for, in increasing order."""
+    """The rounded-up sample that the counts describe, in increasing order."""
     grid = _check_edges(edges)
     numbers = check_array("counts", counts)
     if numbers.shape != grid.shape or bool((numbers != np.floor(numbers)).any()):

@@ -141,7 +141,7 @@ def joint_terms(
     sampling_rate: float = 1.0,
     constant_noise: bool = False,
 ) -> FloatArray:
-    """Joint accounting: client-level terms from the noise that clients already add for their records.
+    """Joint accounting: client-level log-moments from the noise that clients already add for their records.
 
     update_norms    ‖u_i‖ before noise, clipped: divergence with and without the whole update
     noise_stds      s_j of the honest survivors that are guaranteed; a surplus is free

@@ -1,4 +1,4 @@
-"""What a budget must know beforehand: the mechanism, max_steps, the limits. Public and fixed before round 1."""
+"""What a budget must know beforehand: mechanism, most steps (max_steps), limits. Public and fixed before round 1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FirstRoundOverspends(PlanError):
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} lets one round begin, {all_steps:g} all steps",
+            f"of {one_round:g} is enough for one round, {all_steps:g} for all steps (max_steps)",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps
@@ -150,7 +150,7 @@ class Plan:
     clip_norm         L2 bound on one record's gradient; in scheme client on one client's update
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
     noise_multiplier  standard deviation of one adder's noise / clip_norm
-    honest_survivors     noise shares in the sum that are sure to be honest (sequential, joint); else 1
+    honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint); else 1
     sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise
     steps_per_round   noised steps in a round;  max_steps: most of them over the study
     classical_order   the one order at which the classical limits are enforced

@@ -38,10 +38,10 @@ class DistanceHistogram:
 class CumulativeMoments:
     """Upper bounds on the log-moments spent since the study began, the largest of all reporting clients.
 
-    filter    nats at the plan's filter order;  moments  nats at every order of the report
+    filter    nats at the plan's filter order;  moments  nats at every order λ (= α − 1) of the statement
     complete  every client that ever took part is among the reports
     papers    scheme sequential: this round's secure sum of the clients' costs at q = B_i/N, at every order of the
-              report, as in the papers
+              statement, as in the papers
     records   the same: N, the secure sum of the clients' numbers of records
     """
 

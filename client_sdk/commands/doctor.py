@@ -14,11 +14,15 @@ Dataset = Annotated[str, typer.Option(help="name of the records whose ledger is 
 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
-    """Check address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
-    from client_sdk.study.diagnostics import examine
+    """Check the installation, address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
+    from client_sdk.installation import clashes, remarks
+    from client_sdk.study.diagnostics import Finding, examine
 
+    wrong, noted = clashes(), remarks()
+    verdict = "bad" if wrong else "note" if noted else "good"
+    findings = [Finding("packages", verdict, "; ".join(wrong + noted) or "all are Wardround's own")]
     with plain_errors():
-        findings = examine(load_settings(), server=server, home=home, dataset=dataset)
+        findings += examine(load_settings(), server=server, home=home, dataset=dataset)
     if as_json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:

@@ -9,7 +9,7 @@ from typing import Literal
 What = Literal["update", "refusal"]
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS outbound (
+CREATE TABLE IF NOT EXISTS egress_log (
     number   INTEGER PRIMARY KEY,
     study    TEXT NOT NULL,
     round    INTEGER NOT NULL,
@@ -47,7 +47,7 @@ class Departure:
 def make_ready(connection: sqlite3.Connection, departure: Departure) -> None:
     """Write the body down before its first byte leaves; a body made ready twice is one line."""
     connection.execute(
-        "INSERT OR IGNORE INTO outbound (study, round, what, sha256, bytes, charge, ready_at)"
+        "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             departure.study,
@@ -66,7 +66,8 @@ def mark_answered(
 ) -> None:
     """Keep the first answer to a body; a repetition changes nothing."""
     connection.execute(
-        "UPDATE outbound SET answer = ?, sent_at = ? WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
+        "UPDATE egress_log SET answer = ?, sent_at = ?"
+        " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
         (answer, sent_at, study, round, sha256),
     )
 
@@ -74,7 +75,7 @@ def mark_answered(
 def departures(connection: sqlite3.Connection, study: str | None = None) -> list[Departure]:
     """Everything that left or may have left, oldest first."""
     rows = connection.execute(
-        "SELECT study, round, what, sha256, bytes, charge, ready_at, answer, sent_at FROM outbound"
+        "SELECT study, round, what, sha256, bytes, charge, ready_at, answer, sent_at FROM egress_log"
         " WHERE ? IS NULL OR study = ? ORDER BY number",
         (study, study),
     )

@@ -140,7 +140,7 @@ class LogMomentBounds:
             self._account.publish(self._account.histogram() + sampler(noise.std).sample(BINS, source))
 
     def paper_costs(self) -> npt.NDArray[np.float64]:
-        """The last step's cost at q = B_i/N, nats at every order of the report, as in the papers; rounded up."""
+        """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers; rounded up."""
         return np.nextafter(np.maximum(self._paper_costs, 0.0), np.inf)
 
     def tensors(self) -> dict[str, Array]:

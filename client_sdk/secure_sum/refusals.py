@@ -6,7 +6,7 @@ from client_sdk.errors import Refused
 
 
 class SecureSumRefused(Refused):
-    """Base of every refusal: `code` is stable and told to the coordinator, the text is for people.
+    """Base of every refusal: `code` is stable and sent to the coordinator, the text is for people.
 
     SecureSumRefused
     ├── ParametersRefused    the session is not one that this hospital joins

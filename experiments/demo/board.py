@@ -16,9 +16,15 @@ from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.scenarios import Scenario
 
 BAR = 12
+NOISE = {
+    "client": "central noise",
+    "parallel": "local noise",
+    "sequential": "distributed noise",
+    "joint": "both levels",
+}
 REASONS = {
     "budget-exhausted": "the next round could overspend the budget, so it does not begin",
-    "max-steps-reached": "max_steps of noised steps, part of the guarantee, is reached",
+    "max-steps-reached": "all noised steps that the guarantee allows (max_steps) have been taken",
     "stopped": "the operator stopped it",
 }
 
@@ -30,7 +36,7 @@ class Board:
         self._console, self._settings = console, settings
         self._columns = [("round", 7), ("clients", 9), ("accuracy", 10)]
         self._columns += [(f"ε {limit.level} {limit.definition}", 24) for limit in settings.privacy.limits]
-        self._columns += [("max_steps", BAR + 10)]
+        self._columns += [("steps of max_steps", BAR + 10)]
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
         sizes = ", ".join(f"{name} {len(records)}" for name, records in scenario.hospitals.items())
@@ -39,14 +45,15 @@ class Board:
             f"[bold]{scenario.source}[/]",
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
-            f"Scheme {privacy.scheme}; noise multiplier {privacy.noise_multiplier:g}, clip norm {privacy.clip_norm:g}, "
-            f"records drawn at rate {privacy.sampling_rate:g}; at most {privacy.max_steps} noised steps.",
+            f"Scheme {privacy.scheme} ({NOISE[privacy.scheme]}); noise multiplier {privacy.noise_multiplier:g}, "
+            f"clip norm {privacy.clip_norm:g}, records drawn at rate {privacy.sampling_rate:g}; "
+            f"at most {privacy.max_steps} noised steps.",
             *(
                 f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"
                 for limit in privacy.limits
             ),
             "[yellow]Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the "
-            "number is void against whoever sees them.[/]",
+            "number does not hold against whoever sees them.[/]",
             f"coordinator {origin} · files {home}",
         ]
         self._console.print(Panel("\n".join(lines), title="Wardround", title_align="left", width=110))

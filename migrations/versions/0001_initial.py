@@ -224,7 +224,7 @@ def _rounds() -> None:
         "rounds",
         sa.Column("study_id", sa.Integer(), nullable=False, comment="which study"),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False, comment="from 1"),
-        sa.Column("state", sa.String(16), nullable=False, comment="where it stands"),
+        sa.Column("state", sa.String(16), nullable=False, comment="how far it has come"),
         sa.Column("reason", sa.String(64), nullable=True, comment="why it came to nothing"),
         sa.Column("base_version", sa.Integer(), nullable=False, comment="the model that its clients start from"),
         sa.Column("started_at", sa.Double(), nullable=False, comment="when it was reserved"),
@@ -330,7 +330,7 @@ def _secure_sum_sessions() -> None:
         sa.Column("opened", sa.Boolean(), nullable=False, comment="somebody may have opened shares"),
         sa.Column("tried", sa.Integer(), nullable=False, comment="replies that were there when summing was last tried"),
         sa.Column("failure", sa.String(32), nullable=True, comment="why there is no sum"),
-        sa.Column("reported", JSON, nullable=True, comment="report in the opened sums"),
+        sa.Column("reported", JSON, nullable=True, comment="the round report in the opened sums"),
         sa.Column("result", JSON, nullable=True, comment="SumResult, as announced"),
         _written_by(),
         sa.CheckConstraint(

@@ -44,7 +44,7 @@ class SessionRow(Base):
     opened: Mapped[bool] = mapped_column(comment="somebody may have opened shares")
     tried: Mapped[int] = mapped_column(Integer, comment="replies that were there when summing was last tried")
     failure: Mapped[str | None] = mapped_column(String(32), comment="why there is no sum")
-    reported: Mapped[dict[str, Any] | None] = mapped_column(comment="report in the opened sums")
+    reported: Mapped[dict[str, Any] | None] = mapped_column(comment="the round report in the opened sums")
     result: Mapped[dict[str, Any] | None] = mapped_column(comment="SumResult, as announced")
 
 

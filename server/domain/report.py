@@ -77,11 +77,11 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     reported, papers = sums.get(TERMS), sums.get(PAPERS)
     if reported is None:
         return None
-    # Above the grid: no bound was told, and the reservation is the smaller one.
+    # Above the grid: no bound was reported, and the reservation is the smaller one.
     bounds = [min(float(value), _NO_BOUND) for value in reported]
     costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
     metrics = sums.get(METRICS)
-    # Told once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
+    # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
     known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
     records = float(metrics[0]) if metrics is not None and known else None
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)

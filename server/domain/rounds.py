@@ -64,7 +64,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Abandon:
-    """The round comes to nothing. `charged`: something of an update was let in, so its reservation stands."""
+    """The round comes to nothing. `charged`: something of an update was let in, so it is charged in full."""
 
     reason: str
     charged: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import wardround
 from client_sdk.api.config import ClientSettings
+from client_sdk.installation import PACKAGES
 from client_sdk.main import build
 from server.config import FOREIGN_NAMES, Settings, load
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"\bwardround ((?:[a-z][a-z-]+)(?: [^`\n|&;>]*)?)")
+COMMAND = re.compile(r"(?<!from )\bwardround ((?:[a-z][a-z-]+)(?: [^`\n|&;>]*)?)")
 
 
 def _commands(path: Path) -> set[str]:
@@ -49,3 +52,12 @@ def test_a_coordinator_starts_where_a_hospital_s_settings_are_set_too() -> None:
     names = {f"WARDROUND_{name.upper()}" for name in ClientSettings.model_fields} | {"WARDROUND_OPERATOR_KEY_FILE"}
     assert names <= FOREIGN_NAMES
     assert load(dict.fromkeys(names, "x")) == Settings()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_import_from_wardround_alone(path: Path) -> None:
+    for example in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.M | re.S):
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom) and node.module in PACKAGES:
+                assert node.module == "wardround", path.name
+                assert {alias.name for alias in node.names} <= set(wardround.__all__), path.name

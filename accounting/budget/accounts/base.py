@@ -45,7 +45,7 @@ class LimitAccount(ABC):
 
     @abstractmethod
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
-        """Charge one round at its report; None, or report that allows no estimate: at its worst case."""
+        """Charge one round by its report; without one, or by one that allows no estimate: at its worst case."""
 
     def charge_histogram(self) -> None:
         """Charge a published histogram without its round."""
@@ -57,7 +57,7 @@ class LimitAccount(ABC):
         """ε that one more round adds if it costs what the last one did; infinite before the first."""
 
     def rounds_left(self) -> int:
-        """Rounds that may still begin if they cost what the last one did; an estimate, max_steps aside."""
+        """Rounds that may still begin if they cost what the last one did; an estimate, whatever max_steps allows."""
         after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
         if not after <= self.limit.epsilon:
             return 0
@@ -123,9 +123,10 @@ class LimitAccount(ABC):
 
 
 def read_at_the_best_order(best: Guarantee) -> tuple[str, Guarantee]:
-    """The report beside a filter: tighter, and right only for a stop that the terms did not choose."""
+    """The statement beside a filter: tighter, and right only for a stop that the log-moments did not choose."""
     sentence = (
-        f"{best.assumption.removesuffix('.')}; read at the best of all orders, so the stop was not chosen by the terms"
+        f"{best.assumption.removesuffix('.')}; read at the best of all orders, "
+        "which is right if the stop did not depend on the log-moments"
     )
     return "best order", dataclasses.replace(best, assumption=sentence)
 

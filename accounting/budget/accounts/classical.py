@@ -12,7 +12,7 @@ from accounting.plan.plan import LimitPlan, Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
-VOID_WHILE_PLAIN = "void against whoever sees the round's log-moments, which this study shows as they are"
+NOT_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
 
 
 class ClassicalLimit(LimitAccount):
@@ -90,5 +90,5 @@ class ClassicalLimit(LimitAccount):
         if plan.honest_survivors > 1:
             assumption = f"{assumption}; {plan.honest_survivors} honest clients added their noise to every sum"
         if plan.bayesian is not None and plan.disclosure == "plain":
-            assumption = f"{assumption}; {VOID_WHILE_PLAIN}"
+            assumption = f"{assumption}; {NOT_WHILE_PLAIN}"
         return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)

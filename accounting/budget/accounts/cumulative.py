@@ -38,7 +38,7 @@ class CumulativeLimit(LimitAccount):
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
-        # Row 0 is the filter order, the rest the report.
+        # Row 0 is the filter order, the rest the orders of the statement.
         self._growth, self._cap = self._worst_step()
         self._release_growth, self._release_cap = self._release()
         self._reported: FloatArray = np.zeros_like(self._cap)
@@ -186,7 +186,7 @@ class CumulativeLimit(LimitAccount):
         plan, bayesian = self.plan, self.bayesian
         sentence = _RESTS_ON["student-t" if bayesian.estimator == "student-t" else bayesian.sample]
         if not revealed:
-            sentence = "worst case over all records; the realised terms are read when the study has finished"
+            sentence = "worst case over all records; the log-moments are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
         guarantee = Guarantee(
             epsilon=epsilon,
@@ -219,5 +219,5 @@ class CumulativeLimit(LimitAccount):
             return "each hospital rounds its own bound up"
         return (
             f"each hospital's accounting sample is read from histograms with noise {release.std!r} on the counts, "
-            f"at most every {release.every} rounds; worst cases between them"
+            f"at most every {release.every} rounds; the worst case in between"
         )

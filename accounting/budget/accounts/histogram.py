@@ -35,7 +35,7 @@ class HistogramLimit(LimitAccount):
 
     Composed by Hölder's inequality, because every round has its own sample of clients.
 
-    Under disclosure `at-end` the limit is kept by an account that sees no report; the other is read at the end.
+    Under disclosure `at-end` the limit is kept by an account that sees no round report; the other is read at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:

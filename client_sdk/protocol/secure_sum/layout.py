@@ -1,10 +1,10 @@
 """Which vectors a study sums under masks, computed alike by both sides: neither believes the other's layout.
 
 update        the update, parameters in order of their names, flattened one after the other
-log_moments         instance level: cumulative log-moment bounds [at the filter order, at each order of the report], of
+terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
               which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
-client-terms  scheme joint: that histogram, beside the terms of the records
-papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the report
+client-terms  scheme joint: that histogram, beside the log-moments of the records
+papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement
 metrics       the same: the hospital's number of records
 """
 
@@ -25,7 +25,7 @@ from client_sdk.protocol.wire.tensors import Array, Spec
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"
 DISTANCE_BINS = 64
 
-# Eight decades in steps of 1.8 %: a smaller bound is told as 1e-4 nats, a larger one as: somebody is above.
+# Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 _GRID_BITS = 14
 

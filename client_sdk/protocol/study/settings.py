@@ -66,16 +66,16 @@ class Limit(Message):
     @model_validator(mode="after")
     def _failure_is_part_of_delta(self) -> Self:
         if self.definition == "classical" and self.estimator_failure_probability is not None:
-            raise ValueError("failure belongs to Bayesian limits only")
+            raise ValueError("estimator_failure_probability belongs to Bayesian limits only")
         if self.definition == "bayesian" and (
             self.estimator_failure_probability is None or self.estimator_failure_probability >= self.delta
         ):
-            raise ValueError("a Bayesian limit needs a failure probability below its delta")
+            raise ValueError("a Bayesian limit needs an estimator_failure_probability below its delta")
         return self
 
 
 class BayesianSettings(Message):
-    """How Bayesian costs are estimated and composed. Fixed before round 1."""
+    """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)]
     filter_order: Positive
@@ -212,7 +212,7 @@ class HistogramNoise(Message):
 class AccountingSample(Message):
     """The fixed sample of records at every hospital on which Bayesian costs of records are estimated.
 
-    records  how many, at every hospital alike, so that the number tells nothing; who has fewer counts the rest at the
+    records  how many, at every hospital alike, so that the number shows nothing; who has fewer counts the rest at the
              clip norm
     source   members: drawn from the records that are trained on; held-out: drawn before round 1 and never trained on
     """
@@ -228,11 +228,11 @@ class Privacy(Message):
     client_clip_norm     scheme joint: L2 bound on one client's whole sum before its noise; else null
     noise_multiplier     noise standard deviation / clip_norm, of whoever adds noise
     sampling_rate        Poisson rate of records in each local step
-    expected_batch_size        the public constant that replaces the realised batch size as a denominator
+    expected_batch_size  the public constant that replaces the realised batch size as a denominator
     client_sampling_rate Poisson rate of clients in each round
     expected_clients     the public constant that replaces the realised number of clients as a denominator
-    max_steps              most noised steps any client may take over the study (rounds × local steps)
-    accounting_sample                whose records are measured; null: all that the hospital trains on
+    max_steps            the most noised steps any client may take over the study (rounds × local steps)
+    accounting_sample    whose records are measured; null: all that the hospital trains on
     """
 
     scheme: Scheme
@@ -266,13 +266,13 @@ class Privacy(Message):
             raise ValueError(f"scheme {self.scheme} bounds the {' and the '.join(self.levels)} level only")
         if any((level, "classical") not in kinds for level, _ in kinds):
             raise ValueError(
-                "every level states a classical limit: the backstop for people the Bayesian bound does not speak for"
+                "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
             )
         if any(definition == "bayesian" for _, definition in kinds) != (self.bayesian is not None):
             raise ValueError("a Bayesian limit and the section `bayesian` come together")
         if self.bayesian is not None and self.scheme == "client" and self.bayesian.composition == "running":
             raise ValueError(
-                "running sums need the same accounting sample in every round; scheme client composes by holder"
+                "running sums need the same accounting sample in every round: scheme client needs composition holder"
             )
         return self
 
@@ -335,11 +335,11 @@ class Privacy(Message):
             return self
         if self.bayesian is None or not any((x.level, x.definition) == ("instance", "bayesian") for x in self.limits):
             raise ValueError(
-                "accounting sample: records are measured for a Bayesian limit at instance level, and there is none"
+                "accounting_sample: records are measured for a Bayesian limit at instance level, and there is none"
             )
         if self.bayesian.estimator not in MONOTONE:
             raise ValueError(
-                "accounting sample: one that may be filled up needs an estimator that never falls: betting or band"
+                "accounting_sample: it may have to be filled up, so the estimator must never fall: betting or band"
             )
         return self
 
@@ -359,7 +359,7 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _a_round_fits_max_steps(self) -> Self:
         if self.steps_per_round > self.privacy.max_steps:
-            raise ValueError("max_steps is shorter than one round")
+            raise ValueError("max_steps must be at least the steps of one round (local_steps)")
         return self
 
     @model_validator(mode="after")

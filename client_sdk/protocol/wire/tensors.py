@@ -57,7 +57,7 @@ def prefixed(spec: Spec, prefix: str) -> Spec:
 
 
 def terms_spec(orders: int) -> Spec:
-    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the report."""
+    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the statement."""
     return {TERMS + "filter": ((1,), "float64"), TERMS + "moments": ((orders,), "float64")}
 
 

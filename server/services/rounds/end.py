@@ -17,7 +17,7 @@ from server.services.rounds.report import withheld
 def abandon_round(
     tx: Transaction, study: StudyRow, round: RoundRow, account: Account, *, reason: str, charged: bool
 ) -> None:
-    """The round comes to nothing. If it is not settled yet its reservation stands, or is given back uncharged."""
+    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled."""
     if round.state != "settled":
         account.conclude("charged-in-full" if charged else "cancelled", round, {"reason": reason})
     study.abandoned_in_a_row += 1

@@ -31,7 +31,7 @@ def summed_by(
     plan: Plan,
     rows: Sequence[ParticipantRow],
 ) -> RoundReport | None:
-    """The report of a round whose sums are open; None charges its reservation."""
+    """The report of a round whose sums are open; None: the round is charged in full."""
     survivors = set(session.survivors)
     attended = Attended(
         survivors=len(survivors),

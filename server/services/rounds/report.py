@@ -31,7 +31,7 @@ def settlement(
 def report_in(
     tx: Transaction, study: StudyRow, plan: Plan, round: int, rows: Sequence[ParticipantRow]
 ) -> RoundReport | None:
-    """The report of a round if collecting ended now; None charges its reservation."""
+    """The report of a round if collecting ended now; None: it is charged in full."""
     session = find_session(tx, study.id, round)
     if session is not None:
         return report_from_dict(session.reported)
@@ -50,7 +50,7 @@ def shows_reports(settings: StudySettings) -> bool:
 
 
 def withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
-    """Disclosure `public`: the report of every charged round in order, for the ledger's last entry; else nothing."""
+    """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else nothing."""
     settings = settings_of(study)
     if shows_reports(settings) or settings.privacy.bayesian is None:
         return {}

@@ -56,7 +56,7 @@ def update_scope(study: str, round: int, client: str) -> str:
 def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str) -> Slot | UpdateReceipt:
     """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
 
-    From here on the coordinator may have seen something of the update, and the round's charge stands.
+    From here on the coordinator may have seen something of the update, and the round is charged in full.
 
     Raises:
         Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.

@@ -217,7 +217,7 @@ def test_the_level_that_nothing_protects_is_unbounded_not_absent():
 
 def test_while_terms_are_shown_the_classical_certificate_says_against_whom_it_is_void():
     budget = Budget(plan())
-    assert "void against whoever sees" in budget.statements()[1]["certificate"]["assumption"]
+    assert "does not hold against whoever sees" in budget.statements()[1]["certificate"]["assumption"]
     assert "cancel" not in Budget(plan(disclosure="at-end")).statements()[1]["certificate"]["assumption"]
 
 

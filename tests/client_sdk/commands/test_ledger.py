@@ -21,7 +21,7 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert budget == here.operator("GET", "/v1/studies/sepsis/budget").json()
     shown = run("budget", "sepsis").stdout
     assert "ended: max-steps-reached" in shown
-    assert "void against whoever sees" in shown
+    assert "does not hold against whoever sees" in shown
     assert "unbounded" in shown
 
     verified = json.loads(run("ledger", "verify", "sepsis", "--json").stdout)
