@@ -41,9 +41,10 @@ from client_sdk.api.transport import Answer, Outgoing, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.secure_sum.layout import UPDATE as UPDATE_VECTOR
-from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings, Training
+from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings
+from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
 from client_sdk.secure_sum.checks import Floors, Party
@@ -197,15 +198,15 @@ class Hospital:
                     self.client.put_update(self.case.name, given.assignment.round, self.membership.client, body)
 
     def _masked(self, assignment: AssignmentBody, body: bytes) -> None:
-        round = MaskedRound(
-            self.client,
-            self._party(assignment),
-            self.case.name,
-            assignment.round,
-            assignment.model.sha256,
-            lambda clients: vectors_of(self.settings, self.model, clients),
-            self.store,
+        plan = SessionPlan.of(
+            self.settings,
+            self.model,
+            study=self.case.name,
+            round=assignment.round,
+            roster=assignment.roster_sha256,
+            model=assignment.model.sha256,
         )
+        round = MaskedRound(self.client, self._party(assignment), plan, self.store)
         (spec,) = round.prepare()
         round.complete({UPDATE_VECTOR: np.frombuffer(body, spec.dtype)})
 

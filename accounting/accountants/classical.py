@@ -54,6 +54,13 @@ class ClassicalAccountant:
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
     Raises InvalidArgument naming the argument; the accountant is then unchanged.
+
+    >>> account = ClassicalAccountant(delta=1e-5)
+    >>> account.step(noise_multiplier=1.1, sampling_rate=0.01, count=1000)
+    >>> round(account.epsilon(), 2)
+    1.52
+    >>> str(account.certificate().definition)
+    'classical'
     """
 
     def __init__(

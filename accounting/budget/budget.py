@@ -16,8 +16,10 @@ from accounting.budget.feasibility import require_feasible
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.mechanisms.conversion import attack_success
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import RoundReport, report_from_dict
+from accounting.plan.schemes import Tells
 from accounting.units import Definition, Guarantee, Level
 
 StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
@@ -118,7 +120,7 @@ class Budget:
         round.
         """
         self._require_pending(round)
-        if self.plan.publishes(round) and self.plan.scheme in ("parallel", "sequential"):
+        if self.plan.publishes(round) and not self.plan.rules.counts_clients:
             for account in self.accounts:
                 account.charge_histogram()
         self.pending = None
@@ -266,7 +268,7 @@ class Budget:
         return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
 
     def _rounds_left(self, account: LimitAccount) -> int:
-        within_max_steps = self.plan.max_steps // self.plan.steps_per_round - self.charged_rounds
+        within_max_steps = self.plan.rounds - self.charged_rounds
         return max(0, min(account.rounds_left(), within_max_steps))
 
 
@@ -289,11 +291,14 @@ def replay(entries: Iterable[Entry]) -> Budget:
     return budget
 
 
+_BAYESIAN = {Tells.HISTOGRAM: HistogramLimit, Tells.CUMULATIVE: CumulativeLimit}
+
+
 def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
     """The kind of account that keeps this limit under this plan."""
     if limit.definition is Definition.CLASSICAL:
         return ClassicalLimit(plan, limit)
-    return HistogramLimit(plan, limit) if limit.level is Level.CLIENT else CumulativeLimit(plan, limit)
+    return _BAYESIAN[plan.protection(limit.level).tells](plan, limit)
 
 
 def _plan_in(entry: Entry) -> Plan:

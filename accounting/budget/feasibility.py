@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from accounting.plan.plan import FirstRoundOverspends, LimitPlan, Plan, PlanError
+from accounting.plan.limits import FirstRoundOverspends, LimitPlan, PlanError
+from accounting.plan.plan import Plan
 
 MOST_NOISE = 1e6
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from accounting.errors import InvalidArgument
 from accounting.units import check_array, check_count, check_nonnegative, check_positive
+
+DISTANCE_BINS = 64
+
+
+def distance_edges(top: float) -> tuple[float, ...]:
+    """Upper edges of the bins of a client's distance: equal steps up to `top`, its clip norm, public like the plan."""
+    return (*(top * place / DISTANCE_BINS for place in range(1, DISTANCE_BINS)), top)
+
+
+def distance_bin(distance: float | None, top: float) -> int:
+    """The first bin whose upper edge is not below the distance; unknown or beyond: the last."""
+    if distance is None or not distance <= top:
+        return DISTANCE_BINS - 1
+    return bisect_left(distance_edges(top), distance)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from accounting.accountants.individual import IndividualFilter
+from accounting.accountants.individual import FilterSpec, IndividualFilter
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Guarantee, Observer
@@ -163,13 +163,10 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
 
 def _new_filter(limit: IndividualLimit, members: int) -> IndividualFilter:
     # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
-    return IndividualFilter(
-        order=limit.fixed_order(),
-        delta=limit.delta,
-        limit_epsilon=limit.epsilon,
-        members=members,
-        observer=Observer.COORDINATOR,
+    spec = FilterSpec(
+        order=limit.fixed_order(), delta=limit.delta, limit_epsilon=limit.epsilon, observer=Observer.COORDINATOR
     )
+    return IndividualFilter(spec, members=members)
 
 
 def _mechanism(privacy: Privacy) -> dict[str, Any]:

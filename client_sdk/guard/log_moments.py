@@ -16,15 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
+from accounting.plan.limits import BayesianPlan, LimitPlan
+from accounting.plan.plan import Plan
+from accounting.units import Definition, Level
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
 from client_sdk.guard.accounting_sample import Rows, SampledRecords
 from client_sdk.guard.distances import accounted
-from client_sdk.guard.own_budget import guaranteed_noise_std
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers
-from client_sdk.protocol.study.settings import BayesianSettings, Privacy, StudySettings
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, Array
 
 
@@ -51,17 +55,23 @@ class LogMomentBounds:
         *,
         accounting_sample: SampledRecords | None = None,
     ) -> None:
-        privacy = settings.privacy
-        if privacy.bayesian is None:
+        privacy, plan = settings.privacy, plan_of(settings)
+        if plan.bayesian is None:
             raise ValueError("settings: this study has no Bayesian limit")
-        self._settings, self._privacy = settings, privacy
+        step = plan.mechanism(Level.INSTANCE)
+        self._plan = plan
+        self._step: dict[str, Any] = {
+            "noise_std": step.noise_std,
+            "sampling_rate": step.sampling_rate,
+            "max_distance": step.clip_norm,
+        }
         self._sample = accounting_sample or SampledRecords.draw(
             privacy.accounting_sample, patients, source or SecureSource()
         )
         self._rows = self._sample.rows_of(patients)
-        self._account = _account(settings, privacy.bayesian, self._sample.size)
-        self._papers = _as_in_papers(privacy, privacy.bayesian) if sums_as_in_papers(privacy) else None
-        self._paper_costs = np.zeros(len(privacy.bayesian.orders))
+        self._account = _account(plan, plan.bayesian, self._sample.size)
+        self._papers = _as_in_papers(plan, plan.bayesian) if sums_as_in_papers(privacy) else None
+        self._paper_costs = np.zeros(len(plan.bayesian.orders))
 
     @classmethod
     def restore(cls, settings: StudySettings, patients: Sequence[str], saved: bytes) -> Self:
@@ -105,10 +115,10 @@ class LogMomentBounds:
         if rounds and accounting_sample is not None and accounting_sample.source == "held-out":
             raise Refused("held-out-lost", "the ledger that says which records were held out is lost")
         for round in range(1, rounds + 1):
-            for _ in range(self._settings.steps_per_round):
-                self._account.step(None, **self._mechanism())
+            for _ in range(self._plan.steps_per_round):
+                self._account.step(None, **self._step)
                 if self._papers is not None:
-                    self._papers.step(None, **self._own_mechanism(None))
+                    self._papers.step(None, **self._own_step(None))
             if isinstance(self._account, NoisedSums) and self._publishes(round):
                 self._account.publish(None)
 
@@ -124,20 +134,20 @@ class LogMomentBounds:
         """
         if not np.isfinite(norms).all():
             raise TrainingStopped("the gradient norms of this hospital's records")
-        clip = self._privacy.clip_norm
+        clip = self._plan.clip_norm
         distances = np.full(self._sample.size, clip)
         distances[self._rows.slots] = accounted(norms, clip_norm=clip, rounding=rounding)
-        self._account.step(distances, **self._mechanism())
+        self._account.step(distances, **self._step)
         if self._papers is not None:
             before = self._papers.log_moments()
-            self._papers.step(distances, **self._own_mechanism(total_records))
+            self._papers.step(distances, **self._own_step(total_records))
             self._paper_costs = self._papers.log_moments() - before
 
     def publish(self, round: int, source: RandomSource) -> None:
         """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise."""
-        noise = self._privacy.histogram_noise
-        if noise is not None and isinstance(self._account, NoisedSums) and self._publishes(round):
-            self._account.publish(self._account.histogram() + sampler(noise.std).sample(BINS, source))
+        release = self._plan.release
+        if release is not None and isinstance(self._account, NoisedSums) and self._publishes(round):
+            self._account.publish(self._account.histogram() + sampler(release.std).sample(BINS, source))
 
     def paper_costs(self) -> npt.NDArray[np.float64]:
         """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers; rounded up."""
@@ -165,73 +175,59 @@ class LogMomentBounds:
         return json.dumps(saved, allow_nan=False).encode()
 
     def _publishes(self, round: int) -> bool:
-        noise, account = self._privacy.histogram_noise, self._account
-        due = noise is not None and round % noise.every == 0
-        return due and isinstance(account, NoisedSums) and not account.exhausted
+        account = self._account
+        return self._plan.publishes(round) and isinstance(account, NoisedSums) and not account.exhausted
 
-    def _own_mechanism(self, total_records: float | None) -> dict[str, Any]:
+    def _own_step(self, total_records: float | None) -> dict[str, Any]:
         """The papers' step: the client's own noise alone, records sampled at B_i/N."""
-        privacy = self._privacy
-        rate = privacy.sampling_rate
+        plan = self._plan
+        rate = plan.sampling_rate
         if total_records is not None and total_records > 0:
             rate *= min(1.0, len(self.trained) / total_records)
-        std = privacy.noise_multiplier * privacy.clip_norm
-        return {"noise_std": std, "sampling_rate": rate, "max_distance": privacy.clip_norm}
-
-    def _mechanism(self) -> dict[str, Any]:
-        privacy = self._privacy
-        return {
-            "noise_std": guaranteed_noise_std(privacy),
-            "sampling_rate": privacy.sampling_rate,
-            "max_distance": privacy.clip_norm,
-        }
+        return self._step | {"noise_std": plan.noise_multiplier * plan.clip_norm, "sampling_rate": rate}
 
 
-def _account(settings: StudySettings, bayesian: BayesianSettings, records: int) -> BayesianAccountant | NoisedSums:
-    privacy, (delta, estimator_failure_probability) = settings.privacy, _instance_limit(settings.privacy)
-    if privacy.histogram_noise is not None:
-        return NoisedSums(
-            orders=bayesian.orders,
-            filter_order=bayesian.filter_order,
-            estimator_failure_probability=estimator_failure_probability,
-            adversary=bayesian.adversary,
-            estimator=bayesian.estimator,
-            checkpoints=max(1, settings.rounds // privacy.histogram_noise.every),
-            records=records,
-            noise_std=privacy.histogram_noise.std,
-        )
-    running = bayesian.composition == "running"
-    return BayesianAccountant(
+def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccountant | NoisedSums:
+    limit = _instance_limit(plan)
+    checkpoints: int | list[int] | None = None
+    if plan.release is not None:
+        checkpoints = max(1, plan.rounds // plan.release.every)
+    elif bayesian.composition == "running":
+        checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
+    spec = BayesianSpec(
         orders=bayesian.orders,
-        delta=delta,
-        estimator_failure_probability=estimator_failure_probability,
-        max_steps=privacy.max_steps,
+        delta=limit.delta,
+        estimator_failure_probability=limit.estimator_failure_probability or 0.0,
+        max_steps=plan.max_steps,
         composition=bayesian.composition,
         estimator=bayesian.estimator,
         adversary=bayesian.adversary,
         conversion=bayesian.conversion,
-        sample="members" if privacy.accounting_sample is None else privacy.accounting_sample.source,
+        sample=bayesian.sample,
         filter_order=bayesian.filter_order,
-        checkpoints=[settings.steps_per_round * (i + 1) for i in range(settings.rounds)] if running else None,
+        checkpoints=checkpoints,
     )
+    if plan.release is not None:
+        return NoisedSums(spec, records=records, noise_std=plan.release.std)
+    return BayesianAccountant(spec)
 
 
-def _as_in_papers(privacy: Privacy, bayesian: BayesianSettings) -> BayesianAccountant:
-    delta, estimator_failure_probability = _instance_limit(privacy)
-    return BayesianAccountant(
+def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
+    limit = _instance_limit(plan)
+    spec = BayesianSpec(
         orders=bayesian.orders,
-        delta=delta,
-        estimator_failure_probability=estimator_failure_probability,
-        max_steps=privacy.max_steps,
-        composition="holder",
+        delta=limit.delta,
+        estimator_failure_probability=limit.estimator_failure_probability or 0.0,
+        max_steps=plan.max_steps,
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
+    return BayesianAccountant(spec)
 
 
-def _instance_limit(privacy: Privacy) -> tuple[float, float]:
-    """(delta, failure) of the Bayesian limit that speaks for records."""
-    for limit in privacy.limits:
-        if limit.level == "instance" and limit.estimator_failure_probability is not None:
-            return limit.delta, limit.estimator_failure_probability
-    raise ValueError("settings: this study has no Bayesian limit at instance level")
+def _instance_limit(plan: Plan) -> LimitPlan:
+    """The Bayesian limit that speaks for records."""
+    limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
+    if limit is None:
+        raise ValueError("settings: this study has no Bayesian limit at instance level")
+    return limit

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.mechanisms.composition import total_noise
+from accounting.budget.accounts import ClassicalLimit
 from accounting.mechanisms.conversion import spendable_delta
+from accounting.units import Definition
 from client_sdk.errors import OwnBudgetExceeded
-from client_sdk.protocol.study.settings import LevelName, Privacy, StudySettings
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.settings import LevelName, StudySettings
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,22 @@ class Charge:
     @classmethod
     def of_round(cls, settings: StudySettings, round: int | None = None) -> Charge:
         """The charge of round number `round` of a study; None: of its steps alone."""
-        privacy, published = settings.privacy, 0 if round is None else histograms_in(settings, [round])
-        # In a sum the others add noise too; this hospital counts its own alone.
-        reported = (published, _histogram_noise(privacy, own_alone=True) if published else 0.0)
-        if privacy.scheme != "client":
-            steps = settings.steps_per_round
-            return cls("instance", privacy.noise_multiplier, privacy.sampling_rate, steps, *reported)
-        # A round abandoned for want of clients tells who was sampled; then sampling earns no credit.
-        rate = privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
-        return cls("client", privacy.noise_multiplier, rate, 1, *reported)
+        return cls._with_histograms(settings, 0 if round is None else histograms_in(settings, [round]))
 
     @classmethod
     def of_rounds(cls, settings: StudySettings, rounds: int) -> Charge:
         """The steps of one round, and the histograms of rounds 1 … `rounds` together: for rounds that were lost."""
-        published = histograms_in(settings, range(1, rounds + 1))
-        noise = _histogram_noise(settings.privacy, own_alone=True) if published else 0.0
-        return replace(cls.of_round(settings), histograms=published, histogram_noise=noise)
+        return cls._with_histograms(settings, histograms_in(settings, range(1, rounds + 1)))
+
+    @classmethod
+    def _with_histograms(cls, settings: StudySettings, published: int) -> Charge:
+        # In a sum the others add noise too; this hospital counts its own alone.
+        plan, noise = plan_of(settings), 0.0
+        if plan.release is not None and published:
+            own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
+            noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
+        level = plan.levels[0].value
+        return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
@@ -108,8 +110,8 @@ def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequ
 
 def histograms_in(settings: StudySettings, rounds: Iterable[int]) -> int:
     """How many of these rounds publish a noised histogram."""
-    noise = settings.privacy.histogram_noise
-    return 0 if noise is None else sum(round % noise.every == 0 for round in rounds)
+    plan = plan_of(settings)
+    return sum(plan.publishes(round) for round in rounds)
 
 
 def require_within_study(settings: StudySettings, rounds_sent: int, histograms: int = 0) -> None:
@@ -121,46 +123,15 @@ def require_within_study(settings: StudySettings, rounds_sent: int, histograms: 
     Raises:
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
     """
-    privacy = settings.privacy
-    if settings.steps_per_round * (rounds_sent + 1) > privacy.max_steps:
+    plan = plan_of(settings)
+    if rounds_sent >= plan.rounds:
         raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
-    for limit in privacy.limits:
-        charge = _study_charge(settings, limit.level)
-        whole = replace(charge, steps=charge.steps * (rounds_sent + 1), histograms=histograms)
-        own = OwnLimit(limit.level, limit.epsilon, limit.delta, privacy.classical_order)
-        if limit.definition == "classical" and not epsilon_spent([whole], own) <= limit.epsilon:
+    for limit in plan.limits:
+        if limit.definition is not Definition.CLASSICAL:
+            continue
+        account = ClassicalLimit(plan, limit)
+        account.restore({"rounds": rounds_sent + 1, "published": histograms})
+        if not account.epsilon() <= limit.epsilon:
             raise OwnBudgetExceeded(
                 "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
             )
-
-
-def guaranteed_noise_std(privacy: Privacy) -> float:
-    """Noise that is sure to be in what leaves masks, or the hospital: of all honest clients where a sum hides them."""
-    std = privacy.noise_multiplier * privacy.clip_norm
-    if privacy.masking is None or privacy.scheme not in ("sequential", "joint"):
-        return std
-    return total_noise([std] * privacy.masking.honest_survivors)
-
-
-def _study_charge(settings: StudySettings, level: LevelName) -> Charge:
-    """One round as the study's own budget counts it at `level`; this hospital's own count is `Charge.of_round`."""
-    privacy = settings.privacy
-    charge = replace(Charge.of_round(settings), histogram_noise=_histogram_noise(privacy, own_alone=False))
-    if privacy.scheme == "joint" and level == "client" and privacy.client_clip_norm is not None:
-        multiplier = math.nextafter(guaranteed_noise_std(privacy) / privacy.client_clip_norm, 0.0)
-        return replace(charge, level="client", noise_multiplier=multiplier, sampling_rate=1.0, steps=1)
-    if privacy.scheme not in ("sequential", "joint"):
-        return charge
-    return replace(charge, noise_multiplier=math.nextafter(guaranteed_noise_std(privacy) / privacy.clip_norm, 0.0))
-
-
-def _histogram_noise(privacy: Privacy, *, own_alone: bool) -> float:
-    """Noise on a published count over what one neighbour moves, rounded down; own_alone: this hospital's own share."""
-    noise, masking = privacy.histogram_noise, privacy.masking
-    if noise is None:
-        return 0.0
-    # A client adds one to one count. Elsewhere a count leaves one bin for another.
-    moved = 1.0 if privacy.scheme == "client" else math.nextafter(math.sqrt(2.0), 2.0)
-    shared = own_alone and privacy.scheme in ("client", "joint")
-    shares = masking.honest_survivors if shared and masking is not None else 1
-    return math.nextafter(noise.std / math.sqrt(shares) / moved, 0.0)

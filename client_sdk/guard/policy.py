@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
-from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
+from client_sdk.protocol.study.fields import Name, Positive, Probability
+from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.secure_sum.checks import Floors
 
 POLICY_FILE = "policy.toml"
@@ -132,7 +133,7 @@ class SitePolicy(_Section):
             PolicyRefused: the first rule that says no; its text names the entry of the policy.
         """
         privacy = settings.privacy
-        noised_here = privacy.scheme != "client"
+        noised_here = not privacy.rules.central
         masked = privacy.masking is not None and privacy.masking.mask_updates
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
@@ -158,7 +159,7 @@ class SitePolicy(_Section):
                 "least_noise_multiplier: the study adds less noise",
             ),
             (
-                privacy.scheme == "client" or self.limits.client is None,
+                privacy.rules.central or self.limits.client is None,
                 "limits",
                 "limits.client: this hospital's own ledger counts its level in scheme client alone",
             ),

@@ -18,6 +18,7 @@ from client_sdk.protocol.secure_sum.messages import (
     SignedParameters,
     require_sound,
 )
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
@@ -55,21 +56,13 @@ class Party:
     floors: Floors
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """What this hospital is about to send: known from the signed assignment and its own task, not from the session."""
-
-    study: str
-    round: int
-    model: str
-    vectors: tuple[VectorSpec, ...]
-
-
-def check_parameters(signed: SignedParameters, expected: Expectation, party: Party, now: int) -> SessionParameters:
+def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, now: int) -> SessionParameters:
     """The parameters, if this hospital may join their session.
 
+    plan  known from the signed assignment, the settings and this hospital's own task, not from the session
+
     Raises:
-        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what is expected.
+        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what had to be signed.
     """
     ph = transcript.parameters_hash(signed.parameters)
     if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
@@ -77,26 +70,30 @@ def check_parameters(signed: SignedParameters, expected: Expectation, party: Par
     try:
         parameters = SessionParameters.from_bytes(signed.parameters)
         require_sound(parameters)
+        _check_floors(parameters, party)
+        if now > parameters.expires:
+            raise ParametersRefused("session-expired", "the session has expired")
+        _check_due(parameters, plan.due(parameters))
     except ParameterFault as fault:
         raise ParametersRefused(fault.code, str(fault)) from fault
-    _check_subject(parameters, expected, party)
-    _check_floors(parameters, party)
-    if now > parameters.expires:
-        raise ParametersRefused("session-expired", "the session has expired")
     return parameters
 
 
-def _check_subject(parameters: SessionParameters, expected: Expectation, party: Party) -> None:
-    if (parameters.study, parameters.round) != (expected.study, expected.round):
-        raise ParametersRefused(
-            "wrong-round", f"the session belongs to round {parameters.round} of {parameters.study}, not to this one"
-        )
-    if parameters.model != expected.model:
-        raise ParametersRefused("wrong-model", "the session names another model than the assignment")
-    if parameters.roster != party.roster_fingerprint:
-        raise ParametersRefused("wrong-roster", "the session names another roster than the pinned one")
-    if parameters.vectors != expected.vectors:
-        raise ParametersRefused("wrong-vectors", "the session sums other vectors, lengths or ranges than expected")
+_OTHER = {
+    "study": ("wrong-round", "the session belongs to another study"),
+    "round": ("wrong-round", "the session belongs to another round, not to this one"),
+    "model": ("wrong-model", "the session names another model than the assignment"),
+    "roster": ("wrong-roster", "the session names another roster than the pinned one"),
+    "vectors": ("wrong-vectors", "the session sums other vectors, lengths or ranges than expected"),
+}
+
+
+def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
+    for name in SessionParameters.model_fields:
+        if getattr(parameters, name) != getattr(due, name):
+            raise ParametersRefused(
+                *_OTHER.get(name, ("wrong-parameters", f"{name} is not what follows from the study's settings"))
+            )
 
 
 def _check_floors(parameters: SessionParameters, party: Party) -> None:

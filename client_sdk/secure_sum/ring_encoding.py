@@ -11,20 +11,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from accounting.plan.report import DISTANCE_BINS, distance_bin
 from client_sdk.errors import LedgerDamaged, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingVector
-from client_sdk.protocol.secure_sum.layout import (
-    CLIENT_TERMS,
-    DISTANCE_BINS,
-    METRICS,
-    PAPERS,
-    TERMS,
-    UPDATE,
-    flatten,
-)
+from client_sdk.protocol.secure_sum.layout import METRICS, PAPERS, TERMS, UPDATE, flatten, histogram_name
 from client_sdk.protocol.secure_sum.vectors import Values, VectorSpec, encode
 from client_sdk.protocol.study.settings import Privacy
 from client_sdk.protocol.wire.tensors import TERMS as TERMS_PREFIX
@@ -93,7 +86,7 @@ def _values(
 ) -> Values:
     if spec.name == UPDATE:
         return flatten(made.update, model)
-    if spec.name == CLIENT_TERMS or (spec.name == TERMS and privacy.scheme == "client"):
+    if spec.name == histogram_name(privacy.rules):
         return _histogram(privacy, spec, round, made.client_distance, source)
     if spec.name == METRICS:
         return np.array([float(records)])
@@ -111,22 +104,13 @@ def _histogram(privacy: Privacy, spec: VectorSpec, round: int, distance: float |
     """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
     counts = np.zeros(DISTANCE_BINS, np.int64)
-    noise, masking = privacy.histogram_noise, privacy.masking
-    if noise is None or masking is None:
-        counts[_bin(distance, top)] = 1
+    noise = privacy.histogram_noise
+    if noise is None:
+        counts[distance_bin(distance, top)] = 1
         return counts
     if round % noise.every == 0:
-        counts[_bin(distance, top)] = 1
-        share = noise.std / np.sqrt(masking.honest_survivors)
+        counts[distance_bin(distance, top)] = 1
+        share = noise.std / np.sqrt(privacy.histogram_shares)
         counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
     # Other rounds publish nothing: zeros without noise.
     return counts.astype(np.float64)
-
-
-def _bin(distance: float | None, top: float) -> int:
-    """The bin whose upper edge, (k + 1) · top / 64, is the first not below the distance; unknown: the last."""
-    if distance is None or not distance <= top:
-        return DISTANCE_BINS - 1
-    edges = top * np.arange(1, DISTANCE_BINS + 1) / DISTANCE_BINS
-    edges[-1] = top
-    return int(np.searchsorted(edges, distance, side="left"))

@@ -22,10 +22,11 @@ from client_sdk.errors import (
 )
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters, SessionView
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.secure_sum.calls import SessionCalls
-from client_sdk.secure_sum.checks import Expectation, Party, shows_totals
+from client_sdk.secure_sum.checks import Party, shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Store
@@ -55,7 +56,7 @@ class SessionEnded(WardroundError):
 class MaskedRound:
     """This hospital's part in one round's session.
 
-    vectors_for    planned number of clients -> the vectors that this hospital expects to sum
+    plan           what this hospital expects of the session
     exact_updates  the hospitals put no noise on their updates
     """
 
@@ -63,19 +64,15 @@ class MaskedRound:
         self,
         client: Client,
         party: Party,
-        study: str,
-        round: int,
-        model_sha256: str,
-        vectors_for: Callable[[int], tuple[VectorSpec, ...]],
+        plan: SessionPlan,
         store: Store,
         *,
         exact_updates: bool = False,
     ) -> None:
         self._client, self._party = client, party
-        self._study, self._round, self._model = study, round, model_sha256
-        self._vectors_for, self._exact_updates = vectors_for, exact_updates
-        self._sum = SecureSumClient(party, study, round, store)
-        self._calls = SessionCalls(study, round, party.client)
+        self._plan, self._exact_updates = plan, exact_updates
+        self._sum = SecureSumClient(party, plan.study, plan.round, store)
+        self._calls = SessionCalls(plan.study, plan.round, party.client)
 
     def prepare(self) -> tuple[VectorSpec, ...]:
         """Keys and shares. Afterwards enough others hold shares of this hospital's secrets for training to make sense.
@@ -106,7 +103,7 @@ class MaskedRound:
             self._sum.abort()
             self._client.send(self._calls.leave())
         except (ApiError, ConnectionFailed, UnexpectedAnswer, SecureSumRefused) as unheard:
-            _LOG.warning("round %d: the session was not left in order: %s", self._round, unheard)
+            _LOG.warning("round %d: the session was not left in order: %s", self._plan.round, unheard)
 
     def _prepare(self) -> tuple[VectorSpec, ...]:
         if self._party.roster.get(self._party.client) != self._party.identity.public_key():
@@ -118,8 +115,7 @@ class MaskedRound:
         vectors = self._expected(view)
         if self._sum.phase in ("masked", "confirmed", "unmasked"):
             return vectors
-        expectation = Expectation(self._study, self._round, self._model, vectors)
-        keys = self._sum.advertise(view.signed, expectation, self._now())
+        keys = self._sum.advertise(view.signed, self._plan, self._now())
         self._send(self._calls.put_keys(keys))
         failpoint("hospital.after-keys")
         self._wait_past("keys")
@@ -181,7 +177,7 @@ class MaskedRound:
     def _expected(self, view: SessionView) -> tuple[VectorSpec, ...]:
         # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
         try:
-            return self._vectors_for(SessionParameters.from_bytes(view.signed.parameters).clients)
+            return self._plan.vectors(SessionParameters.from_bytes(view.signed.parameters).clients)
         except ParameterFault as fault:
             raise ParametersRefused(fault.code, str(fault)) from fault
 

@@ -31,8 +31,8 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
     UnmaskMessage,
 )
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.secure_sum.checks import (
-    Expectation,
     Party,
     check_cohort,
     check_consistency,
@@ -127,7 +127,7 @@ class SecureSumClient:
         """Whether this hospital has opened shares for the round: for ever true once it has."""
         return self._load().released
 
-    def advertise(self, signed: SignedParameters, expected: Expectation, now: int) -> KeysMessage:
+    def advertise(self, signed: SignedParameters, plan: SessionPlan, now: int) -> KeysMessage:
         """Step 0: join the session. Joining another session of the round erases the earlier one's secrets.
 
         Raises:
@@ -137,7 +137,7 @@ class SecureSumClient:
         record = self._unexpired(now)
         if record.released:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
-        parameters = check_parameters(signed, expected, self._party, now)
+        parameters = check_parameters(signed, plan, self._party, now)
         if record.session is not None and record.session.parameters == signed.parameters:
             return self._live(now).session.keys
         if parameters.session in record.sessions:

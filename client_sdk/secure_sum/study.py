@@ -11,7 +11,8 @@ from client_sdk.api.credentials import Signature
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.identity import Membership, active_fingerprint
-from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers, vectors_of
+from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import AssignmentBody
 from client_sdk.protocol.wire.signing import decode_public_key
@@ -52,15 +53,16 @@ class MaskedStudy:
             StateRefused: another process takes part for this hospital.
         """
         party = self._party(assignment)
+        plan = SessionPlan.of(
+            self._settings,
+            self._model,
+            study=self._membership.study,
+            round=assignment.round,
+            roster=assignment.roster_sha256,
+            model=assignment.model.sha256,
+        )
         return MaskedRound(
-            self._client,
-            party,
-            self._membership.study,
-            assignment.round,
-            assignment.model.sha256,
-            lambda clients: vectors_of(self._settings, self._model, clients),
-            self._open(party),
-            exact_updates=self._settings.privacy.scheme == "client",
+            self._client, party, plan, self._open(party), exact_updates=self._settings.privacy.rules.central
         )
 
     def body(

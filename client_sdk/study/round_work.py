@@ -68,7 +68,7 @@ def _log_moments(
     ledger: HospitalLedger, training: LocalTraining, study: str, saved: bytes | None
 ) -> LogMomentBounds | None:
     settings, patients = training.settings, training.dataset.patients
-    if not any(limit.level == "instance" and limit.definition == "bayesian" for limit in settings.privacy.limits):
+    if not settings.privacy.estimates_records:
         return None
     if saved is not None:
         return LogMomentBounds.restore(settings, patients, saved)
@@ -83,7 +83,7 @@ def _individual(
     if limit is None:
         return None
     privacy = training.settings.privacy
-    if privacy.histogram_noise is not None and privacy.scheme != "client":
+    if privacy.histogram_noise is not None and not privacy.rules.central:
         raise PolicyRefused("individual-limit", "patients' own limits cannot leave anybody out of a noised histogram")
     entries = ledger.next_sequence - 1
     patients = training.dataset.patients

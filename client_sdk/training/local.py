@@ -75,7 +75,7 @@ class LocalTraining:
         Raises:
             ConfigurationError: a layer through which records reach each other, or no trainable parameter.
         """
-        if self.settings.privacy.scheme == "client":
+        if self.settings.privacy.rules.central:
             return
         try:
             PerRecordGradients(*self._of_records(self.task.model().eval()))
@@ -124,7 +124,7 @@ class LocalTraining:
         load_weights(model, weights)
         model.to(self.device)
         try:
-            if self.settings.privacy.scheme == "client":
+            if self.settings.privacy.rules.central:
                 update = self._descended(model, weights, self._plain(model, round), round, checkpoints)
                 made = self._clipped(update)
             else:

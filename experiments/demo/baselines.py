@@ -20,12 +20,12 @@ from accounting.plan.report import CumulativeMoments
 from client_sdk.data import load as load_records
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import load_weights, weights_of
-from server.domain.plan import plan_of
 
 BATCH = 128
 # Steps and learning rate of Adam: enough for a linear model to converge, little enough for a network to be quick.

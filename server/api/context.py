@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Request
 
-from client_sdk.protocol.study.settings import NAME_PATTERN
+from client_sdk.protocol.study.fields import NAME_PATTERN
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.ports import Coordinator

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from client_sdk.protocol.study.fields import NAME_PATTERN
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
-from client_sdk.protocol.study.settings import NAME_PATTERN
 from server.api.auth import OperatorOnly, Reader, Viewer
 from server.api.context import Context, Here, PageSize, StudyName
 from server.services.studies import lifecycle as studies

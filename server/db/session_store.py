@@ -17,7 +17,7 @@ from client_sdk.protocol.secure_sum.messages import (
     SharesMessage,
     UnmaskMessage,
 )
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction

@@ -47,7 +47,7 @@ def body_spec(settings: StudySettings, model: Spec) -> Spec:
 def expects_log_moments(settings: StudySettings) -> bool:
     """Whether hospitals report their cumulative bounds beside the update."""
     privacy = settings.privacy
-    return privacy.scheme == "parallel" and privacy.bayesian is not None and privacy.masking is None
+    return privacy.estimates_records and privacy.masking is None
 
 
 def coordinates(model: Spec) -> int:

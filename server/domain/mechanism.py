@@ -10,6 +10,6 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     """The coordinator's mechanism; None where the hospitals add the noise themselves."""
-    if privacy.scheme != "client":
+    if not privacy.rules.central:
         return None
     return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.study.settings import ServerOptimiser, Training
+from client_sdk.protocol.study.training import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import Array, Spec
 from server.domain.aggregation import Real, require_finite
 

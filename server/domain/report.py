@@ -10,8 +10,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.plan.report import CumulativeMoments, DistanceHistogram, JointReport, RoundReport
-from client_sdk.protocol.secure_sum.layout import CLIENT_TERMS, METRICS, PAPERS, TERMS
+from accounting.plan.report import (
+    DISTANCE_BINS,
+    CumulativeMoments,
+    DistanceHistogram,
+    JointReport,
+    RoundReport,
+    distance_bin,
+)
+from accounting.units import Level
+from client_sdk.protocol.secure_sum.layout import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
 
@@ -19,20 +27,17 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NO_BOUND = 1e300
 
 
-def report_of(
-    settings: StudySettings, findings: Sequence[Findings], *, missing: int, edges: Sequence[float]
-) -> RoundReport | None:
+def report_of(settings: StudySettings, findings: Sequence[Findings], *, missing: int) -> RoundReport | None:
     """The report to settle a round with; None charges the reservation.
 
     Args:
         findings: one per update received.
         missing: sampled clients that neither sent nor refused.
-        edges: increasing upper edges of the distance bins, the last one the clip norm (scheme client).
     """
     if settings.privacy.bayesian is None:
         return None
-    if settings.privacy.scheme == "client":
-        return _histogram([f.distance for f in findings], missing, edges)
+    if settings.privacy.rules.central:
+        return _histogram([f.distance for f in findings], missing, settings.privacy.clip_norm)
     log_moments = [f.log_moments for f in findings if f.log_moments is not None]
     # A client that has not reported may be the one whose bound is the largest.
     if missing or not log_moments or len(log_moments) < len(findings):
@@ -65,12 +70,12 @@ def masked_report(
     privacy = settings.privacy
     if privacy.bayesian is None or (privacy.disclosure == "noised" and not publishes):
         return None
-    records = None if attended.unreported or privacy.scheme == "client" else _moments(sums, attended)
-    if privacy.scheme == "client":
-        return _counts(privacy, sums.get(TERMS), attended)
-    if privacy.scheme == "joint":
-        return JointReport(_counts(privacy, sums.get(CLIENT_TERMS), attended), records)
-    return records
+    measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
+    records = _moments(sums, attended) if measured and not attended.unreported else None
+    clients = None if histogram is None else _counts(privacy, sums.get(histogram), attended)
+    if histogram is None or not measured:
+        return records if histogram is None else clients
+    return JointReport(clients, records)
 
 
 def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoments | None:
@@ -93,23 +98,16 @@ def _counts(privacy: Privacy, reported: Values | None, attended: Attended) -> Di
         return None
     counts = [round(float(count)) for count in reported]
     counts[-1] += attended.missing
-    if privacy.histogram_noise is None or privacy.masking is None:
+    if privacy.histogram_noise is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
     # Every survivor added its share; only the honest ones are relied on for privacy.
-    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.masking.honest_survivors)
+    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.histogram_shares)
     return DistanceHistogram(tuple(counts), attended.survivors + attended.missing, math.nextafter(noise, math.inf))
 
 
-def _histogram(distances: Sequence[float | None], missing: int, edges: Sequence[float]) -> DistanceHistogram | None:
-    counts = np.zeros(len(edges), np.int64)
+def _histogram(distances: Sequence[float | None], missing: int, top: float) -> DistanceHistogram | None:
+    counts = [0] * DISTANCE_BINS
     for distance in distances:
-        counts[_bin(distance, edges)] += 1
+        counts[distance_bin(distance, top)] += 1
     counts[-1] += missing
-    return DistanceHistogram(tuple(int(count) for count in counts)) if counts.any() else None
-
-
-def _bin(distance: float | None, edges: Sequence[float]) -> int:
-    """The first bin whose upper edge is not below the distance; unknown or beyond: the last."""
-    if distance is None or not distance <= edges[-1]:
-        return len(edges) - 1
-    return int(np.searchsorted(np.asarray(edges), distance, side="left"))
+    return DistanceHistogram(tuple(counts)) if any(counts) else None

@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedParameters
-from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.checks import Floors, Party
 from client_sdk.secure_sum.session import SecureSumClient
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views
 from tests.contract import secure_sum_reference as reference
-from tests.factories.secure_sum import MemoryStore
+from tests.factories.secure_sum import MemoryStore, plan_of_session
 
 NOW = 50
 
@@ -90,7 +90,17 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
     parameters = SessionParameters.from_bytes(raw)
     statement = bytes.fromhex(published["parameters_statement"])
     signed = SignedParameters(parameters=raw, signature=coordinator.sign(statement))
-    expected = Expectation("example", 1, "0b" * 32, parameters.vectors)
+    expected = plan_of_session(
+        parameters.vectors,
+        parameters.colluders,
+        study="example",
+        round=1,
+        roster="0a" * 32,
+        model="0b" * 32,
+        start=0,
+        deadlines=parameters.deadlines,
+        expires=parameters.expires,
+    )
     roster = {name: client._party.identity.public_key() for name, client in clients.items()}
     session = domain.Session(parameters, roster)
 

@@ -19,8 +19,8 @@ from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
 from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.secure_sum.messages import SessionParameters
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import spec_of
@@ -113,11 +113,14 @@ class Site:
             assert given is not None
             reported = given.assignment
             model = spec_of(MODEL)
-            masked = MaskedRound(
-                *(self.client, self.party, STUDY, reported.round, reported.model.sha256),
-                lambda clients: vectors_of(self.settings, model, clients),
-                self.store,
+            plan = SessionPlan.of(
+                *(self.settings, model),
+                study=STUDY,
+                round=reported.round,
+                roster=reported.roster_sha256,
+                model=reported.model.sha256,
             )
+            masked = MaskedRound(self.client, self.party, plan, self.store)
             vectors = masked.prepare()
             update = {name: np.full_like(array, self.value) for name, array in MODEL.items()}
             words: dict[str, RingVector] = ring_vectors_of(

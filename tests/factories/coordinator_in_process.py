@@ -43,6 +43,7 @@ from client_sdk.protocol.study.messages import (
     Study,
     UpdateReceipt,
 )
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import (
     ASSIGNMENT,
@@ -58,7 +59,6 @@ from client_sdk.protocol.wire.signing import (
     verify_request_token,
 )
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
-from server.domain.plan import plan_of
 
 ORIGIN = "https://study.example.org"
 Json = dict[str, Any]

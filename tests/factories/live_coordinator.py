@@ -68,6 +68,12 @@ def update_body(value: float = 0.01) -> bytes:
     return encode({UPDATE + name: np.full_like(array, value) for name, array in MODEL.items()})
 
 
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    """(status, code) of an answer that is a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
 @dataclass
 class Hospital:
     study: str

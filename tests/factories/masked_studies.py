@@ -11,7 +11,6 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
@@ -19,10 +18,11 @@ from client_sdk.protocol.secure_sum.messages import (
     SharesMessage,
     UnmaskMessage,
 )
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import Array, spec_of
-from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.checks import Floors, Party
 from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.training import Contribution
@@ -143,9 +143,15 @@ class Turn:
     def keys_message(self) -> KeysMessage:
         view = exchanges.read_session(self.coordinator, self.study, self.round)
         parameters = SessionParameters.from_bytes(view.signed.parameters)
-        vectors = vectors_of(self.settings, spec_of(MODEL), parameters.clients)
-        expected = Expectation(self.study, self.round, parameters.model, vectors)
-        return self.client.advertise(view.signed, expected, self.now)
+        plan = SessionPlan.of(
+            self.settings,
+            spec_of(MODEL),
+            study=self.study,
+            round=self.round,
+            roster=parameters.roster,
+            model=parameters.model,
+        )
+        return self.client.advertise(view.signed, plan, self.now)
 
     def shares_message(self) -> SharesMessage:
         return self.client.share(exchanges.key_list(self.coordinator, self.study, self.round), self.now)

@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, SignedParameters
-from client_sdk.protocol.secure_sum.parameters import count_vector, plan_session
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from client_sdk.protocol.study.settings import Masking
+from client_sdk.secure_sum.checks import Floors, Party
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
@@ -23,6 +24,32 @@ from server.domain import secure_sum_views as views
 STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
 NOW, DEADLINES, EXPIRES = 1_000, Deadlines(keys=2_000, shares=3_000, masked=4_000), 100_000
 STEPS = ("keys", "shares", "masked", "consistency", "unmask")
+
+
+def plan_of_session(
+    vectors: Sequence[VectorSpec],
+    colluders: int,
+    min_survivors: int = 3,
+    *,
+    study: str = STUDY,
+    round: int = ROUND,
+    roster: str = ROSTER,
+    model: str = MODEL,
+    start: int = NOW,
+    deadlines: Deadlines = DEADLINES,
+    expires: int = EXPIRES,
+) -> SessionPlan:
+    """What is expected of a session with these times; nobody's study, so that also 0 colluders are possible."""
+    masking = Masking.model_construct(
+        colluders=colluders,
+        min_survivors=min_survivors,
+        mask_updates=True,
+        allow_three=True,
+        step_deadline_seconds=float(deadlines.keys - start),
+        expiry_seconds=float(expires - deadlines.masked),
+    )
+    seconds = float(deadlines.masked - deadlines.shares)
+    return SessionPlan(study, round, roster, model, masking, seconds, lambda _: tuple(vectors))
 
 
 def stream(seed: str) -> Callable[[int], bytes]:
@@ -75,7 +102,7 @@ class World:
     ) -> None:
         draw = stream(f"world {clients} {colluders} {tag}")
         self.vectors = tuple(vectors or [count_vector("terms", 3, clients + 2)])
-        self.colluders = colluders
+        self.colluders, self.min_survivors = colluders, 3
         self.coordinator = Ed25519PrivateKey.from_private_bytes(draw(32))
         identities = {f"h{i:03d}": Ed25519PrivateKey.from_private_bytes(draw(32)) for i in range(clients)}
         self.roster: dict[str, Ed25519PublicKey] = {name: key.public_key() for name, key in identities.items()}
@@ -97,22 +124,11 @@ class World:
         return list(self.hospitals)
 
     @property
-    def expectation(self) -> Expectation:
-        return Expectation(STUDY, ROUND, MODEL, self.vectors)
+    def plan(self) -> SessionPlan:
+        return plan_of_session(self.vectors, self.colluders, self.min_survivors)
 
     def parameters(self, **changes: object) -> SessionParameters:
-        made = plan_session(
-            study=STUDY,
-            round_number=ROUND,
-            session=self.draw(32),
-            roster=ROSTER,
-            model=MODEL,
-            clients=len(self.hospitals),
-            colluders=self.colluders,
-            vectors=self.vectors,
-            deadlines=DEADLINES,
-            expires=EXPIRES,
-        )
+        made = self.plan.parameters(len(self.hospitals), session=self.draw(32), now=NOW)
         return SessionParameters.model_validate({**made.model_dump(), **changes})
 
     def signed(self, parameters: SessionParameters) -> SignedParameters:
@@ -152,7 +168,7 @@ class Run:
 
     def keys(self) -> None:
         for name in self.present("keys", self.world.names):
-            message = self.hospital(name).advertise(self.signed, self.world.expectation, NOW)
+            message = self.hospital(name).advertise(self.signed, self.world.plan, NOW)
             self.session = admitted(domain.admit_keys(self.session, message))
         self.session = domain.advance(self.session, DEADLINES.keys)
 

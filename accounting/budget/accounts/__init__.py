@@ -3,6 +3,6 @@
 from accounting.budget.accounts.base import LimitAccount
 from accounting.budget.accounts.classical import ClassicalLimit
 from accounting.budget.accounts.cumulative import CumulativeLimit
-from accounting.budget.accounts.histogram import HistogramLimit, distance_edges
+from accounting.budget.accounts.histogram import HistogramLimit
 
-__all__ = ["ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount", "distance_edges"]
+__all__ = ["ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.budget.accounts.base import LimitAccount
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
@@ -79,7 +80,7 @@ class ClassicalLimit(LimitAccount):
                 count=rounds * step.steps_per_round,
             )
         if self.plan.release is not None and published:
-            multiplier = math.nextafter(self.plan.release.std / self.plan.release_sensitivity, 0.0)
+            multiplier = math.nextafter(self.plan.release.std / self.plan.rules.histogram_sensitivity, 0.0)
             account.step(noise_multiplier=multiplier, sampling_rate=1.0, count=published)
 
     def _epsilon_after(self, rounds: int, publishes: bool) -> float:

@@ -1,4 +1,4 @@
-"""The Bayesian limit of scheme client: a histogram of the sampled clients' distances in every round."""
+"""The Bayesian limit at client level: a histogram of the sampled clients' distances in every round."""
 
 from __future__ import annotations
 
@@ -10,24 +10,10 @@ import numpy as np
 
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
-from accounting.errors import InvalidArgument
-from accounting.plan.plan import LimitPlan, Plan
-from accounting.plan.report import DistanceHistogram, RoundReport, histogram_in
-from accounting.units import FloatArray, Guarantee, Level
-
-BINS = 64
-
-
-def distance_edges(plan: Plan) -> FloatArray:
-    """Upper bin edges for a client's distance, (64,): equal steps up to the clip norm, public like the plan.
-
-    Raises:
-        PlanError: the scheme does not protect clients.
-    """
-    top = plan.mechanism(Level.CLIENT).clip_norm
-    edges = top * np.arange(1, BINS + 1) / BINS
-    edges[-1] = top
-    return edges
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
+from accounting.plan.report import DistanceHistogram, RoundReport, distance_edges, histogram_in
+from accounting.units import FloatArray, Guarantee
 
 
 class HistogramLimit(LimitAccount):
@@ -40,7 +26,7 @@ class HistogramLimit(LimitAccount):
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
-        self._edges = distance_edges(plan)
+        self._edges: FloatArray = np.array(distance_edges(self.mechanism.clip_norm))
         self._seen = self._open()
         self._kept = self._open() if plan.disclosure == "at-end" else self._seen
         self._last_growth = math.inf
@@ -53,7 +39,7 @@ class HistogramLimit(LimitAccount):
         return self._kept.epsilon()
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        if self.rounds >= self._most_rounds:
+        if self.rounds >= self.plan.rounds:
             return math.inf
         ahead = copy.deepcopy(self._kept)
         self._charge(ahead, None, publishes)
@@ -98,28 +84,11 @@ class HistogramLimit(LimitAccount):
         self._last_growth = growth_from_json(state["last_growth"])
 
     def _open(self) -> BayesianAccountant:
-        plan, bayesian, limit = self.plan, self.bayesian, self.limit
-        if limit.estimator_failure_probability is None:
-            raise InvalidArgument("estimator_failure_probability", "is missing from a Bayesian limit")
-        return BayesianAccountant(
-            orders=bayesian.orders,
-            delta=self.delta,
-            estimator_failure_probability=limit.estimator_failure_probability,
-            # A published histogram is one more step; at most one a round.
-            max_steps=plan.max_steps + (0 if plan.release is None else self._most_rounds),
-            composition="holder",
-            estimator=bayesian.estimator,
-            adversary=bayesian.adversary,
-            conversion=bayesian.conversion,
-            filter_order=bayesian.filter_order,
-            level=limit.level,
-            observer=plan.observer,
-            relation=self.mechanism.relation,
-        )
-
-    @property
-    def _most_rounds(self) -> int:
-        return self.plan.max_steps // self.mechanism.steps_per_round
+        # A published histogram is one more step; at most one a round.
+        most = self.plan.max_steps + (0 if self.plan.release is None else self.plan.rounds)
+        # Records may be held out of training; clients that are measured take part.
+        spec = self.bayesian_spec(delta=self.delta, max_steps=most, composition="holder", sample="members")
+        return BayesianAccountant(spec)
 
     def _charge(self, account: BayesianAccountant, reported: DistanceHistogram | None, publishes: bool) -> None:
         step, release = self.mechanism, self.plan.release
@@ -139,7 +108,7 @@ class HistogramLimit(LimitAccount):
                     **rates,
                 )
         if release is not None and publishes:
-            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.release_sensitivity)
+            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.rules.histogram_sensitivity)
 
     def _readable(self, report: RoundReport | None) -> DistanceHistogram | None:
         """The histogram, if it is one of this plan; anything else is charged at the worst case."""

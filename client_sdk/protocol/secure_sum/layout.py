@@ -16,14 +16,23 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting.plan.limits import limit_among
+from accounting.plan.report import DISTANCE_BINS
+from accounting.plan.schemes import Scheme
+from accounting.units import Definition, Level
 from client_sdk.protocol.secure_sum.fixed_point import largest_cap
-from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector
-from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec
+from client_sdk.protocol.secure_sum.messages import ParameterFault
+from client_sdk.protocol.secure_sum.vectors import (
+    ThresholdGrid,
+    VectorSpec,
+    cost_vector,
+    count_vector,
+    maximum_vector,
+)
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"
-DISTANCE_BINS = 64
 
 # Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
@@ -44,7 +53,7 @@ def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[Vect
     """The vectors of one session of `clients` planned clients; empty without masking.
 
     Raises:
-        ValueError: clip norm or noise so large or small that updates do not fit the ring; names the setting.
+        ParameterFault: clip norm or noise so large or small that updates do not fit the ring; names the setting.
     """
     privacy = settings.privacy
     if privacy.masking is None:
@@ -60,12 +69,19 @@ def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[Vect
 
 def sums_as_in_papers(privacy: Privacy) -> bool:
     """Whether the papers' sequential costs are summed: raw, and so in plain disclosure only."""
-    return privacy.scheme == "sequential" and privacy.bayesian is not None and privacy.disclosure == "plain"
+    return privacy.rules.sums_costs_as_in_papers and privacy.bayesian is not None and privacy.disclosure == "plain"
+
+
+def histogram_name(scheme: Scheme) -> str | None:
+    """The vector that holds the histogram of the clients' distances, if the scheme counts clients."""
+    if not scheme.counts_clients:
+        return None
+    return CLIENT_TERMS if Level.INSTANCE in scheme.levels else TERMS
 
 
 def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     privacy, size = settings.privacy, coordinates(model)
-    if privacy.scheme == "client":
+    if privacy.rules.central:
         # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
         spacing = public_grid(privacy.clip_norm * min(1.0, privacy.noise_multiplier), size)
         cap = math.ceil(privacy.clip_norm / spacing) + 1
@@ -77,25 +93,20 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
         cap = largest_cap(clients, 64)
     bits = -round(math.log2(spacing))
     if not 0 <= bits <= 48 or cap > largest_cap(clients, 64):
-        raise ValueError("clip_norm or noise_multiplier: updates of this scale do not fit the masks")
+        raise ParameterFault(
+            "unsound-vector", "clip_norm or noise_multiplier: updates of this scale do not fit the masks"
+        )
     return VectorSpec(name=UPDATE, encoding="signed", length=size, ring_bits=ring, scale_bits=bits, cap=cap)
 
 
 def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
-    histogram = CLIENT_TERMS if privacy.scheme == "joint" else TERMS
+    histogram = histogram_name(privacy.rules)
     wanted: list[VectorSpec] = []
-    bayesian_levels = {limit.level for limit in privacy.limits if limit.definition == "bayesian"}
-    if "instance" in bayesian_levels and privacy.bayesian is not None:
+    if privacy.estimates_records and privacy.bayesian is not None:
         length = 1 + len(privacy.bayesian.orders)
         wanted.append(maximum_vector(TERMS, length, _MOMENTS))
-    if "client" in bayesian_levels:
-        if privacy.histogram_noise is None:
-            wanted.append(count_vector(histogram, DISTANCE_BINS, clients))
-        else:
-            cap = largest_cap(clients, 32)
-            wanted.append(
-                VectorSpec(name=histogram, encoding="signed", length=DISTANCE_BINS, ring_bits=32, scale_bits=0, cap=cap)
-            )
+    if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
+        wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
     return wanted
 
 

@@ -13,8 +13,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, W
 from client_sdk.protocol.secure_sum import shamir
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
+from client_sdk.protocol.study.fields import Message, Name
 from client_sdk.protocol.study.messages import Sha256
-from client_sdk.protocol.study.settings import Message, Name
+from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
 from client_sdk.protocol.wire.canonical import canonical_json
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
@@ -92,11 +93,11 @@ class SessionParameters(Message):
     session: Key
     roster: Sha256
     model: Sha256
-    clients: int = Field(ge=1, le=1_000)
-    colluders: int = Field(ge=0, le=1_000)
-    threshold: int = Field(ge=1, le=1_000)
-    neighbours: int = Field(ge=1, le=1_000)
-    min_survivors: int = Field(ge=1, le=1_000)
+    clients: int = Field(ge=1, le=MOST_CLIENTS)
+    colluders: int = Field(ge=0, le=MOST_CLIENTS)
+    threshold: int = Field(ge=1, le=MOST_CLIENTS)
+    neighbours: int = Field(ge=1, le=MOST_CLIENTS)
+    min_survivors: int = Field(ge=1, le=MOST_CLIENTS)
     vectors: tuple[VectorSpec, ...] = Field(min_length=1, max_length=8)
     deadlines: Deadlines
     expires: Seconds
@@ -123,16 +124,6 @@ class SessionParameters(Message):
 
     def vector(self, name: str) -> VectorSpec | None:
         return next((spec for spec in self.vectors if spec.name == name), None)
-
-
-def least_threshold(clients: int, colluders: int) -> int:
-    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
-    return (clients + colluders) // 2 + 1
-
-
-def least_survivors(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
-    return 3 if clients == 3 else max(threshold, colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
@@ -196,7 +187,7 @@ class KeysMessage(Message):
 class KeyList(Message):
     """U1, in the order of the client names."""
 
-    entries: tuple[KeysMessage, ...] = Field(max_length=1_000)
+    entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class SharesMessage(Message):
@@ -216,7 +207,7 @@ class DeliveredShare(Message):
 class Inbox(Message):
     """What the other members of U2 sent to one client, in the order of their names."""
 
-    entries: tuple[DeliveredShare, ...] = Field(max_length=1_000)
+    entries: tuple[DeliveredShare, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class Manifest(Message):
@@ -230,7 +221,7 @@ class Manifest(Message):
 class SurvivorList(Message):
     """U3 with each survivor's manifest, in the order of the client names."""
 
-    entries: tuple[Manifest, ...] = Field(max_length=1_000)
+    entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class ConsistencyMessage(Message):
@@ -241,7 +232,7 @@ class ConsistencyMessage(Message):
 
 
 class ConsistencyList(Message):
-    entries: tuple[ConsistencyMessage, ...] = Field(max_length=1_000)
+    entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class OpenedShare(Message):
@@ -260,7 +251,7 @@ class UnmaskMessage(Message):
     """Step 4: one opened share per member of U2, in the order of their names."""
 
     client: Name
-    shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=1_000)
+    shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
     signature: Signature
 
     @model_validator(mode="after")
@@ -274,6 +265,6 @@ class UnmaskMessage(Message):
 class SumResult(Message):
     """SHA-256 of the octets of each unmasked sum, the clients in it, and the coordinator's signature."""
 
-    survivors: tuple[Name, ...] = Field(min_length=1, max_length=1_000)
+    survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
     signature: Signature

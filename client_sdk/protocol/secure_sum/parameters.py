@@ -1,85 +1,104 @@
-"""The vectors and parameters of a session from public numbers, so that both sides arrive at the same ones.
-
-`capacity` is the most clients that any session of the study may have; caps are chosen for it.
-"""
+"""The parameters of a masked session, built the same by whoever signs them and by whoever checks them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, largest_cap
-from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, least_survivors, least_threshold
-from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec
+from pydantic import ValidationError
 
-_COST_SCALE_BITS = 32
+from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.settings import Masking, StudySettings
+from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
+from client_sdk.protocol.wire.tensors import Spec
 
 
-def signed_vector(
-    name: str, length: int, capacity: int, bound: float, *, ring_bits: RingBits = 32, most_scale_bits: int = 62
-) -> VectorSpec:
-    """Updates whose coordinates stay within ±bound: the finest scale with which `capacity` of them cannot wrap.
+@dataclass(frozen=True)
+class SessionPlan:
+    """What both sides know of a round's session before it is opened; only its clients, its time and its name are new.
 
-    Raises:
-        EncodingError: a bound that is not finite and positive, or too large for the ring.
+    roster, model     fingerprint of the pinned roster; digest of the model that the round starts from
+    training_seconds  how long the clients may train
+    vectors           planned number of clients -> what is summed; may raise ParameterFault
     """
-    if not (math.isfinite(bound) and bound > 0):
-        raise EncodingError("bound is a finite positive number")
-    cap = largest_cap(capacity, ring_bits)
-    # frexp: bound < 2^exponent, so bound · 2^scale < 2^(bits of cap - 1) <= cap.
-    scale_bits = min(cap.bit_length() - 1 - math.frexp(bound)[1], most_scale_bits)
-    if scale_bits < 0:
-        raise EncodingError(f"bound {bound} does not fit the {ring_bits}-bit ring for {capacity} clients")
-    return VectorSpec(name=name, encoding="signed", length=length, ring_bits=ring_bits, scale_bits=scale_bits, cap=cap)
 
+    study: str
+    round: int
+    roster: str
+    model: str
+    masking: Masking
+    training_seconds: float
+    vectors: Callable[[int], tuple[VectorSpec, ...]]
 
-def cost_vector(name: str, length: int, capacity: int) -> VectorSpec:
-    """Costs in units of 2^-32, rounded up, with saturation words."""
-    cap = largest_cap(capacity, 64)
-    return VectorSpec(name=name, encoding="costs", length=length, ring_bits=64, scale_bits=_COST_SCALE_BITS, cap=cap)
+    @classmethod
+    def of(cls, settings: StudySettings, spec: Spec, *, study: str, round: int, roster: str, model: str) -> Self:
+        """The session that a study's settings ask for.
 
+        spec  the model's parameters
 
-def count_vector(name: str, length: int, capacity: int, *, ring_bits: RingBits = 32) -> VectorSpec:
-    """Histograms and other small non-negative integers."""
-    cap = largest_cap(capacity, ring_bits)
-    return VectorSpec(name=name, encoding="counts", length=length, ring_bits=ring_bits, scale_bits=0, cap=cap)
+        Raises:
+            ValueError: the study sums nothing under masks.
+        """
+        masking = settings.privacy.masking
+        if masking is None:
+            raise ValueError("masking: this study sums nothing under masks")
+        seconds = settings.schedule.round_deadline_seconds
+        return cls(study, round, roster, model, masking, seconds, lambda clients: vectors_of(settings, spec, clients))
 
+    def parameters(self, clients: int, *, session: bytes, now: float) -> SessionParameters:
+        """Sound parameters for so many planned clients: the complete graph, the least threshold, no fewer survivors
+        than the study promises.
 
-def maximum_vector(name: str, length: int, grid: ThresholdGrid) -> VectorSpec:
-    """Blinded thresholds: an upper bound on the maximum of each of `length` values."""
-    return VectorSpec(name=name, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=grid)
+        session  32 random bytes
+        now      seconds; deadlines count from it, whole seconds rounded up
 
+        Raises:
+            ParameterFault: no session of so many clients is sound.
+        """
+        masking = self.masking
+        if not 3 <= clients <= MOST_CLIENTS:
+            few = clients < 3
+            raise ParameterFault(
+                "too-few-clients" if few else "too-many-clients",
+                f"a session has {3 if few else MOST_CLIENTS} clients at {'least' if few else 'most'}, not {clients}",
+            )
+        threshold = least_threshold(clients, masking.colluders)
+        survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
+        if max(threshold, survivors) > clients:
+            raise ParameterFault("unreachable-threshold", f"{clients} clients cannot reach {max(threshold, survivors)}")
+        start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)
+        # Training lies between the shares and the masked vectors.
+        masked = start + 2 * step + math.ceil(self.training_seconds)
+        made = SessionParameters(
+            study=self.study,
+            round=self.round,
+            session=session,
+            roster=self.roster,
+            model=self.model,
+            clients=clients,
+            colluders=masking.colluders,
+            threshold=threshold,
+            neighbours=clients - 1,
+            min_survivors=survivors,
+            vectors=self.vectors(clients),
+            deadlines=Deadlines(keys=start + step, shares=start + 2 * step, masked=masked),
+            expires=masked + math.ceil(masking.expiry_seconds),
+        )
+        require_sound(made)
+        return made
 
-def plan_session(
-    *,
-    study: str,
-    round_number: int,
-    session: bytes,
-    roster: str,
-    model: str,
-    clients: int,
-    colluders: int,
-    vectors: Sequence[VectorSpec],
-    deadlines: Deadlines,
-    expires: int,
-) -> SessionParameters:
-    """Parameters on the complete graph with the least threshold and the fewest survivors that are sound.
+    def due(self, signed: SessionParameters) -> SessionParameters:
+        """What had to be signed where these were: for as many clients, under the same name, from the same second.
 
-    `session` is 32 fresh random bytes. The caller still applies `require_sound`.
-    """
-    threshold = least_threshold(clients, colluders)
-    return SessionParameters(
-        study=study,
-        round=round_number,
-        session=session,
-        roster=roster,
-        model=model,
-        clients=clients,
-        colluders=colluders,
-        threshold=threshold,
-        neighbours=max(clients - 1, 1),
-        min_survivors=least_survivors(clients, colluders, threshold),
-        vectors=tuple(vectors),
-        deadlines=deadlines,
-        expires=expires,
-    )
+        Raises:
+            ParameterFault: no session of so many clients is sound.
+        """
+        start = signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
+        try:
+            return self.parameters(signed.clients, session=signed.session, now=start)
+        except ValidationError as error:
+            raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error

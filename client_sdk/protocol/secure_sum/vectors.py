@@ -17,7 +17,9 @@ from client_sdk.protocol.secure_sum import fixed_point, maximum
 from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingBits, RingVector
 from client_sdk.protocol.secure_sum.masking import aligned
 from client_sdk.protocol.secure_sum.transcript import canary_word
-from client_sdk.protocol.study.settings import Message, Positive
+from client_sdk.protocol.study.fields import Message, Positive
+
+_COST_SCALE_BITS = 32
 
 VectorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
@@ -84,6 +86,24 @@ class VectorSpec(Message):
         if not 1 <= self.cap <= fixed_point.largest_cap(clients, self.ring_bits):
             return f"{clients} clients at the cap {self.cap} would wrap the {self.ring_bits}-bit ring"
         return None
+
+
+def cost_vector(name: str, length: int, clients: int) -> VectorSpec:
+    """Costs in units of 2^-32, rounded up, with saturation words. `clients`: the most that the cap must bear."""
+    cap = fixed_point.largest_cap(clients, 64)
+    return VectorSpec(name=name, encoding="costs", length=length, ring_bits=64, scale_bits=_COST_SCALE_BITS, cap=cap)
+
+
+def count_vector(name: str, length: int, clients: int, *, noised: bool = False) -> VectorSpec:
+    """Histograms and other small integers; with noise on them they may be negative."""
+    cap = fixed_point.largest_cap(clients, 32)
+    encoding = "signed" if noised else "counts"
+    return VectorSpec(name=name, encoding=encoding, length=length, ring_bits=32, scale_bits=0, cap=cap)
+
+
+def maximum_vector(name: str, length: int, grid: ThresholdGrid) -> VectorSpec:
+    """Blinded thresholds: an upper bound on the maximum of each of `length` values."""
+    return VectorSpec(name=name, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=grid)
 
 
 def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes]) -> RingVector:

@@ -9,46 +9,22 @@ import hashlib
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from accounting.plan.limits import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
+from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
+from accounting.units import Definition, Level
+from client_sdk.protocol.study.fields import Finite, Message, Positive, Probability, Rate, Whole
+from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_promise
+from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.canonical import canonical_json
 
-Scheme = Literal["client", "sequential", "parallel", "joint"]
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]
 Disclosure = Literal["plain", "noised", "at-end"]
-PROTECTS: dict[str, tuple[LevelName, ...]] = {
-    "client": ("client",),
-    "sequential": ("instance",),
-    "parallel": ("instance",),
-    "joint": ("instance", "client"),
-}
 
 # Estimators that never fall when one value of the sample rises.
 MONOTONE = ("betting", "band")
-
-NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
-Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
-
-
-def _not_negative_zero(value: float) -> float:
-    if value == 0 and math.copysign(1.0, value) < 0:
-        raise ValueError("negative zero is not a number of this protocol")
-    return value
-
-
-# Strict: "1" and true are no numbers where numbers are promises.
-Finite = Annotated[float, Field(allow_inf_nan=False, strict=True), AfterValidator(_not_negative_zero)]
-Whole = Annotated[int, Field(strict=True)]
-Positive = Annotated[Finite, Field(gt=0)]
-Probability = Annotated[Finite, Field(gt=0, lt=1)]
-Rate = Annotated[Finite, Field(gt=0, le=1)]
-
-
-class Message(BaseModel):
-    """Base of everything on the wire: unknown fields are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Limit(Message):
@@ -64,14 +40,14 @@ class Limit(Message):
     estimator_failure_probability: Probability | None = None
 
     @model_validator(mode="after")
-    def _failure_is_part_of_delta(self) -> Self:
-        if self.definition == "classical" and self.estimator_failure_probability is not None:
-            raise ValueError("estimator_failure_probability belongs to Bayesian limits only")
-        if self.definition == "bayesian" and (
-            self.estimator_failure_probability is None or self.estimator_failure_probability >= self.delta
-        ):
-            raise ValueError("a Bayesian limit needs an estimator_failure_probability below its delta")
+    def _is_a_limit(self) -> Self:
+        self.plan()
         return self
+
+    def plan(self) -> LimitPlan:
+        """As the accounts know it."""
+        failure = self.estimator_failure_probability
+        return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
 
 
 class BayesianSettings(Message):
@@ -85,89 +61,13 @@ class BayesianSettings(Message):
     conversion: Literal["improved", "chernoff"]
 
     @model_validator(mode="after")
-    def _orders_increase(self) -> Self:
-        if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
-            raise ValueError("orders must be strictly increasing")
+    def _can_be_accounted(self) -> Self:
+        self.plan("members")
         return self
 
-
-class ServerOptimiser(Message):
-    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
-
-    name: Literal["plain", "momentum", "adam"] = "plain"
-    learning_rate: Positive = 1.0
-    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
-    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.99
-    stability: Positive = 1e-8
-
-
-class LocalOptimiser(Message):
-    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
-
-    name: Literal["plain", "momentum", "adam"] = "plain"
-    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
-    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.999
-    stability: Positive = 1e-8
-
-
-class LearningRateSchedule(Message):
-    """The clients' learning rate in a round, by the round's number alone.
-
-    constant  learning_rate
-    step      learning_rate, times `factor` after every `every` rounds
-    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
-    """
-
-    name: Literal["constant", "step", "cosine"] = "constant"
-    every: Whole = Field(default=10, ge=1, le=10_000_000)
-    factor: Rate = 0.5
-    final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
-
-    def share(self, round: int, rounds: int) -> float:
-        """What the learning rate is multiplied with in round `round`; in [0, 1].
-
-        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
-        """
-        if self.name == "step":
-            return self.factor ** ((round - 1) // self.every)
-        if self.name == "cosine":
-            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
-        return 1.0
-
-
-class Training(Message):
-    """What a client computes. `task` names code that the hospital has installed; it never travels.
-
-    clipping          flat: a record's whole gradient to clip_norm; per-layer: each layer's part to clip_norm / √layers
-    clipping_centre   zero; or previous-update: what the last round made of the model, known to all, is taken off every
-                      record's gradient before it is clipped, and added to the noised mean again
-    rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
-    """
-
-    task: str = Field(min_length=1, max_length=128)
-    task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
-    algorithm: Literal["fedsgd", "fedavg"]
-    local_steps: Whole = Field(ge=1, le=100_000)
-    learning_rate: Positive = 1.0
-    learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
-    local_optimiser: LocalOptimiser = LocalOptimiser()
-    clipping: Literal["flat", "per-layer"] = "flat"
-    clipping_centre: Literal["zero", "previous-update"] = "zero"
-    rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
-    optimiser: ServerOptimiser = ServerOptimiser()
-
-    @model_validator(mode="after")
-    def _one_gradient_is_one_step(self) -> Self:
-        if self.algorithm != "fedsgd":
-            return self
-        if self.local_steps != 1:
-            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
-        if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            raise ValueError(
-                "fedsgd sends a gradient and takes no local step: local_optimiser and learning_rate_schedule belong "
-                "to fedavg; choose the coordinator's optimiser instead"
-            )
-        return self
+    def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
+        """As the accounts know it; `sample`: whose records are measured."""
+        return BayesianPlan(**self.model_dump(), sample=sample)
 
 
 class Masking(Message):
@@ -179,8 +79,8 @@ class Masking(Message):
     allow_three    let a sum of three go on, of which only two need be honest
     """
 
-    colluders: Whole = Field(ge=1, le=1000)
-    min_survivors: Whole = Field(ge=3, le=100_000)
+    colluders: Whole = Field(ge=1, le=MOST_CLIENTS - 3)
+    min_survivors: Whole = Field(ge=3, le=MOST_CLIENTS)
     mask_updates: bool
     allow_three: bool
     step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
@@ -188,8 +88,12 @@ class Masking(Message):
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
-        if self.min_survivors < self.colluders + (2 if self.allow_three else 3):
-            raise ValueError("min_survivors must leave three honest clients beside the colluders")
+        least = least_promise(self.colluders, allow_three=self.allow_three)
+        if self.min_survivors < least:
+            raise ValueError(
+                f"min_survivors must be at least {least}: no sum is opened that leaves fewer than three honest clients "
+                "beside the colluders, or two among three clients"
+            )
         return self
 
     @property
@@ -235,7 +139,7 @@ class Privacy(Message):
     accounting_sample    whose records are measured; null: all that the hospital trains on
     """
 
-    scheme: Scheme
+    scheme: SchemeName
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)]
     clip_norm: Positive
     client_clip_norm: Positive | None
@@ -253,87 +157,87 @@ class Privacy(Message):
     masking: Masking | None
 
     @property
-    def levels(self) -> tuple[LevelName, ...]:
-        """The levels that the scheme protects."""
-        return PROTECTS[self.scheme]
+    def rules(self) -> Scheme:
+        """What the scheme says of itself."""
+        return SCHEMES[self.scheme]
+
+    @property
+    def limit_plans(self) -> tuple[LimitPlan, ...]:
+        """The limits as the accounts know them."""
+        return tuple(limit.plan() for limit in self.limits)
+
+    @property
+    def bayesian_plan(self) -> BayesianPlan | None:
+        """How Bayesian costs are estimated, as the accounts know it."""
+        sample = "members" if self.accounting_sample is None else self.accounting_sample.source
+        return None if self.bayesian is None else self.bayesian.plan(sample)
+
+    @property
+    def estimates_records(self) -> bool:
+        """Whether hospitals measure records, for a Bayesian limit at instance level."""
+        return limit_among(self.limit_plans, Level.INSTANCE, Definition.BAYESIAN) is not None
+
+    @property
+    def honest_adders(self) -> int:
+        """Noise shares that are sure to be in every sum, where the scheme counts on more than one."""
+        return self.masking.honest_survivors if self.rules.pooled and self.masking is not None else 1
+
+    @property
+    def histogram_shares(self) -> int:
+        """Among how many honest hospitals the noise of one published histogram is shared at least."""
+        return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
 
     @model_validator(mode="after")
     def _limits_fit_the_scheme(self) -> Self:
-        kinds = [(limit.level, limit.definition) for limit in self.limits]
-        if len(set(kinds)) != len(kinds):
-            raise ValueError("at most one limit per level and definition")
-        if any(level not in self.levels for level, _ in kinds):
-            raise ValueError(f"scheme {self.scheme} bounds the {' and the '.join(self.levels)} level only")
-        if any((level, "classical") not in kinds for level, _ in kinds):
-            raise ValueError(
-                "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
-            )
-        if any(definition == "bayesian" for _, definition in kinds) != (self.bayesian is not None):
-            raise ValueError("a Bayesian limit and the section `bayesian` come together")
-        if self.bayesian is not None and self.scheme == "client" and self.bayesian.composition == "running":
-            raise ValueError(
-                "running sums need the same accounting sample in every round: scheme client needs composition holder"
-            )
+        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
         return self
 
     @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
-        if (self.client_clip_norm is not None) != (self.scheme == "joint"):
+        if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
             raise ValueError("client_clip_norm belongs to scheme joint, which needs it")
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
             raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
-        if self.scheme in ("sequential", "joint") and (self.masking is None or not self.masking.mask_updates):
+        if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
             raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
-        if self.scheme == "client" and self.masking is not None and not self.masking.mask_updates:
+        if self.masking is None or self.masking.mask_updates:
+            return self
+        if self.rules.central:
             raise ValueError(
-                "in scheme client the coordinator reads the log-moments off the updates: mask both or neither"
+                f"in scheme {self.scheme} the coordinator reads the log-moments off the updates: mask both or neither"
             )
-        if self.masking is not None and not self.masking.mask_updates and self.bayesian is None:
+        if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
         return self
 
     @model_validator(mode="after")
     def _noised_histograms_can_be_read(self) -> Self:
-        if (self.histogram_noise is not None) != (self.disclosure == "noised"):
+        noise = self.histogram_noise
+        if (noise is not None) != (self.disclosure == "noised"):
             raise ValueError("histogram_noise and disclosure `noised` come together")
-        if self.histogram_noise is None:
+        if noise is None:
             return self
         if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
             raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        if self.scheme in ("parallel", "sequential"):
-            self._require_noised_sample(self.bayesian)
-        else:
-            self._require_noised_sum(self.histogram_noise)
-        return self
-
-    def _require_noised_sum(self, noise: HistogramNoise) -> None:
-        """One histogram of clients, summed under masks."""
-        if self.scheme == "joint" and any((x.level, x.definition) == ("instance", "bayesian") for x in self.limits):
-            raise ValueError(
-                "scheme joint with disclosure `noised` has no Bayesian limit at instance level: a hospital that is "
-                "zeroed out may move all counts of its accounting sample; 100 records at std 10 would cost the client "
-                "level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the accounting sample"
-            )
-        if self.masking is None:
+        require_release(self.rules, self.limit_plans, self.bayesian_plan)
+        if not self.rules.counts_clients:
+            if self.accounting_sample is None:
+                raise ValueError(
+                    "noised at instance level needs an accounting sample: without one the number of records would show"
+                )
+        elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
-        if noise.std < 3 * math.sqrt(self.masking.honest_survivors):
+        elif noise.std < 3 * math.sqrt(self.histogram_shares):
             raise ValueError(
                 "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
             )
-
-    def _require_noised_sample(self, bayesian: BayesianSettings) -> None:
-        if self.accounting_sample is None:
-            raise ValueError(
-                "noised at instance level needs an accounting sample: without one the number of records would show"
-            )
-        if bayesian.composition != "running":
-            raise ValueError("noised at instance level reads running sums: Hölder's would need a histogram a step")
+        return self
 
     @model_validator(mode="after")
     def _an_accounting_sample_can_be_measured(self) -> Self:
         if self.accounting_sample is None:
             return self
-        if self.bayesian is None or not any((x.level, x.definition) == ("instance", "bayesian") for x in self.limits):
+        if self.bayesian is None or not self.estimates_records:
             raise ValueError(
                 "accounting_sample: records are measured for a Bayesian limit at instance level, and there is none"
             )
@@ -366,8 +270,10 @@ class StudySettings(Message):
     def _masked_rounds_have_their_survivors(self) -> Self:
         masking = self.privacy.masking
         if masking is not None and self.schedule.min_clients < masking.min_survivors:
-            raise ValueError("with masking, min_clients must be at least min_survivors")
-        if self.privacy.scheme in ("sequential", "joint") and self.training.algorithm != "fedsgd":
+            raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
+        if masking is not None and self.schedule.min_clients > MOST_CLIENTS:
+            raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")
+        if self.privacy.rules.pooled and self.training.algorithm != "fedsgd":
             raise ValueError(f"scheme {self.privacy.scheme} has one noisy step a round: fedsgd")
         return self
 
@@ -375,7 +281,7 @@ class StudySettings(Message):
     def _the_previous_update_is_a_gradient_in_the_clear(self) -> Self:
         if self.training.clipping_centre == "zero":
             return self
-        if self.privacy.scheme != "parallel" or self.privacy.masking is not None:
+        if self.privacy.rules.central or self.privacy.masking is not None:
             raise ValueError("clipping_centre previous-update belongs to scheme parallel without masking")
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
@@ -383,14 +289,14 @@ class StudySettings(Message):
 
     @model_validator(mode="after")
     def _layers_are_clipped_where_records_are(self) -> Self:
-        if self.training.clipping == "per-layer" and self.privacy.scheme == "client":
+        if self.training.clipping == "per-layer" and self.privacy.rules.central:
             raise ValueError("clipping per-layer is for records' gradients: scheme client clips whole updates")
         return self
 
     @property
     def steps_per_round(self) -> int:
         """Noised steps that one round adds at the level this study protects."""
-        return 1 if self.privacy.scheme == "client" else self.training.local_steps
+        return 1 if self.privacy.rules.central else self.training.local_steps
 
     @property
     def rounds(self) -> int:

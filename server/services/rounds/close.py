@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accounting.plan.plan import Plan
 from accounting.plan.report import report_to_dict
 from client_sdk.protocol.secure_sum.layout import UPDATE
 from client_sdk.protocol.secure_sum.messages import SessionParameters
@@ -22,7 +21,7 @@ from server.db.repositories import (
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.session_store import find_session
-from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import ParticipantRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Settle, close, move
 from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
@@ -77,7 +76,7 @@ def _end_collecting(
         case Abandon(reason, charged):
             abandon_round(tx, study, round, account, reason=reason, charged=charged)
         case Settle():
-            account.conclude("settled", round, settlement(tx, study, account.budget.plan, round.number, rows))
+            account.conclude("settled", round, settlement(tx, study, round.number, rows))
             round.state = move(round.state, "settled")
             append_event(tx, study, "round-settled", round.number)
 
@@ -86,8 +85,7 @@ def _precompute(tx: Transaction, study: str, number: int) -> None:
     row = find_study(tx, study)
     round = find_round(tx, row.id, number)
     if round.state == "collecting":
-        plan = Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan)
-        precompute(tx, row.id, "settled", number, settlement(tx, row, plan, number, participants(tx, round)))
+        precompute(tx, row.id, "settled", number, settlement(tx, row, number, participants(tx, round)))
 
 
 def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow], session: SessionRow | None) -> bool:

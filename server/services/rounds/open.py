@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.messages import ParameterFault
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import spec_from_json
 from server.db.lease import Lease
@@ -14,7 +16,6 @@ from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.sampling import sample
-from server.domain.session_plan import enough, session_parameters
 from server.services.commit import commit_under_lease
 from server.services.ports import Coordinator
 from server.services.rounds.end import abandon_round, finish
@@ -44,10 +45,11 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         round = _write_round(tx, row, number, sampled)
         if settings.privacy.masking is None:
             return
-        if enough(settings, len(sampled)):
+        try:
             _open_session(coordinator, tx, row, round, settings, sampled)
-        else:
-            abandon_round(tx, row, round, account, reason="too-few-clients", charged=False)
+        except ParameterFault as fault:
+            reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
+            abandon_round(tx, row, round, account, reason=reason, charged=False)
 
     coordinator.database.read("precompute-reservation", lambda tx: _precompute(tx, lease.study_id))
     commit_under_lease(coordinator, lease, "reserve", work)
@@ -67,19 +69,17 @@ def _open_session(
     settings: StudySettings,
     sampled: list[str],
 ) -> None:
-    """Sign the parameters of the round's secure sum; the round waits as long as they say."""
+    """Sign the parameters of the round's secure sum; the round waits as long as they say.
+
+    Raises:
+        ParameterFault: no session of these clients is sound; nothing is written.
+    """
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
-    parameters = session_parameters(
-        settings,
-        spec_from_json(study.model_spec or {}),
-        study=study.name,
-        round=round.number,
-        sampled=len(sampled),
-        roster=study.roster_sha256,
-        model_sha256=base.sha256,
-        session=coordinator.coins.session(round.number),
-        now=tx.now(),
+    spec = spec_from_json(study.model_spec or {})
+    plan = SessionPlan.of(
+        settings, spec, study=study.name, round=round.number, roster=study.roster_sha256, model=base.sha256
     )
+    parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in clients(tx, study.id) if client.state == "active"}

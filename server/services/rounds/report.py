@@ -7,30 +7,24 @@ from typing import Any, cast
 
 from sqlalchemy import select
 
-from accounting.budget.accounts import distance_edges
-from accounting.plan.plan import Plan
 from accounting.plan.report import CumulativeMoments, RoundReport, report_from_dict, report_to_dict
 from client_sdk.protocol.study.settings import StudySettings
 from server.db.repositories import find_round, participants
 from server.db.session import Transaction
 from server.db.session_store import find_session
-from server.db.tables import BudgetRow, LedgerRow, ParticipantRow, StudyRow
+from server.db.tables import LedgerRow, ParticipantRow, StudyRow
 from server.domain.admission import Findings
 from server.domain.report import report_of
 from server.services.views import settings_of
 
 
-def settlement(
-    tx: Transaction, study: StudyRow, plan: Plan, round: int, rows: Sequence[ParticipantRow]
-) -> dict[str, Any]:
+def settlement(tx: Transaction, study: StudyRow, round: int, rows: Sequence[ParticipantRow]) -> dict[str, Any]:
     """The body of the ledger's entry that settles a round. Clients and viewers read it as soon as it is written."""
-    report = report_in(tx, study, plan, round, rows) if shows_reports(settings_of(study)) else None
+    report = report_in(tx, study, round, rows) if shows_reports(settings_of(study)) else None
     return {"report": report_to_dict(report)}
 
 
-def report_in(
-    tx: Transaction, study: StudyRow, plan: Plan, round: int, rows: Sequence[ParticipantRow]
-) -> RoundReport | None:
+def report_in(tx: Transaction, study: StudyRow, round: int, rows: Sequence[ParticipantRow]) -> RoundReport | None:
     """The report of a round if collecting ended now; None: it is charged in full."""
     session = find_session(tx, study.id, round)
     if session is not None:
@@ -40,8 +34,7 @@ def report_in(
         Findings(row.distance, cast(CumulativeMoments | None, report_from_dict(row.log_moments))) for row in received
     ]
     missing = sum(row.state in ("sampled", "missing") for row in rows)
-    edges = list(distance_edges(plan)) if plan.scheme == "client" else []
-    return report_of(settings_of(study), findings, missing=missing, edges=edges)
+    return report_of(settings_of(study), findings, missing=missing)
 
 
 def shows_reports(settings: StudySettings) -> bool:
@@ -54,17 +47,14 @@ def withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
     settings = settings_of(study)
     if shows_reports(settings) or settings.privacy.bayesian is None:
         return {}
-    plan = Plan.from_dict(tx.session.get_one(BudgetRow, study.id).plan)
     charged = select(LedgerRow).where(
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
     )
-    return {
-        "report": [_of(tx, study, plan, entry) for entry in tx.session.scalars(charged.order_by(LedgerRow.sequence))]
-    }
+    return {"report": [_of(tx, study, entry) for entry in tx.session.scalars(charged.order_by(LedgerRow.sequence))]}
 
 
-def _of(tx: Transaction, study: StudyRow, plan: Plan, entry: LedgerRow) -> dict[str, Any] | None:
+def _of(tx: Transaction, study: StudyRow, entry: LedgerRow) -> dict[str, Any] | None:
     if entry.kind == "charged-in-full" or entry.round is None:
         return None
     rows = participants(tx, find_round(tx, study.id, entry.round))
-    return report_to_dict(report_in(tx, study, plan, entry.round, rows))
+    return report_to_dict(report_in(tx, study, entry.round, rows))

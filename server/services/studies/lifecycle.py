@@ -6,15 +6,19 @@ from sqlalchemy import func, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
-from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.plan import Plan
+from client_sdk.protocol.secure_sum.messages import ParameterFault
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
+from client_sdk.protocol.wire.tensors import spec_from_json
 from server.db.ledger_store import lock_account, open_account
 from server.db.repositories import append_event, find_study, latest_model, lock_open_round, lock_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.plan import plan_of
 from server.domain.study import Action, move
 from server.services import views
 from server.services.ports import Coordinator, Written
@@ -70,7 +74,8 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
     """Repeatable. A stop ends the round under way and keeps its charge.
 
     Raises:
-        Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished`.
+        Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished`, `invalid-request` (a start
+            after which no secure sum could ever be opened).
     """
 
     def work(tx: Transaction) -> Study:
@@ -91,8 +96,28 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
             stop_round(tx, row, open_round, account)
         finish(tx, row, account, "stopped")
     else:
+        if action == "start":
+            _require_a_session(tx, row)
         row.state = move(row.state, action)
         append_event(tx, row, f"study-{row.state}")
+
+
+def _require_a_session(tx: Transaction, row: StudyRow) -> None:
+    """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
+    settings, base = views.settings_of(row), latest_model(tx, row.id)
+    if settings.privacy.masking is None or base is None:
+        return
+    spec = spec_from_json(row.model_spec or {})
+    plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
+    try:
+        plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
+    except ParameterFault as fault:
+        raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
+
+
+def _active(tx: Transaction, row: StudyRow) -> int:
+    active = select(func.count()).where(ClientRow.study_id == row.id, ClientRow.state == "active")
+    return tx.session.scalar(active) or 0
 
 
 def _feasible_plan(request: StudyCreate) -> Plan:
@@ -135,12 +160,11 @@ def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> St
 
 
 def _view(coordinator: Coordinator, tx: Transaction, row: StudyRow) -> Study:
-    active = select(func.count()).where(ClientRow.study_id == row.id, ClientRow.state == "active")
     rounds = select(BudgetRow.round).where(BudgetRow.study_id == row.id)
     return views.study(
         row,
         latest_model(tx, row.id),
-        clients=tx.session.scalar(active) or 0,
+        clients=_active(tx, row),
         rounds=tx.session.scalar(rounds) or 0,
         coordinator_key=coordinator.signer.public_key,
     )

@@ -7,14 +7,16 @@ from dataclasses import replace
 import mpmath as mp
 import pytest
 
-from accounting.budget.accounts import distance_edges
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import append
-from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
+from accounting.plan.limits import BayesianPlan, LimitPlan, PlanError
+from accounting.plan.mechanism import HistogramRelease
+from accounting.plan.plan import Plan
 from accounting.plan.report import (
     CumulativeMoments,
     DistanceHistogram,
     JointReport,
+    distance_edges,
     report_from_dict,
     report_to_dict,
 )
@@ -128,7 +130,7 @@ def test_joint_reads_both_levels_from_one_noise():
     assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), epsilon(2 * phi(std / CLIP, RATE)))
     relations = {s["level"]: s["certificate"]["relation"] for s in budget.statements()}
     assert relations == {"instance": "add-remove", "client": "zero-out"}
-    assert distance_edges(study)[-1] == 3.0
+    assert distance_edges(study.mechanism(Level.CLIENT).clip_norm)[-1] == 3.0
     counts = (10,) + (0,) * 63
     reported = run(study, [JointReport(DistanceHistogram(counts), CumulativeMoments(0.01, (0.01, 0.01)))] * 2)
     for level in (Level.CLIENT, Level.INSTANCE):

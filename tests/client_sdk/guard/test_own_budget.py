@@ -7,7 +7,7 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent, histograms_in, require_within_study
-from server.domain.plan import plan_of
+from client_sdk.protocol.study.plan_of import plan_of
 from tests.factories.masked_studies import masked
 from tests.factories.studies import settings
 

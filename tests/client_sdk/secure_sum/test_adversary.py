@@ -87,7 +87,7 @@ class Adversary:
 
     def advertise(self, name: str) -> None:
         session = self.sessions[-1] if self.dice.random() < 0.9 else self.dice.choice(self.sessions)
-        message = self.world.hospitals[name].client.advertise(session.signed, self.world.expectation, NOW)
+        message = self.world.hospitals[name].client.advertise(session.signed, self.world.plan, NOW)
         session.keys[name], self.joined[name] = message, session
 
     def share(self, name: str) -> None:

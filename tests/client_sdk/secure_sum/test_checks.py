@@ -23,9 +23,8 @@ from client_sdk.protocol.secure_sum.messages import (
     SharesMessage,
     SurvivorList,
 )
-from client_sdk.protocol.secure_sum.parameters import count_vector
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.secure_sum.checks import Expectation, Floors
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from client_sdk.secure_sum.checks import Floors
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, RoundRecord
@@ -74,7 +73,15 @@ def with_entry(entries: tuple[KeysMessage, ...], entry: KeysMessage) -> KeyList:
         ({"model": "00" * 32}, "wrong-model", "another model"),
         ({"roster": "00" * 32}, "wrong-roster", "another roster"),
         ({"round": ROUND + 1}, "wrong-round", "not to this one"),
-        ({"study": "other"}, "wrong-round", "not to this one"),
+        ({"study": "other"}, "wrong-round", "another study"),
+        ({"threshold": 5, "min_survivors": 5}, "wrong-parameters", "threshold is not what follows"),
+        ({"min_survivors": 6}, "wrong-parameters", "min_survivors is not what follows"),
+        ({"expires": EXPIRES + 1}, "wrong-parameters", "expires is not what follows"),
+        (
+            {"deadlines": {"keys": 2**53 - 1, "shares": 2**53 - 1, "masked": 2**53 - 1}, "expires": 2**53 - 1},
+            "unordered-deadlines",
+            "no times of a study",
+        ),
         ({"threshold": 3}, "low-threshold", "threshold 3 is below 4"),
         ({"min_survivors": 2}, "low-survivors", "min_survivors 2 is below"),
         ({"colluders": 0}, "few-colluders", "this hospital asks 1"),
@@ -94,28 +101,27 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
     run = started("keys")
     signed = run.world.signed(run.world.parameters(**changes))
     if code is None:
-        refuses(run, lambda: me(run).advertise(signed, run.world.expectation, 4_001), "session-expired", "expired")
+        refuses(run, lambda: me(run).advertise(signed, run.world.plan, 4_001), "session-expired", "expired")
     else:
-        refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), code, words)
+        refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), code, words)
 
 
 def test_sums_smaller_than_this_hospital_allows() -> None:
     run = started("keys")
     hospital = run.world.hospitals[ME]
     hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=5, allow_three=False))
-    refuses(
-        run, lambda: me(run).advertise(run.signed, run.world.expectation, NOW), "low-survivors", "this hospital asks 5"
-    )
-    more = run.world.signed(run.world.parameters(min_survivors=5))
-    assert me(run).advertise(more, run.world.expectation, NOW)
+    refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "low-survivors", "this hospital asks 5")
+    run.world.min_survivors = 5
+    more = run.world.signed(run.world.parameters())
+    assert me(run).advertise(more, run.world.plan, NOW)
 
 
 def test_wrap_around_bait_at_the_range_limit() -> None:
     bait = VectorSpec(name="terms", encoding="counts", length=3, ring_bits=32, scale_bits=0, cap=2**31 // 6 + 1)
     run = started("keys")
     signed = run.world.signed(run.world.parameters(vectors=(bait,)))
-    expected = Expectation(STUDY, ROUND, MODEL, (bait,))
-    refuses(run, lambda: me(run).advertise(signed, expected, NOW), "unsound-vector", "would wrap the 32-bit ring")
+    run.world.vectors = (bait,)
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "unsound-vector", "would wrap the 32-bit ring")
 
 
 def test_parameters_without_the_coordinators_signature() -> None:
@@ -124,9 +130,7 @@ def test_parameters_without_the_coordinators_signature() -> None:
     statement = transcript.parameters_statement(transcript.parameters_hash(run.signed.parameters))
     for signature in (bytes(64), other.sign(statement), other.sign(run.signed.parameters)):
         signed = run.signed.model_copy(update={"signature": signature})
-        refuses(
-            run, lambda s=signed: me(run).advertise(s, run.world.expectation, NOW), "unsigned-parameters", "not valid"
-        )
+        refuses(run, lambda s=signed: me(run).advertise(s, run.world.plan, NOW), "unsigned-parameters", "not valid")
 
 
 def test_parameters_in_another_spelling() -> None:
@@ -136,7 +140,7 @@ def test_parameters_in_another_spelling() -> None:
     signed = run.signed.model_copy(
         update={"parameters": raw, "signature": transcript.sign(run.world.coordinator, statement)}
     )
-    refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), "malformed-parameters", "canonical")
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "malformed-parameters", "canonical")
 
 
 # --- keys -----------------------------------------------------------------------------------------------------
@@ -519,22 +523,23 @@ def test_the_same_round_again_after_a_release() -> None:
     run = started("unmask")
     me(run).unmask(views.consistency_list(run.session), NOW)
     signed = run.world.signed(run.world.parameters())
-    refuses(run, lambda: me(run).advertise(signed, run.world.expectation, NOW), "already-released", "only once")
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "already-released", "only once")
 
 
 def test_a_replayed_session() -> None:
     run = started("shares")
     me(run).abort()
-    me(run).advertise(run.world.signed(run.world.parameters()), run.world.expectation, NOW)
-    refuses(run, lambda: me(run).advertise(run.signed, run.world.expectation, NOW), "session-replayed", "joined before")
+    me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
+    refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "session-replayed", "joined before")
 
 
 def test_the_same_session_with_other_parameters() -> None:
     run = started("shares")
-    changed = run.world.parameters(session=run.session.parameters.session, min_survivors=5)
+    run.world.min_survivors = 5
+    changed = run.world.parameters(session=run.session.parameters.session)
     refuses(
         run,
-        lambda: me(run).advertise(run.world.signed(changed), run.world.expectation, NOW),
+        lambda: me(run).advertise(run.world.signed(changed), run.world.plan, NOW),
         "session-replayed",
         "other parameters",
     )

@@ -17,8 +17,7 @@ from client_sdk.api.config import Connection
 from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Transport
 from client_sdk.protocol.secure_sum.messages import KeyList, SessionView, SurvivorList
-from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.round import MaskedRound, SessionEnded
 from client_sdk.secure_sum.store import Opened, RoundRecord
@@ -71,7 +70,7 @@ class Scripted:
         api = Client(
             connection, credentials, transport=transport, clock=ServerClock(lambda: float(NOW)), sleep=lambda _: None
         )
-        return MaskedRound(api, hospital.party, STUDY, ROUND, MODEL, lambda _: self.world.vectors, hospital.store)
+        return MaskedRound(api, hospital.party, self.world.plan, hospital.store)
 
     @property
     def phase(self) -> str:
@@ -124,7 +123,7 @@ def test_a_hospital_that_changed_its_key_since_the_opening_leaves(scripted: Scri
 
 def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:
     hospital = scripted.round()
-    hospital._vectors_for = lambda _: ()
+    hospital._plan = replace(hospital._plan, vectors=lambda _: ())
     with pytest.raises(ParametersRefused):
         hospital.prepare()
     assert scripted.seen == ["GET /", LEFT]

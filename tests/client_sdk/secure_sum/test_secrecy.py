@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from client_sdk.protocol.secure_sum import masking
-from client_sdk.protocol.secure_sum.parameters import count_vector
+from client_sdk.protocol.secure_sum.fixed_point import largest_cap
+from client_sdk.protocol.secure_sum.vectors import count_vector
 from client_sdk.secure_sum.store import RoundRecord, Secrets
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views
@@ -36,7 +37,8 @@ def secrets_of(run: Run, name: str) -> Secrets:
 def masked(request) -> Run:
     """Five hospitals that all send zeros: what is seen is masks alone."""
     bits = request.param
-    specs = (count_vector("terms", LENGTH, 5, ring_bits=bits), count_vector("metrics", LENGTH, 5, ring_bits=bits))
+    ring = {"ring_bits": bits, "cap": largest_cap(5, bits)}
+    specs = [count_vector(name, LENGTH, 5).model_copy(update=ring) for name in ("terms", "metrics")]
     world = World(5, 1, specs)
     words = {name: {spec.name: np.zeros(LENGTH, spec.dtype) for spec in specs} for name in world.names}
     return Run(world, words).upto("consistency")

@@ -37,7 +37,7 @@ def record(run: Run) -> RoundRecord:
 
 def test_every_step_repeats_its_message_byte_for_byte_after_a_restart(run) -> None:
     run.upto("shares")
-    keys = me(run).advertise(run.signed, run.world.expectation, NOW)
+    keys = me(run).advertise(run.signed, run.world.plan, NOW)
     assert keys == run.session.keys[ME]
     run.shares()
     assert me(run).share(views.key_list(run.session), NOW) == run.session.shares[ME]
@@ -144,7 +144,7 @@ def test_secrets_leave_the_store_at_abort_and_the_session_is_over(run) -> None:
         me(run).mask(views.inbox(run.session, ME), run.words[ME], NOW)
     assert refused.value.code == "session-over"
     with pytest.raises(StateRefused, match="erased"):
-        me(run).advertise(run.signed, run.world.expectation, NOW)
+        me(run).advertise(run.signed, run.world.plan, NOW)
     assert not me(run).released
 
 
@@ -170,7 +170,7 @@ def test_every_session_has_keys_of_its_own() -> None:
     world = World(5)
     seen: list[bytes] = []
     for _ in range(4):
-        keys = world.hospitals[ME].client.advertise(world.signed(world.parameters()), world.expectation, NOW)
+        keys = world.hospitals[ME].client.advertise(world.signed(world.parameters()), world.plan, NOW)
         seen += [keys.share_key, keys.mask_key]
     assert len(set(seen)) == 8
 
@@ -195,16 +195,16 @@ def test_a_failed_round_is_retried_with_new_keys_and_the_same_words() -> None:
 def test_joining_a_new_session_erases_the_old_secrets(run) -> None:
     run.upto("masked")
     old = secrets_ever_stored(run)
-    me(run).advertise(run.world.signed(run.world.parameters()), run.world.expectation, NOW)
+    me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
     stored = run.world.hospitals[ME].store.load(STUDY, ROUND)
     assert not any(in_json(secret) in stored for secret in old)
 
 
 def test_an_earlier_session_is_not_joined_again(run) -> None:
     run.keys()
-    me(run).advertise(run.world.signed(run.world.parameters()), run.world.expectation, NOW)
+    me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
     with pytest.raises(StateRefused) as refused:
-        me(run).advertise(run.signed, run.world.expectation, NOW)
+        me(run).advertise(run.signed, run.world.plan, NOW)
     assert refused.value.code == "session-replayed"
 
 
@@ -213,7 +213,7 @@ def test_a_released_round_is_never_joined_again(run) -> None:
     me(run).unmask(views.consistency_list(run.session), NOW)
     for signed in (run.signed, run.world.signed(run.world.parameters())):
         with pytest.raises(StateRefused) as refused:
-            me(run).advertise(signed, run.world.expectation, NOW)
+            me(run).advertise(signed, run.world.plan, NOW)
         assert refused.value.code == "already-released"
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from accounting.errors import AccountingError
 from client_sdk import tasks
 from client_sdk.data import Examples
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
-from server.domain.plan import plan_of
 from tests.goldens.combinations import Combination
 
 Json = dict[str, Any]

@@ -14,12 +14,13 @@ from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers, vectors_of
 from client_sdk.protocol.secure_sum.messages import SessionParameters
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
 from client_sdk.protocol.study.messages import Roster, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
-from client_sdk.secure_sum.checks import Expectation, Floors, Party
+from client_sdk.secure_sum.checks import Floors, Party
 from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
@@ -128,8 +129,14 @@ class Study:
         at, place = self._coordinator, (self._name, round)
         view = exchanges.read_session(at, *place)
         parameters = SessionParameters.from_bytes(view.signed.parameters)
-        vectors = vectors_of(self._settings, spec_of(self._model), parameters.clients)
-        expected = Expectation(self._name, round, parameters.model, vectors)
+        expected = SessionPlan.of(
+            self._settings,
+            spec_of(self._model),
+            study=self._name,
+            round=round,
+            roster=parameters.roster,
+            model=parameters.model,
+        )
         members = roster.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
         for half in halves.values():

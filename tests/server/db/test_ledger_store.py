@@ -9,12 +9,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import LedgerError
 from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from server.db.ledger_store import entries, lock_account
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
-from server.domain.plan import plan_of
 from server.services.ports import Coordinator
 from tests.factories.studies import open_study, settings
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.protocol.study.settings import ServerOptimiser, Training
+from client_sdk.protocol.study.training import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import decode, encode, spec_of
 from server.domain.aggregation import NotFinite
 from server.domain.optimiser import State, begin, from_tensors, release, state_spec, to_tensors

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.plan.report import CumulativeMoments, DistanceHistogram
+from accounting.plan.report import CumulativeMoments, DistanceHistogram, distance_edges
 from server.domain.admission import Findings
 from server.domain.report import Attended, masked_report, report_of
 from tests.factories.masked_studies import masked
 from tests.factories.studies import settings
 
-EDGES = [0.25, 0.5, 0.75, 1.0]
+EDGES = distance_edges(1.0)
 CLIENT = settings(scheme="client", bayesian=True)
 PARALLEL = settings(bayesian=True)
 
@@ -21,7 +21,7 @@ def reported(filter: float, *moments: float) -> Findings:
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.integers(0, 5))
 def test_no_distance_is_counted_below_itself(distances: list[float], missing: int) -> None:
-    report = report_of(CLIENT, [Findings(d, None) for d in distances], missing=missing, edges=EDGES)
+    report = report_of(CLIENT, [Findings(d, None) for d in distances], missing=missing)
     if not distances and not missing:
         assert report is None
         return
@@ -31,11 +31,11 @@ def test_no_distance_is_counted_below_itself(distances: list[float], missing: in
     for k, edge in enumerate(EDGES):
         assert sum(report.counts[k + 1 :]) >= sum(d > edge for d in distances) + (missing if edge < 1 else 0)
     # And none is rounded up further than its own bin.
-    assert sum(report.counts[:1]) == sum(d <= 0.25 for d in distances)
+    assert sum(report.counts[:1]) == sum(d <= EDGES[0] for d in distances)
 
 
 def test_the_largest_of_the_reports_counts() -> None:
-    report = report_of(PARALLEL, [reported(0.1, 0.5, 0.2), reported(0.3, 0.1, 0.4)], missing=0, edges=[])
+    report = report_of(PARALLEL, [reported(0.1, 0.5, 0.2), reported(0.3, 0.1, 0.4)], missing=0)
     assert report == CumulativeMoments(0.3, (0.5, 0.4))
 
 
@@ -49,9 +49,9 @@ def test_records_that_were_told_before_are_not_told_again() -> None:
 
 
 def test_a_silent_hospital_may_be_the_one_that_spent_most() -> None:
-    assert report_of(PARALLEL, [reported(0.1, 0.5)], missing=1, edges=[]) is None
+    assert report_of(PARALLEL, [reported(0.1, 0.5)], missing=1) is None
 
 
 def test_nothing_reported_is_no_evidence() -> None:
-    assert report_of(PARALLEL, [], missing=0, edges=[]) is None
-    assert report_of(settings(), [Findings(None, None)], missing=0, edges=[]) is None
+    assert report_of(PARALLEL, [], missing=0) is None
+    assert report_of(settings(), [Findings(None, None)], missing=0) is None

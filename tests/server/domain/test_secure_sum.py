@@ -117,7 +117,7 @@ def test_no_more_keys_than_planned() -> None:
     world = World(6)
     parameters = world.parameters(clients=5, neighbours=4, threshold=4, min_survivors=4)
     run = Run(world, small_counts(world), parameters=parameters)
-    messages = [run.hospital(name).advertise(run.signed, world.expectation, NOW) for name in world.names]
+    messages = [run.hospital(name).advertise(run.signed, world.plan, NOW) for name in world.names]
     for message in messages[:5]:
         run.session = domain.admit_keys(run.session, message)
     assert code(domain.admit_keys(run.session, messages[5])) == "phase-closed"

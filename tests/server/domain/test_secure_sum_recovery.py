@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import OpenedShare, least_threshold
-from client_sdk.protocol.secure_sum.parameters import cost_vector, count_vector, maximum_vector, signed_vector
-from client_sdk.protocol.secure_sum.vectors import ThresholdGrid
+from client_sdk.protocol.secure_sum.fixed_point import largest_cap
+from client_sdk.protocol.secure_sum.messages import OpenedShare
+from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec, cost_vector, count_vector, maximum_vector
+from client_sdk.protocol.study.thresholds import least_threshold
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined
@@ -78,7 +79,7 @@ VALUES = {
 def test_decoded_sums_of_any_session_keep_their_law(data) -> None:
     n = data.draw(st.integers(4, 9), label="clients")
     specs = (
-        signed_vector("update", 3, n, 2.0),
+        VectorSpec(name="update", encoding="signed", length=3, ring_bits=32, scale_bits=20, cap=largest_cap(n, 32)),
         cost_vector("terms", 2, n),
         count_vector("counts", 4, n),
         maximum_vector("worst", 1, GRID),

@@ -91,9 +91,9 @@ def test_no_privacy_setting_has_a_default(field):
         ("privacy.limits.0", ..., "come together"),
         ("privacy.bayesian", None, "come together"),
         ("privacy.limits.1.level", "client", "bounds the instance level only"),
-        ("privacy.limits.0.estimator_failure_probability", 1e-5, "below its delta"),
-        ("privacy.limits.0.estimator_failure_probability", ..., "below its delta"),
-        ("privacy.limits.1.estimator_failure_probability", 1e-6, "Bayesian limits only"),
+        ("privacy.limits.0.estimator_failure_probability", 1e-5, "must be below delta"),
+        ("privacy.limits.0.estimator_failure_probability", ..., "Bayesian limits have one"),
+        ("privacy.limits.1.estimator_failure_probability", 1e-6, "classical limits none"),
         ("privacy.bayesian.orders", [8.0, 4.0], "strictly increasing"),
         ("privacy.max_steps", 0, "greater than or equal to 1"),
         ("privacy.scheme", "trust-me", "Input should be"),
@@ -120,7 +120,7 @@ def _without(path):
 
 def test_a_round_longer_than_the_horizon_is_refused():
     settings = changed("training", {"task": "t", "algorithm": "fedavg", "local_steps": 101})
-    with pytest.raises(ValidationError, match="shorter than one round"):
+    with pytest.raises(ValidationError, match="at least the steps of one round"):
         StudySettings.model_validate(settings)
 
 
@@ -193,7 +193,7 @@ def test_noised_panels_need_no_masks():
             {"masking": MASKING | {"mask_updates": False}, "bayesian": None, "limits": [CLASSICAL_ONLY]},
             "needs a Bayesian limit",
         ),
-        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "composes by holder"),
+        ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "needs composition holder"),
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
         ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),

@@ -12,6 +12,7 @@ from server.services import events
 from server.services.ports import Coordinator
 from server.services.rounds import history
 from server.services.studies import budget, lifecycle, metrics, models
+from tests.factories.masked_studies import masked
 from tests.factories.studies import Hospital, open_study, put_model, settings, update, work
 
 
@@ -58,6 +59,19 @@ def test_a_draft_has_a_budget_and_cannot_start(coordinator: Coordinator) -> None
     assert budget.read_budget(coordinator, "sepsis").round == 0
     with pytest.raises(Rejected, match="model-missing"):
         lifecycle.act(coordinator, "sepsis", "start")
+
+
+def test_a_model_that_no_secure_sum_could_bear_is_refused_at_the_start(coordinator: Coordinator) -> None:
+    """The scale is too coarse for the grid that masks work on; every round would be abandoned."""
+    lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=masked(noise_multiplier=1e30)))
+    put_model(coordinator, "sepsis")
+    with pytest.raises(Rejected, match="clip_norm or noise_multiplier") as refused:
+        lifecycle.act(coordinator, "sepsis", "start")
+    assert refused.value.code == "invalid-request"
+    assert lifecycle.show(coordinator, "sepsis").state == "enrolling"
+    lifecycle.create(coordinator, StudyCreate(study="influenza", settings=masked()))
+    put_model(coordinator, "influenza")
+    assert lifecycle.act(coordinator, "influenza", "start").state == "running"
 
 
 @pytest.mark.parametrize(

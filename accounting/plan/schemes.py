@@ -1,0 +1,140 @@
+"""The ways of adding noise: whom each protects, who adds the noise, what it may count on, what a round tells.
+
+The one place that knows a scheme by its name. Accounts, settings, hospitals and the coordinator ask for a property; a
+new scheme is a row of `SCHEMES` (Triastcyn & Faltings 2019, section V; Triastcyn 2020, section 6.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal
+
+from accounting.units import Level, Relation
+
+SchemeName = Literal["client", "sequential", "parallel", "joint"]
+Composition = Literal["holder", "running"]
+
+
+class Noise(StrEnum):
+    """Who adds the noise that the accounts count on."""
+
+    COORDINATOR = "coordinator"
+    """Once, on the sum: an update leaves its hospital without any."""
+    EACH_CLIENT = "each client"
+    """Every client enough for itself: its update could be shown alone."""
+    CLIENTS_TOGETHER = "clients together"
+    """Every client its share: only a sum under masks has all of it."""
+
+
+class Credit(StrEnum):
+    """Whose secret Poisson sampling a level may count on."""
+
+    CLIENTS = "clients"
+    RECORDS = "records"
+    NONE = "none"
+
+
+class Tells(StrEnum):
+    """What a round's report holds of one level."""
+
+    HISTOGRAM = "a histogram of the clients' distances"
+    CUMULATIVE = "the largest of the clients' cumulative log-moments"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What one level is promised.
+
+    compositions  how its Bayesian costs may be composed over rounds. Running sums need the same sample in every round;
+                  clients are sampled anew
+    """
+
+    level: Level
+    relation: Relation
+    credit: Credit
+    tells: Tells
+    compositions: tuple[Composition, ...]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way of adding noise.
+
+    protects               the levels; the noise multiplier is of the first one's clip norm, a second one has its own
+    moved_counts           what one neighbour moves in a histogram that is published: squared L2 norm of the change
+    sums_costs_as_in_papers  beside the sound charge, the sum of the clients' costs at q = B_i/N is told
+    """
+
+    id: SchemeName
+    title: str
+    noise: Noise
+    protects: tuple[Protection, ...]
+    moved_counts: int
+    sums_costs_as_in_papers: bool = False
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        return tuple(protection.level for protection in self.protects)
+
+    def protection(self, level: Level) -> Protection | None:
+        """None: nothing is promised at this level."""
+        return next((protection for protection in self.protects if protection.level == level), None)
+
+    @property
+    def compositions(self) -> tuple[Composition, ...]:
+        """Those that at least one level may have; a level that may not have a study's composes by `holder`."""
+        return tuple(dict.fromkeys(name for protection in self.protects for name in protection.compositions))
+
+    @property
+    def central(self) -> bool:
+        """Whether updates leave their hospital exact: whole updates are clipped, and a round is one noised step."""
+        return self.noise is Noise.COORDINATOR
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the noise of several clients counts together.
+
+        Then updates must be masked, for a single one has too little noise, and a round has one noisy step, because in
+        later ones a client's records are already in its own weights, under its own noise alone.
+        """
+        return self.noise is Noise.CLIENTS_TOGETHER
+
+    @property
+    def bounds_clients_too(self) -> bool:
+        """Whether a client's whole sum is clipped before its noise, beside every record's gradient."""
+        return not self.central and Level.CLIENT in self.levels
+
+    @property
+    def counts_clients(self) -> bool:
+        """Whether a published histogram counts clients and sums their noise; else each hospital's own records."""
+        return Level.CLIENT in self.levels
+
+    @property
+    def histogram_sensitivity(self) -> float:
+        """L2 norm of what one neighbour changes in the counts of a published histogram, rounded up."""
+        exact = math.isqrt(self.moved_counts) ** 2 == self.moved_counts
+        return float(math.isqrt(self.moved_counts)) if exact else math.nextafter(math.sqrt(self.moved_counts), math.inf)
+
+
+_CLIENTS = Protection(Level.CLIENT, Relation.ADD_REMOVE, Credit.CLIENTS, Tells.HISTOGRAM, ("holder",))
+_RECORDS = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.RECORDS, Tells.CUMULATIVE, ("holder", "running"))
+# Who takes part is seen, and a client that takes part always adds its noise: no sampling, and its signal alone is 0.
+_SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOGRAM, ("holder",))
+
+# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample; in
+# scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
+SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {
+        scheme.id: scheme
+        for scheme in (
+            Scheme("client", "central noise", Noise.COORDINATOR, (_CLIENTS,), 1),
+            Scheme("parallel", "local noise", Noise.EACH_CLIENT, (_RECORDS,), 2),
+            Scheme("sequential", "distributed noise", Noise.CLIENTS_TOGETHER, (_RECORDS,), 2, True),
+            Scheme("joint", "both levels", Noise.CLIENTS_TOGETHER, (_RECORDS, _SIGNALS), 2),
+        )
+    }
+)
