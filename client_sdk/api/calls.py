@@ -44,11 +44,11 @@ def _as(model: type[M]) -> Callable[[Answer], M]:
     def read(answer: Answer) -> M:
         try:
             return model.model_validate_json(answer.body)
-        except ValidationError as error:
-            # Without the values: an answer may hold a token.
+        except ValidationError:
+            # Without its cause, which quotes values in every traceback: an answer may hold a token.
             raise UnexpectedAnswer(
                 f"the answer is no {model.__name__}; do both sides run compatible versions?", answer.request_id
-            ) from error.with_traceback(None)
+            ) from None
 
     return read
 

@@ -21,11 +21,9 @@ from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,
-    ParameterFault,
     SessionParameters,
     SharesMessage,
     UnmaskMessage,
-    require_sound,
 )
 
 Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
@@ -120,17 +118,6 @@ class Session:
             (name, transcript.masked_statement(h1, said, name, self.manifests[name].digests)) for name in self.survivors
         )
         return transcript.survivors_hash(h1, statements)
-
-
-def open_session(parameters: SessionParameters, roster: Mapping[str, Ed25519PublicKey]) -> Session | Declined:
-    """A session that waits for keys; the coordinator then signs `parameters_statement(ph)`."""
-    try:
-        require_sound(parameters)
-    except ParameterFault as fault:
-        return Declined("unsound-parameters", str(fault))
-    if parameters.clients > len(roster):
-        return Declined("unsound-parameters", "more clients are planned than the roster has")
-    return Session(parameters, roster)
 
 
 def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | Declined:

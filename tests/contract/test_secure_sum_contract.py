@@ -103,7 +103,7 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
         expires=parameters.expires,
     )
     roster = {name: client._party.identity.public_key() for name, client in clients.items()}
-    session = domain.open_session(parameters, roster)
+    session = domain.Session(parameters, roster)
 
     for name, client in clients.items():
         keys = client.advertise(signed, expected, NOW)

@@ -156,7 +156,7 @@ class Run:
         parameters = self.parameters or self.world.parameters()
         self.parameters = parameters
         self.signed = self.world.signed(parameters)
-        self.session = admitted(domain.open_session(parameters, self.world.roster))
+        self.session = domain.Session(parameters, self.world.roster)
         self.uploads: dict[str, MaskedUpload] = {}
         self.silent: set[str] = set()
 

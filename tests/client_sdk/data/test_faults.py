@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from client_sdk.data import DataError, Examples, Table, load, records_of
+from client_sdk.data import Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "words"),
-    [
-        ("a.csv", "n,ä\n1,2\n".encode("latin-1"), "UTF-8 is expected"),
-        ("a.csv", "n,a\n1,2\n".encode("utf-16"), "UTF-8 is expected"),
-        ("a.csv", b"n,a\n", "there are no records$"),
-        ("a.csv", b"", "no records, not even a header"),
-        ("a.csv", b"n;a\n1;2\n", "commas are expected"),
-        ("a.csv.gz", b"n,a\n1,2\n", "UTF-8 is expected"),
-        ("a.csv.gz", gzip.compress(b"n,a\n1,2\n")[:-9], "UTF-8 is expected"),
-        ("a.tsv", b"n\ta\n1\t2\n", "a.tsv: a .csv, .parquet"),
-    ],
-    # The compressed bytes hold the time at which they were made.
-    ids=["latin-1", "utf-16", "header only", "empty", "semicolons", "not compressed", "cut short", "tabs"],
-)
-def test_a_file_that_cannot_be_read_says_what_is_expected(tmp_path: Path, name: str, body: bytes, words: str) -> None:
-    (tmp_path / name).write_bytes(body)
-    with pytest.raises(DataError, match=words):
-        load(tmp_path / name, patient_column="n")
-
-
-def test_a_folder_without_classes_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least two classes is expected; there are 0"):
-        load(tmp_path)
-
-
-def test_records_remember_whether_their_patients_have_names() -> None:
-    named = Table.of({"id": ["a", "b"], "x": [1, 2]}, patient_column="id")
-    assert (named.named, named.take([1]).named, records_of(named).named) == (True, True, True)
-    bare = Table.of({"x": [1, 2]})
-    assert (bare.named, bare.take([1]).named) == (False, False)
-    images = np.zeros((2, 3))
-    assert (Examples.of(images, [0, 1]).named, Examples.of(images, [0, 1], ["a", "b"]).take([0]).named) == (False, True)
 
 
 def _entries(directory: Path) -> int:

@@ -1,18 +1,19 @@
 """Loaders: what is in a file comes out of it, and a broken file is refused."""
 
 import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from client_sdk.data import DataError, Examples, Table, load, one_per_patient, read_csv, read_idx
-
-
-def idx(array: np.ndarray, code: int = 8) -> bytes:
-    return struct.pack(f">2xBB{array.ndim}I", code, array.ndim, *array.shape) + array.tobytes()
+from client_sdk.data import (
+    DataError,
+    Table,
+    load,
+    read_csv,
+    read_heart_disease,
+)
+from experiments.demo.scenarios import data_folder
 
 
 def test_csv_gives_numbers_text_and_missing_cells(tmp_path: Path):
@@ -51,14 +52,6 @@ def test_a_file_without_header_takes_names(tmp_path: Path):
     np.testing.assert_array_equal(table.columns["chol"], [np.nan, 132])
 
 
-def test_a_data_frame_is_a_table():
-    frame = pd.DataFrame({"who": ["a", "b"], "x": [1, 2], "t": ["u", None], "flag": [True, False]})
-    table = Table.of(frame, patient_column="who")
-    assert table.patients == ("a", "b")
-    assert table.columns["t"].tolist() == ["u", None]
-    assert table.columns["flag"].tolist() == [1.0, 0.0]
-
-
 def test_parquet_reads_like_the_table_that_was_written(tmp_path: Path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     import pyarrow
@@ -71,83 +64,58 @@ def test_parquet_reads_like_the_table_that_was_written(tmp_path: Path):
     np.testing.assert_array_equal(table.columns["n"], [1, np.nan])
 
 
-def test_npz_gives_examples_and_never_unpickles(tmp_path: Path):
-    good, pickled, lacking = tmp_path / "g.npz", tmp_path / "p.npz", tmp_path / "l.npz"
-    np.savez(good, inputs=np.ones((2, 3)), labels=[0, 1], patients=["a", "b"])
-    np.savez(pickled, inputs=np.array([[object()]], dtype=object), labels=[0])
-    np.savez(lacking, inputs=np.ones((2, 3)))
-    assert load(good).patients == ("a", "b")
-    with pytest.raises(ValueError, match="allow_pickle"):
-        load(pickled)
-    with pytest.raises(DataError, match="labels"):
-        load(lacking)
+def test_heart_disease_files_need_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "processed.cleveland.data"
+    path.write_text("63.0,1.0,1.0,145.0,0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n67,1,4,0,286,0,2,108,1,1.5,2,?,3,2\n")
+    table = load(path)
+    assert isinstance(table, Table)
+    assert table.patients == ("cleveland-0", "cleveland-1")
+    assert table.columns["disease"].tolist() == [0.0, 1.0]
+    np.testing.assert_array_equal(table.columns["chol"], [np.nan, 286])
+    np.testing.assert_array_equal(table.columns["trestbps"], [145, np.nan])
+    np.testing.assert_array_equal(table.columns["ca"], [0, np.nan])
+    path.write_text("1,2,3\n")
+    with pytest.raises(DataError, match="14 cells"):
+        load(path)
 
 
-@pytest.mark.parametrize("pack", [lambda b: b, gzip.compress], ids=["as it is", "compressed"])
-def test_idx_images_find_their_labels(tmp_path: Path, pack):
-    suffix = ".gz" if pack is gzip.compress else ""
-    pixels = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    (tmp_path / f"t-images-idx3-ubyte{suffix}").write_bytes(pack(idx(pixels)))
-    (tmp_path / f"t-labels-idx1-ubyte{suffix}").write_bytes(pack(idx(np.array([7, 3], dtype=np.uint8))))
-    examples = load(tmp_path / f"t-images-idx3-ubyte{suffix}")
-    assert isinstance(examples, Examples)
-    np.testing.assert_array_equal(examples.inputs, pixels)
-    assert examples.labels.tolist() == [7, 3]
+@pytest.mark.parametrize(("site", "rows"), [("cleveland", 303), ("hungarian", 294), ("switzerland", 123), ("va", 200)])
+def test_the_four_hospitals_have_their_patients(site: str, rows: int) -> None:
+    path = data_folder() / "heart_disease_4_hospitals" / f"processed.{site}.data"
+    if not path.exists():
+        pytest.skip("WARDROUND_DATA holds no heart_disease_4_hospitals")
+    table = read_heart_disease(path)
+    assert len(table) == rows
+    assert not np.isnan(table.columns["disease"]).any()
 
 
-def test_idx_numbers_are_big_endian(tmp_path: Path):
-    path = tmp_path / "x"
-    path.write_bytes(idx(np.array([1.5, -2.0], dtype=">f4"), code=0x0D))
-    assert read_idx(path).tolist() == [1.5, -2.0]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\0\0", b"PK\x03\x04xxxx", idx(np.zeros(4, np.uint8))[:-1], idx(np.zeros(4, np.uint8)) + b"x"],
-    ids=["empty", "half a header", "a zip file", "cut short", "one byte more"],
-)
-def test_a_broken_idx_is_refused(tmp_path: Path, data: bytes):
-    path = tmp_path / "x"
-    path.write_bytes(data)
-    with pytest.raises(DataError):
-        read_idx(path)
-
-
-def test_an_unknown_kind_of_file_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="expected"):
-        load(tmp_path / "records.xlsx")
-    with pytest.raises(DataError, match="belongs to tables"):
-        load(tmp_path / "a.npz", patient_column="who")
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "a.csv")
-
-
-def test_one_record_per_patient_keeps_the_first():
-    table = Table.of({"who": [7.0, 8.0, 7.0], "x": [1, 2, 3]}, patient_column="who")
-    kept = one_per_patient(table)
-    assert kept.patients == ("7", "8")
-    assert kept.columns["x"].tolist() == [1.0, 2.0]
-    examples = one_per_patient(Examples.of(np.eye(3), [0, 1, 2], ["a", "a", "b"]))
-    assert examples.labels.tolist() == [0, 2]
+def test_a_gzipped_table_reads_like_the_table(tmp_path: Path) -> None:
+    text = b"who,x\n7,1.5\n8,?\n"
+    (tmp_path / "a.csv").write_bytes(text)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text))
+    plain, packed = (load(tmp_path / name, patient_column="who") for name in ("a.csv", "a.csv.gz"))
+    assert isinstance(plain, Table)
+    assert isinstance(packed, Table)
+    assert plain.patients == packed.patients == ("7", "8")
+    np.testing.assert_array_equal(plain.columns["x"], packed.columns["x"])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "labels", "patients", "message"),
+    ("name", "body", "words"),
     [
-        (np.ones(3), [0, 1, 2], None, "further axis"),
-        (np.ones((0, 3)), [], None, "at least one"),
-        (np.array([["a"]]), [0], None, "numbers"),
-        (np.ones((2, 3)), [0], None, "one label per example"),
-        (np.ones((2, 3)), [0, 1], ["a"], "1 identifiers for 2"),
-        (np.ones((2, 3)), [0, 1], ["a", ""], "no patient identifier"),
+        ("a.csv", "n,ä\n1,2\n".encode("latin-1"), "UTF-8 is expected"),
+        ("a.csv", "n,a\n1,2\n".encode("utf-16"), "UTF-8 is expected"),
+        ("a.csv", b"n,a\n", "there are no records$"),
+        ("a.csv", b"", "no records, not even a header"),
+        ("a.csv", b"n;a\n1;2\n", "commas are expected"),
+        ("a.csv.gz", b"n,a\n1,2\n", "UTF-8 is expected"),
+        ("a.csv.gz", gzip.compress(b"n,a\n1,2\n")[:-9], "UTF-8 is expected"),
+        ("a.tsv", b"n\ta\n1\t2\n", "a.tsv: a .csv, .parquet"),
     ],
+    # The compressed bytes hold the time at which they were made.
+    ids=["latin-1", "utf-16", "header only", "empty", "semicolons", "not compressed", "cut short", "tabs"],
 )
-def test_bad_examples_are_refused(inputs, labels, patients, message: str):
-    with pytest.raises(DataError, match=message):
-        Examples.of(inputs, labels, patients)
-
-
-def test_a_table_needs_columns_of_one_length():
-    for columns in ({}, {"a": []}, {"a": [1], "b": [1, 2]}, {"a": [[1, 2]]}):
-        with pytest.raises(DataError):
-            Table.of(columns)
+def test_a_file_that_cannot_be_read_says_what_is_expected(tmp_path: Path, name: str, body: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(DataError, match=words):
+        load(tmp_path / name, patient_column="n")

@@ -3,19 +3,14 @@
 import io
 import json
 import logging
-import stat
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
 from accounting.accountants.classical import ClassicalAccountant
-from client_sdk.cli import register
-from client_sdk.commands import hospital as commands
 from client_sdk.commands.rounds import RoundsShown
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.messages import LimitStatement
@@ -130,52 +125,3 @@ def test_a_terminal_sees_the_round_and_epsilon_against_the_limits(tmp_path: Path
 
 def test_no_bar_is_drawn_where_nobody_looks(tmp_path: Path) -> None:
     assert shown(tmp_path, terminal=False).strip() == ""
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    other, app = coordinator(settings(bayesian=True)), typer.Typer()
-    register(app)
-    here = hospital(other, tmp_path / "mercy")
-    monkeypatch.setattr(commands, "hospital", lambda home: here)
-    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
-
-    def call(*arguments: str, code: int = 0) -> str:
-        result = CliRunner().invoke(app, list(arguments))
-        assert result.exit_code == code, result.output
-        return result.stdout
-
-    return call
-
-
-def write_records(path: Path) -> str:
-    table = records()
-    rows = zip(*(table.columns[name].tolist() for name in ("age", "rate", "ill")), table.patients, strict=True)
-    path.write_text("\n".join(["age,rate,ill,patient", *(",".join(map(str, row)) for row in rows)]) + "\n")
-    return str(path)
-
-
-def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run: Any) -> None:
-    data, events = write_records(tmp_path / "records.csv"), tmp_path / "events.jsonl"
-    (tmp_path / "mercy" / "policy.toml").write_text(
-        "plain_disclosure = true\n[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n"
-        "[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
-    )
-    run("join", "sepsis", "--data", data, "--patient-column", "patient", "--events", str(events))
-    lines = [json.loads(line) for line in events.read_text().splitlines()]
-    assert [line["round"] for line in lines] == [1, 2, 3]
-    assert stat.S_IMODE(events.stat().st_mode) == 0o600
-    own = json.loads(run("own-budget", "--json"))
-    assert [(o["level"], o["spent"]) for o in own["limits"]] == [("instance", lines[-1]["local"]["own"][0]["spent"])]
-    assert (own["individual"]["epsilon"], own["individual"]["definition"], own["individual"]["steps"]) == (
-        40.0, "individual", 3,
-    )  # fmt: skip
-    text = run("own-budget")
-    assert "individual" in text
-    assert "nobody contributes after being excluded" in text
-
-
-def test_events_that_cannot_be_written_are_an_error_before_anything_is_done(tmp_path: Path, run: Any) -> None:
-    data = write_records(tmp_path / "records.csv")
-    run("join", "sepsis", "--data", data, "--events", str(tmp_path / "nowhere" / "e.jsonl"), code=1)
-    assert not (tmp_path / "mercy" / "ledgers").exists()

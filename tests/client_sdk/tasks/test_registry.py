@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from client_sdk.data import DataError, Examples
-from client_sdk.tasks import TaskDataset, TaskError, load, names
+from client_sdk.data import Examples
+from client_sdk.tasks import TaskError, load, names
 
 PACKAGE = """
 import torch
@@ -65,17 +64,3 @@ def test_what_is_not_a_task_is_refused():
 def test_a_name_that_nobody_installed_is_refused_with_those_there_are():
     with pytest.raises(TaskError, match=r"no package here offers it.*logistic-regression"):
         load("logistic regression", {})
-
-
-def test_excluded_patients_are_left_out():
-    dataset = TaskDataset(torch.zeros(3, 2), torch.tensor([0, 1, 0]), ("a", "b", "c"))
-    assert dataset.without(["b", "z"]).patients == ("a", "c")
-    assert dataset.without(["b"]).targets.tolist() == [0, 0]
-    with pytest.raises(DataError, match="at least one record"):
-        dataset.without(["a", "b", "c"])
-
-
-def test_metrics_refuse_outputs_that_are_not_numbers():
-    task = load("last-layer", {"features": 1, "classes": 2, "bound": 1.0})
-    with pytest.raises(DataError, match="finite outputs"):
-        task.metrics(torch.tensor([[float("nan")]]), torch.tensor([1]))

@@ -62,25 +62,6 @@ def test_perceptron_has_the_layers_it_was_asked_for():
     assert shapes == [(5, 7), (5,), (5, 5), (5,), (1, 5), (1,)]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_loss_and_metrics_agree_with_a_hand_computation(classes: int):
-    task = load("logistic-regression", {**BASE, "classes": classes})
-    generator = torch.Generator().manual_seed(1)
-    outputs = torch.randn(50, 1 if classes == 2 else classes, generator=generator, dtype=torch.float64)
-    targets = torch.randint(classes, (50,), generator=generator)
-    if classes == 2:
-        p = 1 / (1 + np.exp(-outputs[:, 0].numpy()))
-        probabilities = np.stack([1 - p, p], axis=1)
-    else:
-        e = np.exp(outputs.numpy())
-        probabilities = e / e.sum(axis=1, keepdims=True)
-    expected = -np.log(probabilities[np.arange(50), targets.numpy()])
-    np.testing.assert_allclose(task.loss(outputs, targets).numpy(), expected, rtol=1e-12)
-    metrics = task.metrics(outputs, targets)
-    assert metrics["accuracy"] == pytest.approx(np.mean(probabilities.argmax(axis=1) == targets.numpy()))
-    assert metrics["log_loss"] == pytest.approx(expected.mean(), rel=1e-12)
-
-
 def test_full_gradient_descent_finds_what_scikit_learn_finds():
     random = np.random.default_rng(3)
     x = random.uniform(-1, 1, (400, 2))
@@ -133,13 +114,6 @@ def test_a_lacking_column_is_named(gone: str):
     lacking = Table({name: column for name, column in data.columns.items() if name != gone}, data.patients)
     with pytest.raises(DataError, match=gone):
         load("logistic-regression", BASE).dataset(lacking)
-
-
-def test_two_records_of_one_patient_are_no_two_records():
-    doubled = Table.of({**table().columns, "who": ["a", "b", "a"]}, patient_column="who")
-    with pytest.raises(DataError, match="1 records belong to a patient who has another") as caught:
-        load("logistic-regression", BASE).dataset(doubled).by_patient(1)
-    assert "'a'" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

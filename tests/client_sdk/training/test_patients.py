@@ -180,12 +180,6 @@ def test_several_rows_are_refused_where_the_study_knows_of_none() -> None:
         rows.by_patient(0)
 
 
-@pytest.mark.parametrize("targets", [torch.tensor([0.5, 1.0]), torch.tensor([0, -1])])
-def test_rows_with_targets_that_are_not_classes_are_not_grouped(targets: Tensor) -> None:
-    with pytest.raises(DataError, match="whole numbers"):
-        TaskDataset(torch.zeros(2, 1), targets, ("a", "a")).by_patient(2)
-
-
 def test_excluded_patients_leave_with_all_their_rows() -> None:
     _, rows = rows_of("mlp")
     assert "d" not in rows.without(["d"]).patients

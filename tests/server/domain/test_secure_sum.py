@@ -26,13 +26,6 @@ def code(outcome: object) -> str:
     return outcome.code
 
 
-def test_unsound_parameters_open_no_session() -> None:
-    world = World(6)
-    assert code(domain.open_session(world.parameters(threshold=3), world.roster)) == "unsound-parameters"
-    few = dict(list(world.roster.items())[:5])
-    assert code(domain.open_session(world.parameters(), few)) == "unsound-parameters"
-
-
 def test_the_same_message_repeats_and_another_conflicts_at_every_step() -> None:
     run = started("unmask")
     run.unmask()

@@ -1,0 +1,130 @@
+"""Requests as they are sent, and answers as they are read."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import traceback
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from client_sdk.api import calls
+from client_sdk.api.calls import Call
+from client_sdk.api.transport import Answer
+from client_sdk.errors import UnexpectedAnswer
+from server.api.openapi import describe
+from server.app import ROUTERS
+from tests.factories.answers import client, script
+
+
+def test_a_model_is_checked_against_the_digest_in_the_answer() -> None:
+    api, _ = client(script(httpx.Response(200, content=b"weights", headers={"ETag": f'"{"0" * 64}"'}))[0])
+    with pytest.raises(UnexpectedAnswer, match="not the one"):
+        api.model("sepsis")
+
+
+def test_names_in_paths_cannot_escape_them() -> None:
+    assert calls.study("a/../b?c").target == "/v1/studies/a%2F..%2Fb%3Fc"
+
+
+class Part(BaseModel):
+    """Stands for any request's body."""
+
+    name: str = "x"
+
+
+ANY: Any = Part()
+EVERY: dict[str, Call[Any]] = {
+    "create_study": calls.create_study(ANY),
+    "studies": calls.studies("a"),
+    "study": calls.study("s"),
+    "move_study": calls.move_study("s", "start"),
+    "put_initial_model": calls.put_initial_model("s", b"m"),
+    "invite": calls.invite("s", ANY),
+    "enrol": calls.enrol(ANY),
+    "roster": calls.roster("s", 3),
+    "rotate_key": calls.rotate_key("s", "c", ANY),
+    "leave": calls.leave("s", "c", "revoked"),
+    "assignment": calls.assignment("s", 5.0),
+    "model": calls.model("s"),
+    "put_update": calls.put_update("s", 1, "c", b"u"),
+    "put_refusal": calls.put_refusal("s", 1, "c", ANY),
+    "put_metrics": calls.put_metrics("s", 1, ANY),
+    "budget": calls.budget("s"),
+    "ledger": calls.ledger("s", 0, 10),
+    "rounds": calls.rounds("s"),
+    "round_view": calls.round_view("s", 1),
+    "create_operator_key": calls.create_operator_key(ANY),
+    "operator_keys": calls.operator_keys(),
+    "revoke_operator_key": calls.revoke_operator_key("k"),
+    "health": calls.health("readyz"),
+}
+
+
+def served() -> dict[tuple[str, str], Any]:
+    app = FastAPI()
+    for router in ROUTERS:
+        app.include_router(router)
+    document = describe(app)["paths"]
+    return {(method.upper(), path): about for path, each in document.items() for method, about in each.items()}
+
+
+def operation(call: Call[Any], operations: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """The served operation with the fewest placeholders that the call goes to."""
+    path = call.target.partition("?")[0]
+    fitting = [o for o in operations if o[0] == call.method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", o[1]), path)]
+    return min(fitting, key=lambda o: o[1].count("{"))
+
+
+def test_every_call_goes_to_an_operation_with_parameters_that_it_knows() -> None:
+    operations = served()
+    for name, call in EVERY.items():
+        about = operations[operation(call, operations)]
+        known = {p["name"] for p in about.get("parameters", []) if p["in"] == "query"}
+        assert set(parse_qs(call.target.partition("?")[2])) <= known, name
+        assert bool(call.body) == ("requestBody" in about), name
+
+
+def test_every_operation_of_studies_rounds_and_keys_has_its_call() -> None:
+    operations = served()
+    reached = {operation(call, operations) for call in EVERY.values()}
+    reached |= {operation(calls.move_study("s", action), operations) for action in ("pause", "resume", "stop")}
+    reached |= {operation(calls.leave("s", "c", "withdrawn"), operations)}
+    left = {path for _, path in operations.keys() - reached if path.startswith("/v1/") and "secure-sum" not in path}
+    # The stream of events is read by the dashboard.
+    assert left == {"/v1/studies/{study}/events"}
+
+
+def test_what_cannot_happen_twice_is_not_repeated_and_what_needs_no_name_is_open() -> None:
+    once = {name for name, call in EVERY.items() if not call.repeatable}
+    assert once == {"invite", "create_operator_key"}
+    assert {name for name, call in EVERY.items() if call.open} == {"enrol", "health"}
+
+
+def test_bodies_are_named_by_their_kind_and_kept_out_of_a_repr() -> None:
+    json_call, octets = EVERY["put_refusal"], EVERY["put_update"]
+    assert (json_call.content_type, json_call.body) == ("application/json", b'{"name":"x"}')
+    assert (octets.content_type, octets.body) == ("application/octet-stream", b"u")
+    assert EVERY["leave"].content_type is None
+    assert "name" not in repr(json_call).partition("read=")[0]
+
+
+def test_an_assignment_waits_as_long_as_it_says_and_may_be_none() -> None:
+    call = calls.assignment("s", 12.5)
+    assert (call.target, call.quiet_seconds) == ("/v1/studies/s/assignment?wait=12.5", 12.5)
+    assert call.read(Answer(204, {}, b"")) is None
+
+
+def test_an_answer_that_is_another_names_what_was_expected_and_nothing_of_it() -> None:
+    token = secrets.token_hex(4)
+    with pytest.raises(UnexpectedAnswer, match="no Study;") as caught:
+        calls.study("s").read(Answer(200, {"x-request-id": "r-3"}, json.dumps({"token": token}).encode()))
+    assert caught.value.request_id == "r-3"
+    assert token not in "".join(traceback.format_exception(caught.value))

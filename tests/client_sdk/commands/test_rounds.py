@@ -1,0 +1,91 @@
+"""What is shown while rounds pass by: a bar for a person, a line of JSON for a program."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from client_sdk.cli import register
+from client_sdk.commands import hospital as commands
+from client_sdk.commands.rounds import RoundsShown, spent_line
+from client_sdk.study.events import LimitSpent, Local, RoundEvent
+from tests.factories.commands import write_records
+from tests.factories.hospitals import coordinator, hospital, settings
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    other, app = coordinator(settings(bayesian=True)), typer.Typer()
+    register(app)
+    here = hospital(other, tmp_path / "mercy")
+    monkeypatch.setattr(commands, "hospital", lambda home: here)
+    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
+
+    def call(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    return call
+
+
+def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run: Any) -> None:
+    data, events = str(write_records(tmp_path / "records.csv")), tmp_path / "events.jsonl"
+    (tmp_path / "mercy" / "policy.toml").write_text(
+        "plain_disclosure = true\n[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n"
+        "[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
+    )
+    run("join", "sepsis", "--data", data, "--patient-column", "patient", "--events", str(events))
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    assert stat.S_IMODE(events.stat().st_mode) == 0o600
+    own = json.loads(run("own-budget", "--json"))
+    assert [(o["level"], o["spent"]) for o in own["limits"]] == [("instance", lines[-1]["local"]["own"][0]["spent"])]
+    assert (own["individual"]["epsilon"], own["individual"]["definition"], own["individual"]["steps"]) == (
+        40.0, "individual", 3,
+    )  # fmt: skip
+    text = run("own-budget")
+    assert "individual" in text
+    assert "nobody contributes after being excluded" in text
+
+
+def test_events_that_cannot_be_written_are_an_error_before_anything_is_done(tmp_path: Path, run: Any) -> None:
+    data = str(write_records(tmp_path / "records.csv"))
+    run("join", "sepsis", "--data", data, "--events", str(tmp_path / "nowhere" / "e.jsonl"), code=1)
+    assert not (tmp_path / "mercy" / "ledgers").exists()
+
+
+LIMIT = LimitSpent("instance", "classical", 2.0001, 8.0, 1e-5)
+FREE = LimitSpent("client", "classical", None, None, None)
+
+
+def event(round: int = 1) -> RoundEvent:
+    local = Local(seconds=0.5, own=(LIMIT,))
+    return RoundEvent("sepsis", round, 3, "update", "accepted", 10, None, (LIMIT, FREE), local)
+
+
+def test_a_line_says_whose_epsilon_it_is_rounded_up() -> None:
+    assert spent_line(event()) == "ε  instance classical 2.001/8  client unbounded  own instance classical 2.001/8"
+
+
+def test_lines_are_appended_and_flushed_round_by_round(tmp_path: Path) -> None:
+    path, console = tmp_path / "events.jsonl", Console(file=io.StringIO())
+    for first in (1, 2):
+        with RoundsShown("sepsis", console, path) as shown:
+            shown.on_round(event(first))
+            assert len(path.read_text().splitlines()) == first
+    assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2]
+
+
+def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
+    with RoundsShown("sepsis", Console(file=io.StringIO()), None) as shown:
+        shown.on_round(event())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,60 @@
+"""Rows as a task made them, and patients out of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from client_sdk.data import DataError
+from client_sdk.tasks import TaskDataset
+from client_sdk.tasks.dataset import ABSENT
+
+
+def test_excluded_patients_are_left_out():
+    dataset = TaskDataset(torch.zeros(3, 2), torch.tensor([0, 1, 0]), ("a", "b", "c"))
+    assert dataset.without(["b", "z"]).patients == ("a", "c")
+    assert dataset.without(["b"]).targets.tolist() == [0, 0]
+    with pytest.raises(DataError, match="at least one record"):
+        dataset.without(["a", "b", "c"])
+
+
+def test_two_records_of_one_patient_are_no_two_records():
+    rows = TaskDataset(torch.zeros(3, 1), torch.tensor([0, 1, 1]), ("a", "b", "a"))
+    with pytest.raises(DataError, match="1 records belong to a patient who has another") as caught:
+        rows.by_patient(1)
+    assert "'a'" not in str(caught.value)
+
+
+def test_rows_of_a_patient_come_together_in_order_up_to_the_cap(caplog: pytest.LogCaptureFixture) -> None:
+    inputs = torch.arange(10.0).view(5, 2)
+    rows = TaskDataset(inputs, torch.tensor([0, 1, 2, 0, 1]), ("a", "b", "a", "a", "c"))
+    with caplog.at_level("WARNING"):
+        found = rows.by_patient(2)
+    assert found.patients == ("a", "b", "c")
+    assert found.targets.tolist() == [[0, 2], [1, ABSENT], [1, ABSENT]]
+    torch.testing.assert_close(found.inputs[0], inputs[[0, 2]])
+    torch.testing.assert_close(found.inputs[1:, 0], inputs[[1, 4]])
+    assert "1 patients have more than 2 rows" in caplog.text
+    assert found.by_patient(2) is found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "patients", "words"),
+    [
+        (torch.zeros(2, 1), ("a",), "one length"),
+        (torch.zeros(0, 1), (), "at least one record"),
+        (torch.tensor([[1.0], [float("nan")]]), ("a", "b"), "NaN or an infinity"),
+        (torch.tensor([[1.0], [float("-inf")]]), ("a", "b"), "NaN or an infinity"),
+    ],
+    ids=["lengths", "empty", "nan", "infinity"],
+)
+def test_rows_that_cannot_be_trained_on_are_refused(inputs: Tensor, patients: tuple[str, ...], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        TaskDataset(inputs, torch.zeros(len(inputs), dtype=torch.int64), patients)
+
+
+@pytest.mark.parametrize("targets", [torch.tensor([0.5, 1.0]), torch.tensor([0, -1])])
+def test_rows_with_targets_that_are_not_classes_are_not_grouped(targets: Tensor) -> None:
+    with pytest.raises(DataError, match="whole numbers"):
+        TaskDataset(torch.zeros(2, 1), targets, ("a", "a")).by_patient(2)

@@ -1,0 +1,57 @@
+"""A study made and run through the commands, as an operator and a hospital type them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import Result
+
+from tests.factories.hospitals import records, settings
+from tests.factories.live_coordinator import Live
+
+Run = Callable[..., Result]
+
+
+def write_settings(path: Path, **study: Any) -> Path:
+    path.write_text(json.dumps(settings(bayesian=True, max_steps=2, **study).as_json()))
+    return path
+
+
+def write_records(path: Path) -> Path:
+    table = records()
+    rows = zip(*(table.columns[name].tolist() for name in ("age", "rate", "ill")), table.patients, strict=True)
+    path.write_text("\n".join(["age,rate,ill,patient", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def opened(run: Run, tmp_path: Path) -> None:
+    """A study in its enrolling state with one hospital."""
+    run("study", "create", "sepsis", "--settings", str(write_settings(tmp_path / "study.json")), operator=True)
+    token = run("invite", "sepsis", "mercy", operator=True).stdout.strip()
+    assert run("enrol", "-", input=f"{token}\n").stdout == "enrolled: sepsis as mercy\n"
+
+
+def finished(run: Run, here: Live, tmp_path: Path) -> dict[str, Any]:
+    """The same study after its hospital has taken part to the end."""
+    opened(run, tmp_path)
+    (tmp_path / "mercy" / "policy.toml").write_text("plain_disclosure = true\n")
+    run("study", "start", "sepsis", operator=True)
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(0.05):
+            here.work()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        data = str(write_records(tmp_path / "records.csv"))
+        joined = run("join", "sepsis", "--data", data, "--patient-column", "patient", "--json")
+    finally:
+        ended.set()
+        worker.join()
+    return json.loads(joined.stdout)
