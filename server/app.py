@@ -39,8 +39,8 @@ from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.coordinator import open_coordinator
+from server.services.coordinator import Coordinator
 from server.services.events import marks
-from server.services.ports import Coordinator
 from server.telemetry import RequestLog
 from server.web import pages
 from server.worker import Worker

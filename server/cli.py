@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import OperatorKeyView
     from server.config import Settings
-    from server.services.ports import Coordinator
+    from server.services.coordinator import Coordinator
 
 Host = Annotated[str | None, typer.Option(help="address to listen on")]
 Port = Annotated[int | None, typer.Option(help="port to listen on")]

@@ -8,7 +8,7 @@ from server.config import Settings
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate, require_current
 from server.db.session import Database
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from server.db.lease import Lease, LeaseLost, acquire, release
 from server.domain.rounds import IllegalMove
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.close import close_round
 from server.services.rounds.due import WorkItem, find_due
 from server.services.rounds.open import begin_round

@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from server.api.intake import body_of
 from server.api.problems import ApiProblem
-from server.services.ports import Blobs, Incoming
-from server.services.studies.models import StoredModel
+from server.domain.ports import Blobs, Incoming
+from server.services.views import StoredModel
 
 MEDIA_TYPE = "application/octet-stream"
 PIECE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from client_sdk.protocol.study.settings import NAME_PATTERN
 from server.api.watcher import Watcher
 from server.config import Settings
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 
 
 @dataclass(frozen=True)

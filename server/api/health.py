@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from client_sdk.protocol.study.settings import Message
 from server.api.context import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 
 router = APIRouter(tags=["health"])
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from client_sdk.protocol.study.messages import LedgerPage
 from server.api.auth import Reader
 from server.api.context import After, Here, PageSize, StudyName
-from server.services.studies import budget
+from server.services import views
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["ledger"])
 
@@ -15,4 +15,4 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["ledger"])
 @router.get("/ledger")
 def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> LedgerPage:
     """Entries above `after`, with the signed head of the whole ledger."""
-    return budget.read_ledger(here.coordinator, study, after, limit)
+    return views.read_ledger(here.coordinator, study, after, limit)

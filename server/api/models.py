@@ -11,6 +11,7 @@ from client_sdk.protocol.study.messages import ModelInfo
 from server.api.auth import Reader, StreamingOperator
 from server.api.bodies import BODY, MEDIA_TYPE, model_answer, received
 from server.api.context import Here, StudyName
+from server.services import views
 from server.services.studies import models
 
 router = APIRouter(prefix="/v1/studies/{study}/models", tags=["models"])
@@ -35,4 +36,4 @@ async def put_initial_model(
 def get_model(study: StudyName, version: Version, request: Request, _: Reader, here: Here) -> Response:
     """A published model. ETag is its SHA-256; one byte range is honoured."""
     number = None if version == "latest" else int(version)
-    return model_answer(request, models.locate(here.coordinator, study, number))
+    return model_answer(request, views.locate_model(here.coordinator, study, number))

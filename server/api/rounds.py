@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from client_sdk.protocol.study.messages import RoundList, RoundView
 from server.api.auth import Caller, ClientCaller, Reader
 from server.api.context import After, Here, PageSize, RoundNumber, StudyName
-from server.services.rounds import history as rounds
+from server.services import views
 from server.services.studies.operators import Operator
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds", tags=["rounds"])
@@ -24,7 +24,7 @@ def _own(who: Caller) -> str | None:
 @router.get("")
 def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
     """Rounds in order of their numbers."""
-    return rounds.list_rounds(
+    return views.list_rounds(
         here.coordinator, study, with_clients=_sees_clients(who), own=_own(who), after=after, limit=limit
     )
 
@@ -32,4 +32,4 @@ def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, lim
 @router.get("/{round}")
 def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
     """One round."""
-    return rounds.show_round(here.coordinator, study, round, with_clients=_sees_clients(who), own=_own(who))
+    return views.show_round(here.coordinator, study, round, with_clients=_sees_clients(who), own=_own(who))

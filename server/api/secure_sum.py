@@ -28,7 +28,7 @@ from server.api.bodies import BODY, discarded, received
 from server.api.context import Context, Here, RoundNumber, StudyName
 from server.api.polling import Wait, poll
 from server.api.problems import ApiProblem
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])

@@ -1,4 +1,4 @@
-"""Content-addressed files: written aside while they are hashed, durable before they have their name."""
+"""Content-addressed files: where they lie, written aside while they are hashed, durable before they have their name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Incoming
+from server.domain.ports import Blob, Incoming
 
 _INCOMING = ".incoming"
+
+
+def models_scope(study: str) -> str:
+    """Published models."""
+    return f"models/{study}"
+
+
+def optimisers_scope(study: str) -> str:
+    """The server optimiser's state after a release."""
+    return f"optimisers/{study}"
+
+
+def round_scope(study: str, round: int) -> str:
+    """Everything of one round that is scrubbed after it."""
+    return f"rounds/{study}/{round}"
+
+
+def update_scope(study: str, round: int, client: str) -> str:
+    """One client's update. Apart from the others', whose bytes may be the same."""
+    return f"{round_scope(study, round)}/updates/{client}"
+
+
+def octets_scope(study: str, round: int, client: str, vector: str) -> str:
+    """One client's masked vector."""
+    return f"{round_scope(study, round)}/masked/{client}/{vector}"
+
+
+def sum_scope(study: str, round: int, vector: str) -> str:
+    """The opened sum of one vector."""
+    return f"{round_scope(study, round)}/sums/{vector}"
+
+
+def noised_scope(study: str, round: int) -> str:
+    """The sum of the updates with the coordinator's own noise."""
+    return f"{round_scope(study, round)}/noised"
 
 
 class IncomingFile:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, CursorResult, or_, update
 
-from server.db.session import Transaction
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from server.db.session import Database, Transaction
 from server.db.tables import LeaseRow
+
+T = TypeVar("T")
+Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
+
+register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 
 
 class LeaseLost(Exception):
@@ -33,6 +40,27 @@ class Lease:
         mine = update(LeaseRow).where(LeaseRow.study_id == self.study_id, LeaseRow.fence == self.fence)
         if not _changed(tx, mine.values(expires_at=tx.time + self.seconds, written_by=tx.name)):
             raise LeaseLost(f"the lease of study {self.study_id} went to another worker")
+
+
+def commit_under_lease(database: Database, lease: Lease, point: Point, work: Callable[[Transaction], T]) -> T:
+    """Run `work` in the transaction `worker-<point>`; commit durably if the lease is still ours.
+
+    There is a failpoint on either side of the commit.
+
+    Raises:
+        LeaseLost: another worker has taken over; nothing was changed.
+    """
+
+    def guarded(tx: Transaction) -> T:
+        lease.check(tx)
+        result = work(tx)
+        tx.session.flush()
+        failpoint(f"worker.before-{point}")
+        return result
+
+    result = database.write(f"worker-{point}", guarded)
+    failpoint(f"worker.after-{point}")
+    return result
 
 
 def is_free_for(tx: Transaction, owner: str) -> ColumnElement[bool]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Self
 
 from sqlalchemy import select
 
@@ -17,10 +16,20 @@ from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow
+from server.domain.ports import Signer
 
 
-class Signer(Protocol):
-    def sign(self, label: str, document: Mapping[str, Any]) -> str: ...
+@dataclass(frozen=True)
+class Statement:
+    """What a budget in `state` shows. Slow where reports are tight, so computed while nothing is locked."""
+
+    state: Mapping[str, Any]
+    limits: list[Any]
+    percentiles: list[Any]
+
+    @classmethod
+    def of(cls, budget: Budget) -> Self:
+        return cls(budget.state(), budget.statements(), budget.percentiles())
 
 
 @dataclass
@@ -34,8 +43,10 @@ class Account:
     budget: Budget
     newest: Entry
 
-    def record(self, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
+    def record(self, kind: Kind, round: int | None, body: Mapping[str, Any], ready: Statement | None = None) -> None:
         """Apply one event to the budget, append it, and write the statement and the signed head beside it.
+
+        `ready`: the statement as `statement_after` found it; used if it is still that of the budget's state.
 
         Raises:
             accounting.LedgerError: the event cannot happen now; nothing is written.
@@ -44,16 +55,16 @@ class Account:
         self.budget.apply(entry)
         self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
         self.newest = entry
-        _write_statement(self.row, self.budget)
+        _write_statement(self.row, self.budget, ready)
         _sign(self.row, self.signer, self.study, entry)
 
-    def conclude(self, kind: Kind, round: RoundRow, body: Mapping[str, Any]) -> None:
+    def conclude(self, kind: Kind, round: RoundRow, body: Mapping[str, Any], ready: Statement | None = None) -> None:
         """Record what became of a round's reservation, and beside the round what every limit has spent by then.
 
         Raises:
             accounting.LedgerError: as `record`.
         """
-        self.record(kind, round.number, body)
+        self.record(kind, round.number, body, ready)
         shown = ("level", "definition", "epsilon", "spent")
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
@@ -77,12 +88,14 @@ def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> 
     return Account(tx, signer, study, row, budget, entry_of(newest))
 
 
-def precompute(tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
-    """Compute the statement that this event would lead to while nothing is locked; `record` then finds it ready."""
+def statement_after(
+    tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]
+) -> Statement:
+    """What the budget will show once this event is recorded."""
     row = tx.session.get_one(BudgetRow, study_id)
     budget = Budget.restore(Plan.from_dict(row.plan), row.state)
     budget.apply(append(entry_of(tx.session.get_one(LedgerRow, (study_id, row.entries))), kind, round, body))
-    _statement(_text(row.plan), _text(budget.state()))
+    return Statement.of(budget)
 
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
@@ -103,30 +116,20 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
         sequence=entry.sequence,
         kind=entry.kind,
         round=entry.round,
-        body=_text(entry.body),
+        body=canonical_json(entry.body).decode(),
         previous=entry.previous,
         sha256=entry.sha256,
         written_at=tx.now(),
     )
 
 
-def _write_statement(row: BudgetRow, budget: Budget) -> None:
+def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = None) -> None:
     row.state = budget.state()
     # While a round is under way the question has been answered: it may go on.
     row.can_continue = budget.pending is not None or budget.authorise().allowed
     row.round = budget.last_round
-    row.limits, row.percentiles = _statement(_text(row.plan), _text(row.state))
-
-
-@lru_cache(maxsize=64)
-def _statement(plan: str, state: str) -> tuple[list[Any], list[Any]]:
-    """Limits and percentiles as they are shown: a pure function of plan and state, and slow for tight reports."""
-    budget = Budget.restore(Plan.from_dict(json.loads(plan)), json.loads(state))
-    return budget.statements(), budget.percentiles()
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    return canonical_json(value).decode()
+    shown = ready if ready is not None and ready.state == row.state else Statement.of(budget)
+    row.limits, row.percentiles = shown.limits, shown.percentiles
 
 
 def _sign(row: BudgetRow, signer: Signer, study: str, entry: Entry) -> None:

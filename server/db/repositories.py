@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
+from accounting.plan.report import moments_in, report_from_dict
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Spec, spec_from_json
+from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import ClientRow, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import Answer, ClientRow, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.admission import Findings
 from server.domain.errors import Rejected
-from server.domain.rounds import Attendance
+from server.domain.report import Attendance
 
 
 def find_study(tx: Transaction, name: str) -> StudyRow:
     """Raises Rejected `unknown-study`."""
-    row = tx.session.scalars(select(StudyRow).where(StudyRow.name == name)).one_or_none()
-    if row is None:
-        raise unknown_study()
-    return row
+    return _study(tx, select(StudyRow).where(StudyRow.name == name))
 
 
 def lock_study(tx: Transaction, name: str) -> StudyRow:
     """The study, for a transaction that changes it. Raises Rejected `unknown-study`."""
-    row = tx.session.scalars(select(StudyRow).where(StudyRow.name == name).with_for_update()).one_or_none()
+    return _study(tx, select(StudyRow).where(StudyRow.name == name).with_for_update())
+
+
+def _study(tx: Transaction, wanted: Select[StudyRow]) -> StudyRow:
+    row = tx.session.scalars(wanted).one_or_none()
     if row is None:
-        raise unknown_study()
+        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
     return row
 
 
-def unknown_study() -> Rejected:
-    return Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+def settings_of(row: StudyRow) -> StudySettings:
+    """The settings that were frozen when the study was created."""
+    return StudySettings.model_validate(row.settings)
+
+
+def model_spec_of(row: StudyRow) -> Spec:
+    """Names, shapes and types of its model; empty before the initial weights are here."""
+    return spec_from_json(row.model_spec or {})
 
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
@@ -43,41 +56,42 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
-    row = tx.session.get(RoundRow, (study_id, number))
-    if row is None:
-        raise _unknown_round()
-    return row
+    return _round(tx, _numbered(study_id, number))
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
-    wanted = select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.number == number)
-    row = tx.session.scalars(wanted.with_for_update(read=True)).one_or_none()
+    return _round(tx, _numbered(study_id, number).with_for_update(read=True))
+
+
+def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
+    """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
+    return _round(tx, _numbered(study_id, number).with_for_update())
+
+
+def _numbered(study_id: int, number: int) -> Select[RoundRow]:
+    return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.number == number)
+
+
+def _round(tx: Transaction, wanted: Select[RoundRow]) -> RoundRow:
+    row = tx.session.scalars(wanted).one_or_none()
     if row is None:
-        raise _unknown_round()
+        raise Rejected("round-unknown", "this study has had no such round")
     return row
-
-
-def _unknown_round() -> Rejected:
-    return Rejected("round-unknown", "this study has had no such round")
 
 
 def open_round(tx: Transaction, study_id: int) -> RoundRow | None:
     """The round under way, to look at."""
-    wanted = select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
-    return tx.session.scalars(wanted).one_or_none()
+    return tx.session.scalars(_under_way(study_id)).one_or_none()
 
 
 def lock_open_round(tx: Transaction, study_id: int) -> RoundRow | None:
     """The round under way, for a transaction that moves it."""
-    wanted = select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
-    return tx.session.scalars(wanted.with_for_update()).one_or_none()
+    return tx.session.scalars(_under_way(study_id).with_for_update()).one_or_none()
 
 
-def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
-    """That round, for a transaction that moves it."""
-    wanted = select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.number == number)
-    return tx.session.scalars(wanted.with_for_update()).one()
+def _under_way(study_id: int) -> Select[RoundRow]:
+    return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
 
 
 def lock_participant(tx: Transaction, round: RoundRow, client: str) -> ParticipantRow:
@@ -99,14 +113,30 @@ def participants(tx: Transaction, round: RoundRow) -> Sequence[ParticipantRow]:
     return tx.session.scalars(wanted.order_by(ParticipantRow.client)).all()
 
 
-def attendance(rows: Sequence[ParticipantRow]) -> Attendance:
-    """What became of the sampled clients, read from their rows."""
+def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
+    """What became of the sampled clients, read from the rows of their round."""
 
-    def names(state: str) -> list[str]:
-        return [row.client for row in rows if row.state == state]
+    def names(state: Answer) -> frozenset[str]:
+        return frozenset(row.client for row in rows if row.state == state)
 
-    sending = [row.client for row in rows if row.sending_since is not None]
-    return Attendance(names("received"), names("refused"), names("sampled"), names("missing"), sending)
+    sending = frozenset(row.client for row in rows if row.sending_since is not None)
+    seen = Attendance(names("received"), names("sampled"), names("missing"), sending)
+    if session is None:
+        return seen
+    enrolled = frozenset(client.name for client in clients(tx, session.study_id))
+    return replace(seen, survivors=frozenset(session.survivors), enrolled=enrolled)
+
+
+def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
+    """What was found in every update received."""
+    return tuple(
+        Findings(row.distance, moments_in(report_from_dict(row.log_moments))) for row in rows if row.state == "received"
+    )
+
+
+def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
+    """The round's secure sum; None where updates came in the clear and nothing was summed under masks."""
+    return tx.session.get(SessionRow, (study_id, round))
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:

@@ -15,12 +15,16 @@ from client_sdk.protocol.secure_sum.messages import (
     Manifest,
     SessionParameters,
     SharesMessage,
+    SumResult,
     UnmaskMessage,
 )
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.signing import decode_public_key
+from server.db.repositories import find_session
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction
+from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum import Failure, Phase, Session
 
 M = TypeVar("M", bound=Message)
@@ -66,13 +70,27 @@ class Messages(Mapping[str, M]):
         return client in self._bodies
 
 
-def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
-    return tx.session.get(SessionRow, (study_id, round))
-
-
 def masks_updates(row: SessionRow) -> bool:
     """Whether updates are among the session's vectors; else they came in the clear."""
     return _parameters(row.parameters).vector(UPDATE) is not None
+
+
+def has_ended(row: SessionRow) -> bool:
+    """Whether nothing more is said in it: its sums are open, or there will be none."""
+    return row.phase in ("summed", "failed")
+
+
+def end_of(row: SessionRow) -> SecureSumEnd:
+    """What a session that has ended, or is cut off now, means for its round."""
+    return SecureSumEnd(row.failure, row.opened, masks_updates(row))
+
+
+def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
+    """Every vector with the SHA-256 of its opened sum; none before they are open."""
+    if row.result is None:
+        return ()
+    digests = SumResult.model_validate(row.result).digests
+    return tuple((spec, digests[spec.name].hex()) for spec in _parameters(row.parameters).vectors)
 
 
 def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | None:
@@ -116,14 +134,13 @@ def store_phase(row: SessionRow, session: Session) -> None:
     """Write what `advance` froze."""
     deadlines = session.parameters.deadlines
     due = {"keys": deadlines.keys, "shares": deadlines.shares, "masked": deadlines.masked}
-    ended = session.phase in ("summed", "failed")
     row.phase, row.failure = session.phase, session.failure
     # From here on a client may have answered, whether or not its answer is here.
     row.opened = row.opened or session.phase in ("unmask", "summed")
     if session.phase == "unmask":
         # Fewer than t replies open nothing: the worker need not look.
         row.tried = max(row.tried, session.parameters.threshold - 1)
-    row.due_at = None if ended else float(due.get(session.phase, session.parameters.expires))
+    row.due_at = None if has_ended(row) else float(due.get(session.phase, session.parameters.expires))
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 
 

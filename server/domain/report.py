@@ -10,53 +10,59 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting.budget.accounts import distance_edges
 from accounting.plan.report import CumulativeMoments, DistanceHistogram, JointReport, RoundReport
 from client_sdk.protocol.secure_sum.layout import CLIENT_TERMS, METRICS, PAPERS, TERMS
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
+from server.domain.plan import plan_of
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NO_BOUND = 1e300
 
 
-def report_of(
-    settings: StudySettings, findings: Sequence[Findings], *, missing: int, edges: Sequence[float]
-) -> RoundReport | None:
-    """The report to settle a round with; None charges the reservation.
+@dataclass(frozen=True)
+class Attendance:
+    """What became of the sampled clients.
 
-    Args:
-        findings: one per update received.
-        missing: sampled clients that neither sent nor refused.
-        edges: increasing upper edges of the distance bins, the last one the clip norm (scheme client).
+    received   their update, or all their masked vectors, is here
+    waiting    may still answer;  missing  will not: revoked, withdrawn or too late
+    sending    those of whose update a byte was ever let in, whatever became of it
+    survivors  whose vectors are in the secure sum;  enrolled  every client that ever joined the study
     """
+
+    received: frozenset[str]
+    waiting: frozenset[str]
+    missing: frozenset[str]
+    sending: frozenset[str]
+    survivors: frozenset[str] = frozenset()
+    enrolled: frozenset[str] = frozenset()
+
+    @property
+    def silent(self) -> int:
+        """How many neither sent nor refused, if collecting ends now."""
+        return len(self.waiting) + len(self.missing)
+
+    def is_due(self, *, deadline: float, now: float) -> bool:
+        """Whether collecting ends: everybody has answered, or nobody else is waited for."""
+        return not self.waiting or now >= deadline
+
+
+def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:
+    """The report in updates that came in the clear, one of the findings for each; None charges the reservation."""
     if settings.privacy.bayesian is None:
         return None
     if settings.privacy.scheme == "client":
-        return _histogram([f.distance for f in findings], missing, edges)
+        return _histogram([f.distance for f in findings], attendance.silent, list(distance_edges(plan_of(settings))))
     log_moments = [f.log_moments for f in findings if f.log_moments is not None]
     # A client that has not reported may be the one whose bound is the largest.
-    if missing or not log_moments or len(log_moments) < len(findings):
+    if attendance.silent or not log_moments or len(log_moments) < len(findings):
         return None
     return CumulativeMoments.largest(log_moments)
 
 
-@dataclass(frozen=True)
-class Attended:
-    """Who is in the opened sums.
-
-    survivors   how many clients;  missing  sampled clients that neither sent nor refused
-    complete    every client that ever enrolled is among them
-    unreported  an update came in the clear from a client whose log-moments are not in the sums
-    """
-
-    survivors: int
-    missing: int
-    complete: bool
-    unreported: bool
-
-
-def masked_report(
-    settings: StudySettings, sums: Mapping[str, Values], attended: Attended, *, publishes: bool
+def masked_round_report(
+    settings: StudySettings, sums: Mapping[str, Values], attendance: Attendance, *, publishes: bool
 ) -> RoundReport | None:
     """The report in the opened sums, by vector name; None charges the reservation.
 
@@ -65,15 +71,17 @@ def masked_report(
     privacy = settings.privacy
     if privacy.bayesian is None or (privacy.disclosure == "noised" and not publishes):
         return None
-    records = None if attended.unreported or privacy.scheme == "client" else _moments(sums, attended)
+    # An update came in the clear from a client whose log-moments are not in the sums.
+    unreported = not attendance.received <= attendance.survivors
+    records = None if unreported or privacy.scheme == "client" else _moments(sums, attendance)
     if privacy.scheme == "client":
-        return _counts(privacy, sums.get(TERMS), attended)
+        return _counts(privacy, sums.get(TERMS), attendance)
     if privacy.scheme == "joint":
-        return JointReport(_counts(privacy, sums.get(CLIENT_TERMS), attended), records)
+        return JointReport(_counts(privacy, sums.get(CLIENT_TERMS), attendance), records)
     return records
 
 
-def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoments | None:
+def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMoments | None:
     reported, papers = sums.get(TERMS), sums.get(PAPERS)
     if reported is None:
         return None
@@ -84,20 +92,22 @@ def _moments(sums: Mapping[str, Values], attended: Attended) -> CumulativeMoment
     # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
     known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
     records = float(metrics[0]) if metrics is not None and known else None
-    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attended.complete, costs, records)
+    return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
 
 
-def _counts(privacy: Privacy, reported: Values | None, attended: Attended) -> DistanceHistogram | None:
+def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -> DistanceHistogram | None:
     """The summed histogram; who is missing fills the top bin."""
     if reported is None:
         return None
     counts = [round(float(count)) for count in reported]
-    counts[-1] += attended.missing
+    counts[-1] += attendance.silent
     if privacy.histogram_noise is None or privacy.masking is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
     # Every survivor added its share; only the honest ones are relied on for privacy.
-    noise = privacy.histogram_noise.std * math.sqrt(attended.survivors / privacy.masking.honest_survivors)
-    return DistanceHistogram(tuple(counts), attended.survivors + attended.missing, math.nextafter(noise, math.inf))
+    noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.masking.honest_survivors)
+    return DistanceHistogram(
+        tuple(counts), len(attendance.survivors) + attendance.silent, math.nextafter(noise, math.inf)
+    )
 
 
 def _histogram(distances: Sequence[float | None], missing: int, edges: Sequence[float]) -> DistanceHistogram | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accounting.plan.report import RoundReport
 from client_sdk.protocol.study.messages import RoundState
+from client_sdk.protocol.study.settings import StudySettings
+from server.domain.admission import Findings
+from server.domain.report import Attendance, Values, masked_round_report, round_report
 
 _NEXT: dict[RoundState, frozenset[RoundState]] = {
     "collecting": frozenset({"settled", "abandoned", "stopped"}),
@@ -33,51 +37,78 @@ def move(state: RoundState, target: RoundState) -> RoundState:
     return target
 
 
-def ended(state: RoundState) -> bool:
-    """Nothing follows."""
-    return not _NEXT[state]
-
-
 @dataclass(frozen=True)
-class Attendance:
-    """What became of the sampled clients.
+class SecureSumEnd:
+    """How a round's secure sum ended.
 
-    waiting  may still answer;  missing  will not: revoked or withdrawn since
-    sending  those of whose update a byte was ever let in, whatever became of it
+    failure        why there are no sums, None where they are open
+    opened         somebody may have opened shares
+    masks_updates  updates are among its vectors; else they came in the clear
     """
 
-    received: Collection[str]
-    refused: Collection[str]
-    waiting: Collection[str]
-    missing: Collection[str]
-    sending: Collection[str]
-
-    def is_due(self, *, deadline: float, now: float) -> bool:
-        """Whether collecting ends: everybody has answered, or nobody else is waited for."""
-        return not self.waiting or now >= deadline
+    failure: str | None
+    opened: bool
+    masks_updates: bool
 
 
 @dataclass(frozen=True)
 class Settle:
-    """Enough updates: charge the round, then aggregate."""
+    """Enough updates: charge the round by its report, then aggregate. Without a report the reservation stands."""
+
+    report: RoundReport | None
 
 
 @dataclass(frozen=True)
 class Abandon:
-    """The round comes to nothing. `charged`: something of an update was let in, so it is charged in full."""
+    """The round comes to nothing. `charged`: something of an update may have been seen, so it is charged in full."""
 
     reason: str
     charged: bool
 
 
-def close(attendance: Attendance, *, min_clients: int) -> Settle | Abandon:
-    """How collecting ends.
+@dataclass(frozen=True)
+class Collected:
+    """What a round has when its collecting ends.
 
-    Guarantee: a round is free only if no byte of any update was let in.
+    findings    of every update that came in the clear
+    secure_sum  None where the study sums nothing under masks
     """
-    if len(attendance.received) < min_clients:
-        return Abandon("too-few-clients", charged=bool(attendance.sending))
-    return Settle()
+
+    attendance: Attendance
+    findings: tuple[Findings, ...]
+    secure_sum: SecureSumEnd | None
+
+
+def ending(
+    settings: StudySettings, collected: Collected, sums: Mapping[str, Values], *, lost: bool, publishes: bool
+) -> Settle | Abandon:
+    """How collecting ends, and what the round shows of its cost.
+
+    Guarantee: a round is free only if nothing of any update can have been seen (`was_seen`).
+
+    Args:
+        sums: the opened sums of everything but updates, by vector name.
+        lost: the file of an update, or of the sum of the updates, is gone.
+        publishes: as in `masked_round_report`.
+    """
+    attendance, secure_sum = collected.attendance, collected.secure_sum
+    seen = was_seen(attendance, secure_sum)
+    if secure_sum is not None and secure_sum.failure is not None:
+        return Abandon(secure_sum.failure, charged=seen)
+    if len(attendance.received) < settings.schedule.min_clients:
+        return Abandon("too-few-clients", charged=seen)
+    if lost:
+        return Abandon("updates-lost", charged=True)
+    if secure_sum is None:
+        return Settle(round_report(settings, collected.findings, attendance))
+    return Settle(masked_round_report(settings, sums, attendance, publishes=publishes))
+
+
+def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:
+    """Whether somebody may know something of the round: a byte of a clear update, or opened shares of masked ones."""
+    if secure_sum is None or not secure_sum.masks_updates:
+        return bool(attendance.sending) or (secure_sum is not None and secure_sum.opened)
+    return secure_sum.opened
 
 
 def pause_after(abandoned_in_a_row: int) -> float:

@@ -10,7 +10,7 @@ from client_sdk.protocol.study.messages import Event
 from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.views import at
 
 

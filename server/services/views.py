@@ -1,31 +1,212 @@
-"""Rows as the messages that leave the coordinator."""
+"""What the coordinator shows: rows as messages, and every question that changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import select
 
 from client_sdk.protocol.study.messages import (
+    Assignment,
+    AssignmentBody,
+    BudgetLedger,
+    BudgetStatement,
+    LedgerEntry,
     LedgerHead,
+    LedgerPage,
+    LimitStatement,
     Metrics,
     ModelInfo,
+    Percentile,
     Refusal,
     RosterEntry,
     RoundClient,
+    RoundList,
     RoundView,
+    SignedLedgerHead,
     Spent,
     Study,
 )
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import ASSIGNMENT
+from server.db.blobs import models_scope
+from server.db.ledger_store import entries
+from server.db.repositories import (
+    find_client,
+    find_round,
+    find_session,
+    find_study,
+    latest_model,
+    open_round,
+    participants,
+    settings_of,
+)
+from server.db.session import Transaction
+from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A published model; `path` is a file that never changes."""
+
+    info: ModelInfo
+    path: Path
+
+
+def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assignment | None:
+    """The signed assignment if the client is sampled and has not answered yet, else None.
+
+    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
+    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
+    the round's opening, whoever has come or gone since: masking keys are checked against it.
+
+    Raises:
+        Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
+    """
+    body = coordinator.database.read("find-assignment", lambda tx: _assignment_body(tx, study, client))
+    if body is None:
+        return None
+    return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
+
+
+def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
+    row = find_study(tx, study)
+    if row.state == "finished":
+        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=row.stop_reason)
+    member = find_client(tx, row.id, client)
+    if member is None:
+        raise Rejected("unknown-client", "the study has no client of this name")
+    if member.state != "active":
+        raise Rejected("revoked", "this client takes part no longer")
+    round = open_round(tx, row.id)
+    if round is None or round.state != "collecting" or tx.now() >= round.deadline:
+        return None
+    taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
+    if taking_part is None:
+        return None
+    if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
+        return None
+    opened_with = members_at_opening(find_session(tx, row.id, round.number))
+    return AssignmentBody(
+        study=study,
+        client=client,
+        round=round.number,
+        phase="train",
+        deadline=at(round.deadline),
+        model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        settings_sha256=row.settings_sha256,
+        roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
+        ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
+    )
+
+
+def list_rounds(
+    coordinator: Coordinator,
+    study: str,
+    *,
+    with_clients: bool,
+    own: str | None = None,
+    after: int = 0,
+    limit: int = 100,
+) -> RoundList:
+    """Rounds above `after`.
+
+    `with_clients` shows who took part: for operators only. `own` shows a hospital its own part, from which it sees
+    whether its ledger knows of every update that it sent. Raises Rejected `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> RoundList:
+        wanted = select(RoundRow).where(RoundRow.study_id == find_study(tx, study).id, RoundRow.number > after)
+        rows = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
+        more = str(rows[limit - 1].number) if len(rows) > limit else None
+        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in rows[:limit]], next=more)
+
+    return coordinator.database.read("list-rounds", work)
+
+
+def show_round(
+    coordinator: Coordinator, study: str, round: int, *, with_clients: bool, own: str | None = None
+) -> RoundView:
+    """Raises Rejected `unknown-study`, `round-unknown`."""
+
+    def work(tx: Transaction) -> RoundView:
+        return _shown(tx, find_round(tx, find_study(tx, study).id, round), with_clients, own)
+
+    return coordinator.database.read("show-round", work)
+
+
+def _shown(tx: Transaction, row: RoundRow, with_clients: bool, own: str | None) -> RoundView:
+    model = tx.session.get(ModelRow, (row.study_id, row.number))
+    if with_clients:
+        return round_view(row, model, participants(tx, row))
+    part = None if own is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own))
+    return round_view(row, model, None if part is None else [part])
+
+
+def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
+    """Raises Rejected `unknown-study`."""
+
+    def work(tx: Transaction) -> BudgetStatement:
+        row = find_study(tx, study)
+        return _statement(row, tx.session.get_one(BudgetRow, row.id))
+
+    return coordinator.database.read("read-budget", work)
+
+
+def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:
+    """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
+
+    def work(tx: Transaction) -> LedgerPage:
+        study_id = find_study(tx, study).id
+        row = tx.session.get_one(BudgetRow, study_id)
+        page = entries(tx, study_id, after, limit)
+        last = page[-1].sequence if page else row.entries
+        return LedgerPage(
+            entries=[LedgerEntry.model_validate(entry.to_dict()) for entry in page],
+            head=SignedLedgerHead(head=ledger_head(study, row), signature=row.signature),
+            next=str(last) if last < row.entries else None,
+        )
+
+    return coordinator.database.read("read-ledger", work)
+
+
+def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
+    return BudgetStatement(
+        study=study.name,
+        state=study.state,
+        round=row.round,
+        max_steps=row.max_steps,
+        can_continue=row.can_continue,
+        stop_reason=study.stop_reason,
+        limits=[LimitStatement.model_validate(limit) for limit in row.limits],
+        percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
+        ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),
+    )
+
+
+def locate_model(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
+    """Version None: the latest. Raises Rejected `unknown-study`, `unknown-model`."""
+
+    def work(tx: Transaction) -> ModelRow | None:
+        study_id = find_study(tx, study).id
+        return latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
+
+    row = coordinator.database.read("locate-model", work)
+    if row is None:
+        raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+    path = coordinator.blobs.find(models_scope(study), row.sha256)
+    if path is None:
+        raise FileNotFoundError(f"the file of model {row.version} is gone: restore the blob folder from its backup")
+    return StoredModel(model_info(row), path)
 
 
 def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def settings_of(row: StudyRow) -> StudySettings:
-    return StudySettings.model_validate(row.settings)
 
 
 def model_info(row: ModelRow) -> ModelInfo:

@@ -16,8 +16,8 @@ from client_sdk.protocol.study.settings import Message
 from server.api.auth import Reader, Viewer
 from server.api.context import Here, StudyName
 from server.api.docs import PAGE_HEADERS
-from server.services.rounds import history
-from server.services.studies import budget, lifecycle
+from server.services import views
+from server.services.studies import lifecycle
 
 FOLDER = Path(__file__).parent
 NEWEST_ROUNDS = 500
@@ -47,9 +47,9 @@ def all_studies_json(_: Viewer, here: Here) -> StudyList:
 @router.get("/{study}.json", tags=["dashboard"])
 def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
     """What the page of a study shows: its state, its budget, its newest rounds."""
-    shown, spent = lifecycle.show(here.coordinator, study), budget.read_budget(here.coordinator, study)
+    shown, spent = lifecycle.show(here.coordinator, study), views.read_budget(here.coordinator, study)
     after = max(0, spent.round - NEWEST_ROUNDS)
-    newest = history.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
+    newest = views.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
     return StudyPage(study=shown, budget=spent, rounds=newest.rounds)
 
 

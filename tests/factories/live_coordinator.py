@@ -26,7 +26,7 @@ from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Clock, Database
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.studies.operators import create_key
 from server.serving import CoordinatorServer
 from server.worker import Worker

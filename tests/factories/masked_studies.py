@@ -27,7 +27,7 @@ from client_sdk.secure_sum.checks import Expectation, Party
 from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.training import Contribution
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.studies import roster
 from tests.factories.secure_sum import MemoryStore

@@ -25,8 +25,10 @@ from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, spec_of
 from server.db.blobs import FileBlobs
 from server.db.session import Database
-from server.services.ports import Coordinator, Written
-from server.services.rounds import assignment, refuse
+from server.domain.ports import Written
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.rounds import refuse
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment, lifecycle, models
 from server.signing_key import SigningKey
@@ -145,7 +147,7 @@ class Hospital:
         return self
 
     def assignment(self) -> Assignment | None:
-        return assignment.find(self.coordinator, self.study, self.name)
+        return views.find_assignment(self.coordinator, self.study, self.name)
 
     def send(self, round: int, body: bytes) -> Written[UpdateReceipt]:
         """As the API does: begin, stream, submit."""
@@ -195,7 +197,7 @@ def put_model(coordinator: Coordinator, study: str, model: Mapping[str, Array] =
 
 
 def read_model(coordinator: Coordinator, study: str, version: int | None = None) -> dict[str, Array]:
-    return decode(models.locate(coordinator, study, version).path.read_bytes(), spec_of(MODEL))
+    return decode(views.locate_model(coordinator, study, version).path.read_bytes(), spec_of(MODEL))
 
 
 def work(coordinator: Coordinator) -> None:

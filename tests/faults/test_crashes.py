@@ -9,7 +9,7 @@ import pytest
 import server.worker  # noqa: F401 - its failpoints are listed below
 from client_sdk.protocol.wire import failpoints
 from server.db.session import Database
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.dying_processes import MASKED

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from client_sdk.protocol.wire import failpoints
 from server.db.session import Database
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.conftest import Postgres

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.db.session import Database
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from tests.factories.studies import FakeClock, coordinator_on
 
 

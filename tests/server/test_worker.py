@@ -14,8 +14,9 @@ from sqlalchemy.exc import OperationalError
 
 from server.db.session import Database
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
-from server.services.rounds import history, release
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.rounds import release
 from server.services.studies import lifecycle
 from server.worker import Worker
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
@@ -124,8 +125,8 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
 
     monkeypatch.setattr(release, "_inputs", broken)
     with running(Worker(coordinator, poll_seconds=0.01)):
-        eventually(lambda: history.show_round(coordinator, "sound", 1, with_clients=False).state == "released")
-    assert history.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
+        eventually(lambda: views.show_round(coordinator, "sound", 1, with_clients=False).state == "released")
+    assert views.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
 
 
 def test_a_worker_outlives_a_database_that_is_away(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

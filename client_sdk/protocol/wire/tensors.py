@@ -115,17 +115,38 @@ def read_file(path: Path, spec: Spec) -> Iterator[tuple[str, Array]]:
     """
     if path.stat().st_size > encoded_size_limit(spec):
         raise TensorError("too-large", f"the body is larger than the {encoded_size_limit(spec)} bytes expected")
-    try:
-        file: Any = safe_open(path, framework="numpy")
-    except (SafetensorError, ValueError) as error:
-        raise TensorError("malformed", "the body is not a safetensors file") from error
-    with file as opened:
-        slices: dict[str, Any] = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-        _require_spec({name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}, spec)
+    with _mapped(path) as opened:
+        _require_spec(_header(opened), spec)
         for name in sorted(spec):
             array = cast(Array, opened.get_tensor(name))
             _require_finite(name, array)
             yield name, array
+
+
+def spec_of_file(path: Path) -> Spec:
+    """Names → (shape, type) as a mapped file's header says; no number is looked at.
+
+    Raises:
+        TensorError: `malformed`, `wrong-dtype`.
+    """
+    with _mapped(path) as opened:
+        header = _header(opened)
+    for name, (_, dtype) in header.items():
+        if dtype not in _DTYPES:
+            raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
+    return {name: (shape, _DTYPES[dtype]) for name, (shape, dtype) in header.items()}
+
+
+def _mapped(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except (SafetensorError, ValueError) as error:
+        raise TensorError("malformed", "the body is not a safetensors file") from error
+
+
+def _header(opened: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+    return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
 
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:

@@ -2,100 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
 
 from accounting.plan.plan import Plan
 from accounting.plan.report import report_to_dict
+from client_sdk.protocol.secure_sum.fixed_point import EncodingError
 from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from server.db.lease import Lease
-from server.db.ledger_store import Account, lock_account, precompute
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
+from client_sdk.protocol.study.settings import StudySettings
+from server.db.blobs import sum_scope, update_scope
+from server.db.lease import Lease, commit_under_lease
+from server.db.ledger_store import Statement, lock_account, statement_after
 from server.db.repositories import (
     append_event,
     attendance,
     find_round,
+    find_session,
     find_study,
+    findings,
     lock_round,
     lock_study,
     participants,
+    settings_of,
 )
-from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.session_store import find_session
-from server.db.tables import BudgetRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.rounds import Abandon, Settle, close, move
-from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
-from server.services.rounds.end import abandon_round, was_seen
-from server.services.rounds.masked_report import summed_by
-from server.services.rounds.report import settlement
-from server.services.rounds.submit import update_scope
-from server.services.secure_sum.progress import sum_words
-from server.services.views import settings_of
+from server.db.session_store import end_of, has_ended, opened_sums
+from server.db.tables import BudgetRow
+from server.domain.ports import Blobs
+from server.domain.report import Values
+from server.domain.rounds import Abandon, Collected, Settle, ending, move
+from server.services.coordinator import Coordinator
+from server.services.rounds.end import abandon_round, entry_of
 
-_ENDED = ("summed", "failed")
+logger = logging.getLogger("wardround.worker")
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A round whose collecting ends now, as its rows say. `updates` and `sums` name files: (scope, SHA-256)."""
+
+    settings: StudySettings
+    plan: Plan
+    collected: Collected
+    updates: tuple[tuple[str, str], ...]
+    sums: tuple[tuple[VectorSpec, str, str], ...]
 
 
 def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
-    """One transaction: whoever has not answered is missing, and the round's cost is settled in the ledger."""
+    """Decide how collecting ends, then commit it in one transaction if the round is still as it was seen.
+
+    Files are read, and the budget's next statement is computed, while nothing is locked. If something has arrived
+    meanwhile nothing is changed: the round is still due, and the worker's next look decides again.
+    """
+    database = coordinator.database
+    due = database.read("read-due-round", lambda tx: _due(tx, study, number))
+    if due is None:
+        return
+    decided = _decided(coordinator.blobs, due, number)
+
+    def unchanged(tx: Transaction) -> bool:
+        return _due(tx, study, number) == due
+
+    def prepare(tx: Transaction) -> Statement | None:
+        kind, body = entry_of(decided, due.settings)
+        return statement_after(tx, lease.study_id, kind, number, body) if unchanged(tx) else None
+
+    ready = database.read("prepare-settlement", prepare)
 
     def work(tx: Transaction) -> None:
         row = lock_study(tx, study)
         round = lock_round(tx, row.id, number)
-        rows = participants(tx, round)
-        seen = attendance(rows)
-        session = find_session(tx, row.id, number)
-        due = seen.is_due(deadline=round.deadline, now=tx.now()) if session is None else session.phase in _ENDED
-        if round.state != "collecting" or not due:
+        if not unchanged(tx):
             return
-        for participant in rows:
+        for participant in participants(tx, round):
             if participant.state == "sampled":
                 participant.state = "missing"
         account = lock_account(tx, coordinator.signer, study, row.id)
-        ending = close(seen, min_clients=settings_of(row).schedule.min_clients)
-        if session is not None and session.failure is not None:
-            ending = Abandon(session.failure, charged=was_seen(tx, round))
-        if isinstance(ending, Settle) and _lost(coordinator, study, rows, session):
-            ending = Abandon("updates-lost", charged=True)
-        if isinstance(ending, Settle) and session is not None:
-            session.reported = report_to_dict(summed_by(coordinator, tx, row, session, account.budget.plan, rows))
-        _end_collecting(tx, row, round, account, ending, rows)
+        if isinstance(decided, Abandon):
+            abandon_round(tx, row, round, account, decided, ready)
+            return
+        kind, body = entry_of(decided, due.settings)
+        account.conclude(kind, round, body, ready)
+        session = find_session(tx, row.id, number)
+        if session is not None:
+            session.reported = report_to_dict(decided.report)
+        round.state = move(round.state, "settled")
+        append_event(tx, row, "round-settled", number)
 
-    coordinator.database.read("precompute-settlement", lambda tx: _precompute(tx, study, number))
-    commit_under_lease(coordinator, lease, "settle", work)
-
-
-def _end_collecting(
-    tx: Transaction,
-    study: StudyRow,
-    round: RoundRow,
-    account: Account,
-    ending: Settle | Abandon,
-    rows: Sequence[ParticipantRow],
-) -> None:
-    match ending:
-        case Abandon(reason, charged):
-            abandon_round(tx, study, round, account, reason=reason, charged=charged)
-        case Settle():
-            account.conclude("settled", round, settlement(tx, study, account.budget.plan, round.number, rows))
-            round.state = move(round.state, "settled")
-            append_event(tx, study, "round-settled", round.number)
+    commit_under_lease(database, lease, "settle", work)
 
 
-def _precompute(tx: Transaction, study: str, number: int) -> None:
+def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     row = find_study(tx, study)
     round = find_round(tx, row.id, number)
-    if round.state == "collecting":
-        plan = Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan)
-        precompute(tx, row.id, "settled", number, settlement(tx, row, plan, number, participants(tx, round)))
-
-
-def _lost(coordinator: Coordinator, study: str, rows: Sequence[ParticipantRow], session: SessionRow | None) -> bool:
-    spec = None if session is None else SessionParameters.from_bytes(session.parameters).vector(UPDATE)
-    if session is not None and spec is not None:
-        return sum_words(coordinator, study, session, spec) is None
-    return any(
-        coordinator.blobs.find(update_scope(study, row.round, row.client), row.sha256) is None
-        for row in rows
-        if row.sha256 is not None
+    rows = participants(tx, round)
+    session = find_session(tx, row.id, number)
+    present = attendance(tx, rows, session)
+    is_due = present.is_due(deadline=round.deadline, now=tx.now()) if session is None else has_ended(session)
+    if round.state != "collecting" or not is_due:
+        return None
+    sums = () if session is None else opened_sums(session)
+    opened = tuple((spec, sum_scope(study, number, spec.name), sha256) for spec, sha256 in sums)
+    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in rows if row.sha256 is not None)
+    # Under masks a participant's hash is that of its manifest: what is needed of its update is in the sum.
+    masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
+    return _Due(
+        settings=settings_of(row),
+        plan=Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan),
+        collected=Collected(present, findings(rows), None if session is None else end_of(session)),
+        updates=masked or tuple(in_the_clear),
+        sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
     )
+
+
+def _decided(blobs: Blobs, due: _Due, number: int) -> Settle | Abandon:
+    lost = any(blobs.find(scope, sha256) is None for scope, sha256 in due.updates)
+    sums = dict(_readable(blobs, due.sums))
+    return ending(due.settings, due.collected, sums, lost=lost, publishes=due.plan.publishes(number))
+
+
+def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
+    """The opened sums by name; one whose file is gone, or that is beyond its range, says nothing."""
+    for spec, scope, sha256 in sums:
+        path = blobs.find(scope, sha256)
+        if path is None:
+            continue
+        try:
+            yield spec.name, decode(spec, np.fromfile(path, dtype=spec.dtype))
+        except EncodingError as error:
+            logger.warning("a sum cannot be read", extra={"event": scope}, exc_info=error)

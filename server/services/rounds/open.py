@@ -6,19 +6,25 @@ from functools import partial
 
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import spec_from_json
-from server.db.lease import Lease
-from server.db.ledger_store import lock_account, precompute
-from server.db.repositories import append_event, clients, latest_model, lock_study, open_round
+from server.db.lease import Lease, commit_under_lease
+from server.db.ledger_store import Statement, lock_account, statement_after
+from server.db.repositories import (
+    append_event,
+    clients,
+    latest_model,
+    lock_study,
+    model_spec_of,
+    open_round,
+    settings_of,
+)
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.rounds import Abandon
 from server.domain.sampling import sample
 from server.domain.session_plan import enough, session_parameters
-from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round, finish
-from server.services.views import settings_of
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
@@ -37,7 +43,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if len(active) < row.quorum:
             return
         number = account.budget.last_round + 1
-        account.record("reserved", number, {})
+        account.record("reserved", number, {}, ready)
         settings = settings_of(row)
         heads = partial(coordinator.coins.heads, round=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
@@ -47,16 +53,15 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if enough(settings, len(sampled)):
             _open_session(coordinator, tx, row, round, settings, sampled)
         else:
-            abandon_round(tx, row, round, account, reason="too-few-clients", charged=False)
+            abandon_round(tx, row, round, account, Abandon("too-few-clients", charged=False))
 
-    coordinator.database.read("precompute-reservation", lambda tx: _precompute(tx, lease.study_id))
-    commit_under_lease(coordinator, lease, "reserve", work)
+    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(tx, lease.study_id))
+    commit_under_lease(coordinator.database, lease, "reserve", work)
 
 
-def _precompute(tx: Transaction, study_id: int) -> None:
+def _prepare(tx: Transaction, study_id: int) -> Statement | None:
     row = tx.session.get_one(BudgetRow, study_id)
-    if row.can_continue:
-        precompute(tx, study_id, "reserved", row.round + 1, {})
+    return statement_after(tx, study_id, "reserved", row.round + 1, {}) if row.can_continue else None
 
 
 def _open_session(
@@ -71,7 +76,7 @@ def _open_session(
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
     parameters = session_parameters(
         settings,
-        spec_from_json(study.model_spec or {}),
+        model_spec_of(study),
         study=study.name,
         round=round.number,
         sampled=len(sampled),

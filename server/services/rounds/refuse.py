@@ -8,7 +8,8 @@ from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import StudyRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator, Written
+from server.domain.ports import Written
+from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
 

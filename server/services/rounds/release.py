@@ -7,32 +7,41 @@ while it is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
+from client_sdk.protocol.secure_sum.layout import UPDATE
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Spec, encode, spec_from_json
-from server.db.lease import Lease
+from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
+from server.db.blobs import models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
+from server.db.lease import Lease, commit_under_lease
 from server.db.ledger_store import lock_account
-from server.db.repositories import append_event, find_round, find_study, lock_round, lock_study, participants
+from server.db.repositories import (
+    append_event,
+    find_round,
+    find_session,
+    find_study,
+    lock_round,
+    lock_study,
+    model_spec_of,
+    participants,
+    settings_of,
+)
 from server.db.session import Transaction
+from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
-from server.domain import optimiser
+from server.domain import release as pure
 from server.domain.admission import body_spec, mechanism
-from server.domain.aggregation import NotFinite, Real, Sum, average
-from server.domain.rounds import move
-from server.services.commit import commit_under_lease
-from server.services.ports import Blob, Coordinator
+from server.domain.ports import Blob
+from server.domain.release import NotFinite, Real, noised_sum, released
+from server.domain.rounds import Abandon, move
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import abandon_round
-from server.services.rounds.submit import round_scope, update_scope
-from server.services.secure_sum.progress import opened_update, sums_scope
-from server.services.studies.models import models_scope
-from server.services.tensor_files import load, walk
-from server.services.views import settings_of
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
 
@@ -50,14 +59,10 @@ class Inputs:
     settings: StudySettings
     model: Spec
     updates: tuple[tuple[str, str], ...]
-    masked: tuple[VectorSpec, str] | None
+    opened: tuple[VectorSpec, str] | None
     noised_sha256: str | None
     weights_sha256: str
     optimiser_sha256: str | None
-
-    @property
-    def noised_scope(self) -> str:
-        return f"{round_scope(self.study, self.round)}/noised"
 
     @property
     def summed(self) -> Spec:
@@ -75,9 +80,9 @@ def release_round(
         model, state = _publish(coordinator, inputs, total)
     except (InputsLost, NotFinite) as error:
         reason = str(error) if isinstance(error, InputsLost) else "not-finite"
-        commit_under_lease(coordinator, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
+        commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
         return
-    commit_under_lease(coordinator, lease, "release", lambda tx: _release(tx, inputs, model, state))
+    commit_under_lease(coordinator.database, lease, "release", lambda tx: _release(tx, inputs, model, state))
 
 
 def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
@@ -85,14 +90,15 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
     round = find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
     received = [(p.client, p.sha256) for p in participants(tx, round) if p.sha256 is not None]
-    masked = opened_update(tx, row.id, number)
+    session = find_session(tx, row.id, number)
+    opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
     return Inputs(
         study=study,
         round=number,
         settings=settings_of(row),
-        model=spec_from_json(row.model_spec or {}),
-        updates=() if masked else tuple(received),
-        masked=masked,
+        model=model_spec_of(row),
+        updates=() if opened else tuple(received),
+        opened=opened[0] if opened else None,
         noised_sha256=round.noised_sha256,
         weights_sha256=base.sha256,
         optimiser_sha256=base.optimiser_sha256,
@@ -100,80 +106,78 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
 
 
 def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> dict[str, Real]:
-    """The sum of the updates, with the coordinator's own noise if the study has it."""
+    """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
     if inputs.noised_sha256 is not None:
-        path = coordinator.blobs.find(inputs.noised_scope, inputs.noised_sha256)
+        path = coordinator.blobs.find(noised_scope(inputs.study, inputs.round), inputs.noised_sha256)
         if path is None:
             raise InputsLost("noised-sum-lost")
-        return load(path, inputs.summed)
-    noise = mechanism(inputs.settings, inputs.model)
-    total = Sum(inputs.model, noise)
+        return dict(read_file(path, inputs.summed))
+    draw = coordinator.noise.of(inputs.round)
+    bodies = _bodies(coordinator, inputs, renew_lease)
+    total = noised_sum(inputs.settings, inputs.model, bodies, _opened(coordinator, inputs), draw)
+    if mechanism(inputs.settings, inputs.model) is not None:
+        _commit_noise(coordinator, lease, inputs, total)
+    return total
+
+
+def _bodies(
+    coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]
+) -> Iterable[Iterable[tuple[str, Array]]]:
     body = body_spec(inputs.settings, inputs.model)
-    if inputs.masked is not None:
-        total.add_integers(*_opened(coordinator, inputs, *inputs.masked))
     for client, sha256 in inputs.updates:
         path = coordinator.blobs.find(update_scope(inputs.study, inputs.round, client), sha256)
         if path is None:
             raise InputsLost("updates-lost")
-        total.add(walk(path, body))
+        yield read_file(path, body)
         renew_lease()
-    total.add_noise(coordinator.noise.of(inputs.round))
-    result = total.result()
-    if noise is not None:
-        _commit_noise(coordinator, lease, inputs, result)
-    return result
 
 
-def _opened(coordinator: Coordinator, inputs: Inputs, spec: VectorSpec, sha256: str) -> tuple[Real, float]:
-    """The sum that was made under masks, in units of its grid, and the grid's spacing."""
-    path = coordinator.blobs.find(f"{sums_scope(inputs.study, inputs.round)}/{spec.name}", sha256)
+def _opened(coordinator: Coordinator, inputs: Inputs) -> tuple[VectorSpec, RingVector] | None:
+    if inputs.opened is None:
+        return None
+    spec, sha256 = inputs.opened
+    path = coordinator.blobs.find(sum_scope(inputs.study, inputs.round, spec.name), sha256)
     if path is None:
         raise InputsLost("updates-lost")
-    spacing = 2.0**-spec.scale_bits
-    return decode(spec, np.fromfile(path, dtype=spec.dtype)).astype(np.float64) / spacing, spacing
+    return spec, np.fromfile(path, dtype=spec.dtype)
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:
     # What an earlier attempt drew was never committed, so nobody has seen it; it goes when the round is scrubbed. It is
     # not removed here: a worker that has lost its lease without knowing would remove the committed one.
     failpoint("worker.before-noise-file")
-    blob = coordinator.blobs.write(inputs.noised_scope, encode(noised))
+    blob = coordinator.blobs.write(noised_scope(inputs.study, inputs.round), encode(noised))
 
     def work(tx: Transaction) -> None:
         _settled(tx, inputs)[1].noised_sha256 = blob.sha256
 
-    commit_under_lease(coordinator, lease, "noise", work)
+    commit_under_lease(coordinator.database, lease, "noise", work)
 
 
 def _publish(coordinator: Coordinator, inputs: Inputs, total: dict[str, Real]) -> tuple[Blob, Blob | None]:
     """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
-    training, scope = inputs.settings.training, models_scope(inputs.study)
+    scope = models_scope(inputs.study)
     weights = coordinator.blobs.find(scope, inputs.weights_sha256)
     if weights is None:
         raise FileNotFoundError("the model the round started from is gone: restore the blob folder from its backup")
     state = _optimiser_state(coordinator, inputs)
-    mean = average(total, inputs.settings.privacy.expected_clients)
-    new, state = optimiser.release(training, load(weights, inputs.model), mean, state)
+    new, state = released(inputs.settings, dict(read_file(weights, inputs.model)), total, state)
     failpoint("worker.before-model-file")
     model = coordinator.blobs.write(scope, encode(new))
     failpoint("worker.after-model-file")
-    if training.optimiser.name == "plain":
+    if inputs.settings.training.optimiser.name == "plain":
         return model, None
-    return model, coordinator.blobs.write(optimisers_scope(inputs.study), encode(optimiser.to_tensors(state)))
+    return model, coordinator.blobs.write(optimisers_scope(inputs.study), encode(pure.to_tensors(state)))
 
 
-def _optimiser_state(coordinator: Coordinator, inputs: Inputs) -> optimiser.State:
+def _optimiser_state(coordinator: Coordinator, inputs: Inputs) -> pure.State:
     settings = inputs.settings.training.optimiser
     if inputs.optimiser_sha256 is None:
-        return optimiser.begin(settings, inputs.model)
+        return pure.begin(settings, inputs.model)
     path = coordinator.blobs.find(optimisers_scope(inputs.study), inputs.optimiser_sha256)
     if path is None:
         raise FileNotFoundError("the server optimiser's state is gone: restore the blob folder from its backup")
-    return optimiser.from_tensors(load(path, optimiser.state_spec(settings, inputs.model)))
-
-
-def optimisers_scope(study: str) -> str:
-    return f"optimisers/{study}"
+    return pure.from_tensors(dict(read_file(path, pure.state_spec(settings, inputs.model))))
 
 
 def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:
@@ -195,7 +199,7 @@ def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -
 def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: str) -> None:
     study, round = _settled(tx, inputs)
     account = lock_account(tx, coordinator.signer, study.name, study.id)
-    abandon_round(tx, study, round, account, reason=reason, charged=True)
+    abandon_round(tx, study, round, account, Abandon(reason, charged=True))
 
 
 def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.lease import Lease
+from server.db.blobs import optimisers_scope, round_scope
+from server.db.lease import Lease, commit_under_lease
 from server.db.repositories import find_round, find_study, latest_model
 from server.db.session import Transaction
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
-from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
-from server.services.rounds.release import optimisers_scope
-from server.services.rounds.submit import round_scope
+from server.services.coordinator import Coordinator
 
 register("worker.before-scrub-files", "worker.after-scrub-files")
 
@@ -32,7 +30,7 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
         forget_shares(tx, row.study_id, number)
         row.scrubbed_at = row.scrubbed_at or tx.now()
 
-    commit_under_lease(coordinator, lease, "scrub", work)
+    commit_under_lease(coordinator.database, lease, "scrub", work)
 
 
 def tidy(coordinator: Coordinator) -> None:

@@ -8,15 +8,15 @@ from accounting.plan.report import report_to_dict
 from client_sdk.protocol.study.messages import UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, spec_from_json
-from server.db.repositories import find_study, lock_participant, share_round
+from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, read_file, spec_of_file
+from server.db.blobs import update_scope
+from server.db.repositories import find_study, lock_participant, model_spec_of, settings_of, share_round
 from server.db.session import Transaction
 from server.db.tables import ParticipantRow, RoundRow
 from server.domain.admission import Findings, body_spec, examine, expects_log_moments, update_spec
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Coordinator, Incoming, Written
-from server.services.tensor_files import names_in, walk
-from server.services.views import settings_of
+from server.domain.ports import Blob, Incoming, Written
+from server.services.coordinator import Coordinator
 
 register(
     "api.before-begin-commit",
@@ -43,16 +43,6 @@ class Slot:
         return encoded_size_limit(body_spec(self.settings, self.model))
 
 
-def round_scope(study: str, round: int) -> str:
-    """Everything of one round that is scrubbed after it."""
-    return f"rounds/{study}/{round}"
-
-
-def update_scope(study: str, round: int, client: str) -> str:
-    """Where one client's update lies. Apart from the others', whose bytes may be the same."""
-    return f"{round_scope(study, round)}/updates/{client}"
-
-
 def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str) -> Slot | UpdateReceipt:
     """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
 
@@ -70,7 +60,7 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
             return _receipt(study, row)
         if row.sending_since is None:
             row.sending_since = tx.now()
-        return Slot(study, round, client, settings_of(study_row), spec_from_json(study_row.model_spec or {}))
+        return Slot(study, round, client, settings_of(study_row), model_spec_of(study_row))
 
     failpoint("api.before-begin-commit")
     slot = coordinator.database.write("begin-update", work)
@@ -82,8 +72,8 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha2
     """The whole body is in `incoming`. Durable when this returns.
 
     Raises:
-        Rejected: as `begin`, and `digest-mismatch`, `malformed-tensors`, `wrong-names`, `wrong-shape`, `wrong-dtype`,
-            `not-finite`, `clip-exceeded`, `log-moments-missing`, `invalid-request`, `body-too-large`.
+        Rejected: as `begin`, and `digest-mismatch`, `clip-exceeded`, `log-moments-missing`, `invalid-request`.
+        TensorError: the body is not the tensors of an update.
     """
     if incoming.sha256 != signed_sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -103,12 +93,12 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha2
 
 def _examined(slot: Slot, incoming: Incoming) -> Findings:
     names = set(update_spec(slot.model))
-    if expects_log_moments(slot.settings) and names_in(incoming.path) == names:
+    if expects_log_moments(slot.settings) and set(spec_of_file(incoming.path)) == names:
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
     spec = body_spec(slot.settings, slot.model)
-    return examine(slot.settings, slot.model, walk(incoming.path, spec))
+    return examine(slot.settings, slot.model, read_file(incoming.path, spec))
 
 
 def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:

@@ -22,11 +22,12 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.repositories import append_event, find_study, lock_study, share_round
+from server.db.blobs import octets_scope
+from server.db.repositories import append_event, find_session, find_study, lock_study, share_round
 from server.db.secure_sum_tables import OctetsRow, SessionRow
 from server.db.session import Transaction
 from server.db.session_store import (
-    find_session,
+    has_ended,
     load_session,
     lock_session,
     masks_updates,
@@ -37,9 +38,9 @@ from server.db.tables import ParticipantRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain import secure_sum_views as views
 from server.domain.errors import Code, Rejected
+from server.domain.ports import Blob, Incoming
 from server.domain.secure_sum import Declined, Repeated, Session
-from server.services.ports import Blob, Coordinator, Incoming
-from server.services.rounds.submit import round_scope
+from server.services.coordinator import Coordinator
 
 register(
     "api.before-session-message",
@@ -72,11 +73,6 @@ class OctetsSlot:
     client: str
     vector: str
     limit: int
-
-
-def octets_scope(study: str, round: int, client: str, vector: str) -> str:
-    """Where one client's masked vector lies."""
-    return f"{round_scope(study, round)}/masked/{client}/{vector}"
 
 
 def read_session(coordinator: Coordinator, study: str, round: int) -> SessionView:
@@ -134,7 +130,7 @@ def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None
 def leave_session(tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
     """Inside a transaction that holds the study and the session."""
     session = load_session(tx, row)
-    if client in session.left or session.phase in ("summed", "failed"):
+    if client in session.left or has_ended(row):
         return
     record_message(tx, row, client, "left", None)
     advance(tx, study, row, rules.leave(session, client))

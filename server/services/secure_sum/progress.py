@@ -12,21 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.lease import Lease
-from server.db.repositories import append_event, find_study, lock_study
-from server.db.secure_sum_tables import SessionRow
+from server.db.blobs import octets_scope, sum_scope
+from server.db.lease import Lease, commit_under_lease
+from server.db.repositories import append_event, find_session, find_study, lock_study
 from server.db.session import Transaction
-from server.db.session_store import find_session, load_session, lock_session, octets_of, store_phase
+from server.db.session_store import load_session, lock_session, octets_of, store_phase
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined, Session
-from server.services.commit import commit_under_lease
-from server.services.ports import Coordinator
-from server.services.rounds.submit import round_scope
-from server.services.secure_sum.exchanges import advance, octets_scope
+from server.services.coordinator import Coordinator
+from server.services.secure_sum.exchanges import advance
 
 register("worker.before-sum-files", "worker.after-sum-files")
 
@@ -43,11 +39,6 @@ class OctetsLost(Exception):
     """A masked vector that was acknowledged is gone: the sums can never be made."""
 
 
-def sums_scope(study: str, round: int) -> str:
-    """Where the opened sums lie until the round is scrubbed."""
-    return f"{round_scope(study, round)}/sums"
-
-
 def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
     """One transaction: freeze what is due without those who are missing, or let the session fail."""
 
@@ -57,7 +48,7 @@ def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: 
         if session is not None:
             advance(tx, row, session, load_session(tx, session))
 
-    commit_under_lease(coordinator, lease, "advance", work)
+    commit_under_lease(coordinator.database, lease, "advance", work)
 
 
 def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]) -> None:
@@ -70,7 +61,9 @@ def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, r
         outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, renew_lease)
     except OctetsLost:
         outcome = Declined("canary-mismatch", "a masked vector is gone")
-    commit_under_lease(coordinator, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome))
+    commit_under_lease(
+        coordinator.database, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome)
+    )
 
 
 def _read(tx: Transaction, study: str, number: int) -> _Ready | None:
@@ -102,7 +95,7 @@ def _sum(
         wrong = recovery.unmask_total(ready.session, recovered, spec, total)
         if wrong is not None:
             return wrong
-        blob = coordinator.blobs.write(f"{sums_scope(study, number)}/{spec.name}", total.tobytes())
+        blob = coordinator.blobs.write(sum_scope(study, number, spec.name), total.tobytes())
         digests[spec.name] = bytes.fromhex(blob.sha256)
     failpoint("worker.after-sum-files")
     return digests
@@ -144,21 +137,3 @@ def _record(
             row.result = result.model_dump(mode="json")
             store_phase(row, finished)
     append_event(tx, study_row, f"secure-sum-{row.phase}", number)
-
-
-def opened_update(tx: Transaction, study_id: int, number: int) -> tuple[VectorSpec, str] | None:
-    """The vector of updates and the SHA-256 of its opened sum; None where updates came in the clear."""
-    row = find_session(tx, study_id, number)
-    if row is None or row.result is None:
-        return None
-    spec = SessionParameters.from_bytes(row.parameters).vector(UPDATE)
-    return None if spec is None else (spec, SumResult.model_validate(row.result).digests[UPDATE].hex())
-
-
-def sum_words(coordinator: Coordinator, study: str, row: SessionRow, spec: VectorSpec) -> RingVector | None:
-    """An opened sum, or None when its file is gone."""
-    if row.result is None:
-        return None
-    sha256 = SumResult.model_validate(row.result).digests[spec.name].hex()
-    path = coordinator.blobs.find(f"{sums_scope(study, row.round)}/{spec.name}", sha256)
-    return None if path is None else np.fromfile(path, dtype=spec.dtype)

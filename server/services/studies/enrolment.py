@@ -13,8 +13,9 @@ from server.db.repositories import append_event, find_client, lock_study
 from server.db.session import Transaction
 from server.db.tables import ClientRow, InvitationRow, StudyRow
 from server.domain.errors import Rejected
+from server.domain.ports import Written
 from server.domain.study import require_open
-from server.services.ports import Coordinator, Written
+from server.services.coordinator import Coordinator
 from server.services.studies.roster import (
     MemberKey,
     identify,

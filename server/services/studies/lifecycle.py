@@ -15,9 +15,10 @@ from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.plan import plan_of
+from server.domain.ports import Written
 from server.domain.study import Action, move
 from server.services import views
-from server.services.ports import Coordinator, Written
+from server.services.coordinator import Coordinator
 from server.services.rounds.end import finish, stop_round
 
 

@@ -1,47 +1,36 @@
-"""The initial model, and where a published model lies."""
+"""The initial model, and the numbers that are put beside a published one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from client_sdk.protocol.study.messages import ModelInfo
+from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Spec, spec_to_json
-from server.db.repositories import append_event, find_study, latest_model, lock_study
+from client_sdk.protocol.wire.tensors import Spec, TensorError, read_file, spec_of_file, spec_to_json
+from server.db.blobs import models_scope
+from server.db.repositories import append_event, find_study, lock_study
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.services.ports import Blob, Coordinator, Incoming, Written
-from server.services.tensor_files import spec_of_model
+from server.domain.ports import Blob, Incoming, Written
+from server.services.coordinator import Coordinator
 from server.services.views import model_info
 
 register("api.before-model-file", "api.after-model-file", "api.after-model-commit")
-
-
-@dataclass(frozen=True)
-class StoredModel:
-    """A published model; `path` is a file that never changes."""
-
-    info: ModelInfo
-    path: Path
-
-
-def models_scope(study: str) -> str:
-    return f"models/{study}"
 
 
 def put_initial(coordinator: Coordinator, study: str, incoming: Incoming) -> Written[ModelInfo]:
     """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
 
     Raises:
-        Rejected: `unknown-study`, `frozen` (other bytes than before), `malformed-tensors`, `wrong-dtype`,
-            `wrong-names`, `not-finite`.
+        Rejected: `unknown-study`, `frozen` (other bytes than before).
+        TensorError: `malformed`, `wrong-names` (no tensor at all), `wrong-dtype`, `wrong-shape` (an empty tensor),
+            `not-finite`.
     """
     known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, find_study(tx, study), incoming))
     if known is not None:
         return known
-    spec = spec_of_model(incoming.path)
+    spec = _initial_spec(incoming.path)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_scope(study))
     failpoint("api.after-model-file")
@@ -50,20 +39,19 @@ def put_initial(coordinator: Coordinator, study: str, incoming: Incoming) -> Wri
     return written
 
 
-def locate(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
-    """Version None: the latest. Raises Rejected `unknown-study`, `unknown-model`."""
-
-    def work(tx: Transaction) -> ModelRow | None:
-        study_id = find_study(tx, study).id
-        return latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
-
-    row = coordinator.database.read("locate-model", work)
-    if row is None:
-        raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
-    path = coordinator.blobs.find(models_scope(study), row.sha256)
-    if path is None:
-        raise FileNotFoundError(f"the file of model {row.version} is gone: restore the blob folder from its backup")
-    return StoredModel(model_info(row), path)
+def _initial_spec(path: Path) -> Spec:
+    """Names, shapes and types of an initial model, every number of it finite."""
+    spec = spec_of_file(path)
+    if not spec:
+        raise TensorError("wrong-names", "a model has at least one tensor")
+    for shape, dtype in spec.values():
+        if dtype != "float32":
+            raise TensorError("wrong-dtype", "model parameters are float32")
+        if 0 in shape:
+            raise TensorError("wrong-shape", "a model has no empty tensors")
+    for _ in read_file(path, spec):
+        pass
+    return spec
 
 
 def _known(tx: Transaction, study: StudyRow, incoming: Incoming) -> Written[ModelInfo] | None:
@@ -88,3 +76,20 @@ def _record(tx: Transaction, study: str, incoming: Incoming, blob: Blob, spec: S
     row.state = "enrolling"
     append_event(tx, row, "study-enrolling")
     return Written(model_info(model), created=True)
+
+
+def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: Metrics) -> Written[Metrics]:
+    """Repeatable; later numbers for the same model replace earlier ones. Raises `unknown-study`, `unknown-model`."""
+
+    def work(tx: Transaction) -> Written[Metrics]:
+        row = lock_study(tx, study)
+        model = tx.session.get(ModelRow, (row.id, version))
+        if model is None:
+            raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+        fresh, written = model.metrics is None, metrics.model_dump(mode="json")
+        if model.metrics != written:
+            model.metrics = written
+            append_event(tx, row, "metrics-recorded", version)
+        return Written(metrics, created=fresh)
+
+    return coordinator.database.write("record-metrics", work)

@@ -12,7 +12,7 @@ from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyLis
 from server.db.session import Transaction
 from server.db.tables import OperatorKeyRow, Role
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.views import at
 
 _PREFIX = "wrk"

@@ -15,12 +15,20 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     verify_document,
 )
-from server.db.repositories import append_event, clients, find_client, find_study, lock_open_round, lock_study
+from server.db.repositories import (
+    append_event,
+    clients,
+    find_client,
+    find_session,
+    find_study,
+    lock_open_round,
+    lock_study,
+)
 from server.db.session import Transaction
-from server.db.session_store import find_session, lock_session, members_at_opening
+from server.db.session_store import lock_session, members_at_opening
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import roster_entry
 

@@ -20,7 +20,7 @@ from client_sdk.protocol.randomness.source import SeededRandomness
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.signing_key import SigningKey
 from tests.factories.studies import FakeClock
 from tests.goldens.adapter.settings import settings_of

@@ -25,10 +25,11 @@ from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.local import weights_of
-from server.services.ports import Coordinator
+from server.db.blobs import sum_scope
+from server.services import views
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.secure_sum.progress import sums_scope
-from server.services.studies import budget, lifecycle, models, roster
+from server.services.studies import lifecycle, models, roster
 from server.worker import Worker
 from tests.factories.secure_sum import MemoryStore
 from tests.factories.studies import Hospital
@@ -190,7 +191,7 @@ class Study:
     def _total_records(self) -> float | None:
         if not sums_as_in_papers(self._settings.privacy):
             return None
-        for entry in budget.read_ledger(self._coordinator, self._name).entries:
+        for entry in views.read_ledger(self._coordinator, self._name).entries:
             reported = (entry.body.get("report") or {}) if entry.kind == "settled" else {}
             if "records" in reported:
                 return float(reported["records"])
@@ -203,7 +204,7 @@ class Study:
     # -- what came out
 
     def _weights(self, version: int) -> dict[str, Array]:
-        found = models.locate(self._coordinator, self._name, version)
+        found = views.locate_model(self._coordinator, self._name, version)
         return decode(found.path.read_bytes(), spec_of(self._model))
 
     def _released(self, version: int) -> Json:
@@ -217,7 +218,7 @@ class Study:
         result = exchanges.result(self._coordinator, self._name, round)
         found: Json = {}
         for spec in parameters.vectors:
-            scope = f"{sums_scope(self._name, round)}/{spec.name}"
+            scope = sum_scope(self._name, round, spec.name)
             path = self._coordinator.blobs.find(scope, result.digests[spec.name].hex())
             if path is None:
                 raise AssertionError(f"the opened sum {spec.name} is gone")
@@ -228,7 +229,7 @@ class Study:
 
     def _ledger(self) -> list[Json]:
         """What became of every round's reservation, and on what report."""
-        entries = budget.read_ledger(self._coordinator, self._name).entries
+        entries = views.read_ledger(self._coordinator, self._name).entries
         return [
             {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": report_of(entry.body.get("report"))}
             for entry in entries
@@ -236,7 +237,7 @@ class Study:
 
     def _look(self) -> int:
         """Write down the budget as everybody may read it now; the round that is under way."""
-        reported = budget.read_budget(self._coordinator, self._name)
+        reported = views.read_budget(self._coordinator, self._name)
         shares = [number for one in reported.percentiles for number in (one.population, one.epsilon, one.delta)]
         limits = [limit_of(limit.model_dump(mode="json")) for limit in reported.limits]
         self._statements.append(

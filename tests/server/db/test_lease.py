@@ -7,7 +7,7 @@ import pytest
 from server.db.lease import Lease, LeaseLost, acquire, release
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from tests.factories.studies import FakeClock, open_study
 
 

@@ -15,7 +15,7 @@ from server.db.repositories import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.domain.plan import plan_of
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from tests.factories.studies import open_study, settings
 
 

@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.protocol.study.messages import RoundState
-from server.domain.rounds import Abandon, Attendance, IllegalMove, Settle, close, ended, move, pause_after
+from server.domain.report import Attendance
+from server.domain.rounds import (
+    Abandon,
+    Collected,
+    IllegalMove,
+    SecureSumEnd,
+    Settle,
+    ending,
+    move,
+    pause_after,
+    was_seen,
+)
+from tests.factories.studies import settings
 
 STATES: tuple[RoundState, ...] = get_args(RoundState)
 ALLOWED = {
@@ -27,27 +39,46 @@ def test_rounds_only_go_forward(state: RoundState, target: RoundState) -> None:
             move(state, target)
 
 
-def test_what_ends_a_round() -> None:
-    assert [state for state in STATES if ended(state)] == ["released", "abandoned", "stopped"]
+def of(received: set[str] = frozenset(), **others: set[str]) -> Attendance:  # type: ignore[assignment]
+    sets = {name: frozenset(others.get(name, ())) for name in ("waiting", "missing", "survivors", "enrolled")}
+    return Attendance(frozenset(received), sending=frozenset(received | others.get("sending", set())), **sets)
 
 
-@given(received=names, refused=names, waiting=names, sending=names, least=st.integers(0, 10))
-def test_a_round_is_free_only_if_nothing_was_let_in(
-    received: set[str], refused: set[str], waiting: set[str], sending: set[str], least: int
+@given(received=names, waiting=names, sending=names, least=st.integers(0, 9), lost=st.booleans())
+def test_a_round_in_the_clear_is_free_only_if_nothing_was_let_in(
+    received: set[str], waiting: set[str], sending: set[str], least: int, lost: bool
 ) -> None:
-    seen = Attendance(received, refused, waiting, (), sending | received)
-    ending = close(seen, min_clients=least)
-    if len(received) >= least:
-        assert ending == Settle()
+    chosen = settings(schedule={"min_clients": least})
+    seen = of(received, waiting=waiting, sending=sending)
+    decided = ending(chosen, Collected(seen, (), None), {}, lost=lost, publishes=False)
+    if len(received) < least:
+        assert decided == Abandon("too-few-clients", charged=bool(sending | received))
     else:
-        assert ending == Abandon("too-few-clients", charged=bool(sending | received))
+        assert decided == (Abandon("updates-lost", charged=True) if lost else Settle(None))
+
+
+@given(received=names, sending=names, opened=st.booleans(), masked=st.booleans(), failed=st.booleans())
+def test_a_masked_round_is_free_only_if_no_share_can_have_been_opened(
+    received: set[str], sending: set[str], opened: bool, masked: bool, failed: bool
+) -> None:
+    end = SecureSumEnd("expired" if failed else None, opened, masked)
+    seen = of(received, sending=sending)
+    charged = opened or (not masked and bool(sending | received))
+    assert was_seen(seen, end) == charged
+    decided = ending(settings(schedule={"min_clients": 3}), Collected(seen, (), end), {}, lost=False, publishes=False)
+    if failed:
+        assert decided == Abandon("expired", charged)
+    elif len(received) < 3:
+        assert decided == Abandon("too-few-clients", charged)
+    else:
+        assert decided == Settle(None)
 
 
 @given(waiting=names, now=st.floats(0, 100), deadline=st.floats(0, 100))
 def test_collecting_ends_when_all_have_answered_or_at_the_deadline(
     waiting: set[str], now: float, deadline: float
 ) -> None:
-    seen = Attendance((), (), waiting, ("gone",), ())
+    seen = of(waiting=waiting, missing={"gone"})
     assert seen.is_due(deadline=deadline, now=now) == (not waiting or now >= deadline)
 
 

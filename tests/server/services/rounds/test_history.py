@@ -8,9 +8,9 @@ import pytest
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
-from server.services.rounds import history
-from server.services.studies import budget, lifecycle
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.studies import lifecycle
 from tests.factories.studies import ORDERS, open_study, read_model, update, work
 
 
@@ -18,7 +18,7 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     hospitals = open_study(coordinator, bayesian=True, max_steps=3)
     for number in (1, 2, 3):
         work(coordinator)
-        assert budget.read_budget(coordinator, "sepsis").can_continue
+        assert views.read_budget(coordinator, "sepsis").can_continue
         for i, hospital in enumerate(hospitals):
             given = hospital.assignment()
             assert given is not None
@@ -32,12 +32,12 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     assert (study.state, study.stop_reason) == ("finished", "max-steps-reached")
     # Three rounds of three clients that each move by 0.4, over the public constant 4.
     np.testing.assert_allclose(read_model(coordinator, "sepsis")["weight"], 3 * 3 * 0.4 / 4, rtol=1e-6)
-    page = budget.read_ledger(coordinator, "sepsis")
+    page = views.read_ledger(coordinator, "sepsis")
     kinds = [entry.kind for entry in page.entries]
     assert kinds == ["opened", *["reserved", "settled"] * 3, "finished"]
     report = [entry.body["report"]["filter"] for entry in page.entries if entry.kind == "settled"]
     assert report == [pytest.approx(value, rel=1e-15) for value in (3e-3, 6e-3, 9e-3)]
-    statement = budget.read_budget(coordinator, "sepsis")
+    statement = views.read_budget(coordinator, "sepsis")
     assert not statement.can_continue
     assert statement.ledger.head == f"sha256:{page.entries[-1].sha256}"
     replayed = replay(Entry.from_dict(entry.model_dump()) for entry in page.entries)
@@ -45,7 +45,7 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     classical, bayesian = (account.epsilon() for account in replayed.accounts)
     # What is shown for a typical record is never above what is shown for any record.
     assert enforced == [classical, min(bayesian, classical)]
-    assert [view.state for view in history.list_rounds(coordinator, "sepsis", with_clients=False).rounds] == [
+    assert [view.state for view in views.list_rounds(coordinator, "sepsis", with_clients=False).rounds] == [
         "released"
     ] * 3
     with pytest.raises(Rejected, match="study-finished"):
@@ -63,6 +63,6 @@ def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) 
     # Eight draws of standard deviation 2: all within 6.5 deviations, none of them zero, but for 1e-9.
     assert np.all(np.abs(noise) < 13)
     assert np.all(noise != 0)
-    page = budget.read_ledger(coordinator, "sepsis")
+    page = views.read_ledger(coordinator, "sepsis")
     settled = next(entry for entry in page.entries if entry.kind == "settled")
     assert sum(settled.body["report"]["counts"]) == 3

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from server.db.secure_sum_tables import SessionMessageRow
-from server.services.ports import Coordinator
+from server.services.coordinator import Coordinator
 from server.services.rounds.due import find_due
 from server.services.secure_sum import exchanges
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, masked

@@ -18,9 +18,10 @@ from server.db.repositories import find_round, find_study, participants
 from server.db.session import Transaction
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
+from server.services import views
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import budget, lifecycle, roster
+from server.services.studies import lifecycle, roster
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.masked_studies import MASKING, STEPS, MaskedHospital, Turn, masked
@@ -177,7 +178,7 @@ def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     assert settled.body["report"]["papers"] == pytest.approx([0.006] * 4, abs=1e-6)
     names = {
         report["name"]
-        for limit in budget.read_budget(coordinator, "sepsis").limits
+        for limit in views.read_budget(coordinator, "sepsis").limits
         for report in limit.model_dump()["reports"]
     }
     assert "sequential, as in the papers" in names
@@ -201,7 +202,7 @@ def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
     assert sum(settled.body["report"]["clients"]["counts"]) == 6
     assert 0.01 <= settled.body["report"]["records"]["filter"] <= 0.0103
-    spent = {(limit.level, limit.definition): limit.spent for limit in budget.read_budget(coordinator, "sepsis").limits}
+    spent = {(limit.level, limit.definition): limit.spent for limit in views.read_budget(coordinator, "sepsis").limits}
     assert len(spent) == 4
     assert all(value is not None and value > 0 for value in spent.values())
 

@@ -14,9 +14,10 @@ from accounting.budget.ledger import Entry
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.protocol.study.settings import StudySettings
-from server.services.ports import Coordinator
+from server.services import views
+from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import budget, lifecycle
+from server.services.studies import lifecycle
 from tests.factories.masked_studies import STEPS, MaskedHospital, masked
 from tests.factories.studies import MODEL, ORDERS, open_study, settings, update, work
 
@@ -96,14 +97,14 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
     chosen = STUDIES[scheme]
     reported = run(coordinator, chosen)
     std = 4.0 * (math.sqrt(3.0) if scheme == "sequential" else 1.0)
-    shown = {limit.definition: limit for limit in budget.read_budget(coordinator, "sepsis").limits if limit.epsilon}
+    shown = {limit.definition: limit for limit in views.read_budget(coordinator, "sepsis").limits if limit.epsilon}
     # Four steps at q = 1 and two histograms in which a record moves one count: λ(λ+1)d²/2s² and λ(λ+1)·2/2z².
     classical = ROUNDS * 8 * 9 / (2 * std**2) + ROUNDS // EVERY * 8 * 9 / STD**2
     assert shown["classical"].spent == pytest.approx(epsilon(classical, 8, 1e-5), rel=1e-6)
-    entries = [Entry.from_dict(entry.model_dump()) for entry in budget.read_ledger(coordinator, "sepsis").entries]
+    entries = [Entry.from_dict(entry.model_dump()) for entry in views.read_ledger(coordinator, "sepsis").entries]
     replayed = replay(entries)
     assert replayed.statements() == [
-        limit.model_dump(exclude_unset=True) for limit in budget.read_budget(coordinator, "sepsis").limits
+        limit.model_dump(exclude_unset=True) for limit in views.read_budget(coordinator, "sepsis").limits
     ]
     # What is enforced, before the classical number caps what is shown.
     enforced = next(
@@ -135,7 +136,7 @@ def test_a_held_out_panel_certifies_and_members_do_not(
     chosen = parallel(**(HELD_OUT if source == "held-out" else ACCOUNTING_SAMPLE), **disclosure)
     privacy = chosen.privacy.model_dump(mode="json") | {"bayesian": adaptive}
     run(coordinator, StudySettings.model_validate(chosen.model_dump(mode="json") | {"privacy": privacy}))
-    limit = next(one for one in budget.read_budget(coordinator, "sepsis").limits if one.definition == "bayesian")
+    limit = next(one for one in views.read_budget(coordinator, "sepsis").limits if one.definition == "bayesian")
     said = limit.certificate
     assert said["sample"] == source
     assert said["definition"] == ("certified" if source == "held-out" else "bayesian")
@@ -167,13 +168,13 @@ def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator:
                 turn.take(step)
             work(coordinator)
     work(coordinator)
-    shown = {(x.level, x.definition): x for x in budget.read_budget(coordinator, "sepsis").limits}
+    shown = {(x.level, x.definition): x for x in views.read_budget(coordinator, "sepsis").limits}
     # Three honest shares of noise 4; a hospital moves the sum by 2, a record by 1, and either of them one count.
     for level, reach in (("client", 2.0), ("instance", 1.0)):
         moment = 2 * 8 * 9 * reach**2 / (2 * 3 * 4.0**2) + 8 * 9 / STD**2
         assert shown[level, "classical"].spent == pytest.approx(epsilon(moment, 8, 1e-5), rel=1e-6)
     reported = [
-        entry.body["report"] for entry in budget.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
+        entry.body["report"] for entry in views.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
     ]
     assert reported[0] is None
     assert reported[1]["records"] is None

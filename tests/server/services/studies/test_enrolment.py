@@ -8,8 +8,8 @@ from client_sdk.protocol.study.messages import EnrolmentRequest, InvitationCreat
 from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, roster_fingerprint, sign_document
 from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
-from server.services.ports import Coordinator
-from server.services.rounds import assignment
+from server.services import views
+from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, lifecycle, operators
 from tests.factories.studies import FakeClock, Hospital, open_study, work
 
@@ -158,7 +158,7 @@ def test_a_revoked_client_is_out_and_a_withdrawn_one_is_still_known(
     assert enrolment.identify(coordinator, "sepsis", "h1").state == "withdrawn"
     for client in ("h0", "h1"):
         with pytest.raises(Rejected, match="revoked"):
-            assignment.find(coordinator, "sepsis", client)
+            views.find_assignment(coordinator, "sepsis", client)
     with pytest.raises(Rejected, match="revoked"):
         enrolment.rotate_key(coordinator, "sepsis", "h1", rotation(hospitals[1], hospitals[1]))
     # A revocation cannot be turned into a withdrawal.

@@ -1,4 +1,4 @@
-"""What the use cases need from outside: database, blobs, coins, noise and the coordinator's signature."""
+"""What the use cases need from outside: blobs, coins, noise and the coordinator's signature."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from server.db.session import Database
 
 T = TypeVar("T")
 
@@ -124,18 +122,3 @@ class Signer(Protocol):
     def sign_statement(self, statement: bytes) -> bytes:
         """Over a labelled hash of the secure sum's transcript."""
         ...
-
-
-@dataclass(frozen=True)
-class Coordinator:
-    """Everything a use case may touch. Built once by whoever starts the process.
-
-    origin  public origin, for example `https://study.example.org`
-    """
-
-    database: Database
-    blobs: Blobs
-    coins: Coins
-    noise: NoiseSource
-    signer: Signer
-    origin: str

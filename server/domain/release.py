@@ -1,0 +1,235 @@
+"""From the updates of a settled round to its model: sum, central noise, average, server optimiser.
+
+Pure: bodies, draws and the optimiser's state come in, tensors go out. What follows the noise is post-processing and
+costs no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.protocol.secure_sum.fixed_point import RingVector
+from client_sdk.protocol.secure_sum.layout import unflatten
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
+from client_sdk.protocol.study.settings import ServerOptimiser, StudySettings, Training
+from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
+from server.domain.admission import mechanism
+from server.domain.mechanism import EXACT, CentralNoise
+
+Real = NDArray[np.float64]
+_CHUNK = 1 << 18
+Weights = dict[str, NDArray[np.float32]]
+_FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
+
+
+class NotFinite(Exception):
+    """The aggregate holds NaN or an infinity, or does not fit the grid: nothing can be released from it."""
+
+
+def noised_sum(
+    settings: StudySettings,
+    model: Spec,
+    updates: Iterable[Iterable[tuple[str, Array]]],
+    opened: tuple[VectorSpec, RingVector] | None,
+    draw: Callable[[float, int], NDArray[np.int64]],
+) -> dict[str, Real]:
+    """The sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
+
+    Args:
+        updates: bodies that came in the clear, one tensor in memory at a time.
+        opened: the sum that was made under masks; draw: discrete Gaussian integers, draw(std, size).
+
+    Raises:
+        NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
+    """
+    total = Sum(model, mechanism(settings, model))
+    if opened is not None:
+        spec, words = opened
+        spacing = 2.0**-spec.scale_bits
+        total.add_integers(decode(spec, words).astype(np.float64) / spacing, spacing)
+    for body in updates:
+        total.add(body)
+    total.add_noise(draw)
+    return total.result()
+
+
+def released(
+    settings: StudySettings, weights: Mapping[str, Array], total: dict[str, Real], state: State
+) -> tuple[Weights, State]:
+    """The model after a round and the optimiser's state beside it; `total` is used up.
+
+    Raises:
+        NotFinite: the step leaves the range of float32.
+    """
+    mean = average(total, settings.privacy.expected_clients)
+    return server_step(settings.training, weights, mean, state)
+
+
+class Sum:
+    """A running sum of updates in float64; memory: one accumulator, whatever the number of clients.
+
+    With central noise every update is rounded to the grid first, and the totals are in grid units: exact integers.
+    """
+
+    def __init__(self, model: Spec, noise: CentralNoise | None) -> None:
+        self._scale = 1.0 if noise is None else noise.spacing
+        self._rounded = noise is not None
+        self._noise = noise
+        self._model = model
+        self.totals: dict[str, Real] = {name: np.zeros(shape, np.float64) for name, (shape, _) in sorted(model.items())}
+
+    def add(self, body: Iterable[tuple[str, Array]]) -> None:
+        """Add one client's update; tensors that are no part of it are passed over."""
+        for name, array in body:
+            if name.startswith(UPDATE):
+                self._add(self.totals[name.removeprefix(UPDATE)].reshape(-1), array.reshape(-1))
+
+    def add_integers(self, values: Real, spacing: float) -> None:
+        """Add a sum that was made under masks: multiples of `spacing`, parameters in order of their names.
+
+        Raises:
+            NotFinite: with central noise, a sum that is not on its grid.
+        """
+        if self._rounded and spacing != self._scale:
+            raise NotFinite("the masked sum is not on the grid of the central noise")
+        for name, part in unflatten(values, self._model).items():
+            self.totals[name] += part if self._rounded else part * spacing
+
+    def add_noise(self, draw: Callable[[float, int], NDArray[np.int64]]) -> None:
+        """Add the mechanism's noise, once; `draw(std, size)` gives discrete Gaussian integers.
+
+        Raises:
+            NotFinite: the totals have left the range in which integers are exact.
+        """
+        if self._noise is None:
+            return
+        for total in self.totals.values():
+            if total.size and not float(np.abs(total).max()) < EXACT / 2:
+                raise NotFinite("the sum does not fit the grid")
+            flat = total.reshape(-1)
+            for start in range(0, flat.size, _CHUNK):
+                part = flat[start : start + _CHUNK]
+                part += draw(self._noise.units, part.size)
+
+    def result(self) -> dict[str, Real]:
+        """The sum on the scale of the updates; the accumulators are used up.
+
+        Raises:
+            NotFinite: NaN or an infinity.
+        """
+        for total in self.totals.values():
+            total *= self._scale
+        require_finite(self.totals)
+        return self.totals
+
+    def _add(self, total: Real, values: Array) -> None:
+        for start in range(0, total.size, _CHUNK):
+            part = values[start : start + _CHUNK].astype(np.float64)
+            if self._rounded:
+                part /= self._scale
+                np.rint(part, out=part)
+            total[start : start + _CHUNK] += part
+
+
+def average(total: dict[str, Real], expected_clients: float) -> dict[str, Real]:
+    """Divide, in place, by the public constant that stands for the realised count, whoever came."""
+    return {name: np.divide(values, expected_clients, out=values) for name, values in total.items()}
+
+
+def require_finite(tensors: Mapping[str, Array]) -> None:
+    """Raises NotFinite."""
+    for values in tensors.values():
+        if not bool(np.isfinite(values).all()):
+            raise NotFinite("NaN or an infinity in the aggregate")
+
+
+@dataclass(frozen=True)
+class State:
+    """Running moments after `steps` releases; `second` is empty for momentum, both are for the plain optimiser."""
+
+    steps: int
+    first: Mapping[str, Array]
+    second: Mapping[str, Array]
+
+
+def begin(optimiser: ServerOptimiser, model: Spec) -> State:
+    """The state before the first release."""
+    zeros = {name: np.zeros(shape, np.float32) for name, (shape, _) in model.items()}
+    return State(0, zeros if optimiser.name != "plain" else {}, zeros if optimiser.name == "adam" else {})
+
+
+def server_step(
+    training: Training, weights: Mapping[str, Array], average: Mapping[str, Real], state: State
+) -> tuple[Weights, State]:
+    """One server step: against a gradient (fedsgd), along a difference of weights (fedavg).
+
+    Returns:
+        The new weights and the optimiser's state after them.
+
+    Raises:
+        NotFinite: the step leaves the range of float32.
+    """
+    sign = -1.0 if training.algorithm == "fedsgd" else 1.0
+    new, first, second = Weights(), Weights(), Weights()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for name in sorted(weights):
+            step, mean, square = _step(training.optimiser, name, sign * average[name], state)
+            new[name] = (weights[name] + training.optimiser.learning_rate * step).astype(np.float32)
+            if mean is not None:
+                first[name] = mean
+            if square is not None:
+                second[name] = square
+    for tensors in (new, first, second):
+        require_finite(tensors)
+    return new, State(state.steps + 1, first, second)
+
+
+_Step = tuple[Real, NDArray[np.float32] | None, NDArray[np.float32] | None]
+
+
+def _step(optimiser: ServerOptimiser, name: str, direction: Real, state: State) -> _Step:
+    match optimiser.name:
+        case "plain":
+            return direction, None, None
+        case "momentum":
+            # Polyak's heavy ball without dampening.
+            velocity = optimiser.momentum * state.first[name].astype(np.float64) + direction
+            return velocity, velocity.astype(np.float32), None
+        case "adam":
+            return _adam(optimiser, direction, state.first[name], state.second[name], state.steps + 1)
+
+
+def _adam(optimiser: ServerOptimiser, direction: Real, first: Array, second: Array, steps: int) -> _Step:
+    """Kingma and Ba 2015, Algorithm 1, with its bias corrections."""
+    beta1, beta2 = optimiser.momentum, optimiser.second_momentum
+    mean = beta1 * first.astype(np.float64) + (1 - beta1) * direction
+    square = beta2 * second.astype(np.float64) + (1 - beta2) * direction**2
+    step = (mean / (1 - beta1**steps)) / (np.sqrt(square / (1 - beta2**steps)) + optimiser.stability)
+    return step, mean.astype(np.float32), square.astype(np.float32)
+
+
+def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
+    """Names, shapes and types of a saved state."""
+    moments = {"plain": (), "momentum": (_FIRST,), "adam": (_FIRST, _SECOND)}[optimiser.name]
+    spec: Spec = {_STEPS: ((1,), "float64")}
+    return spec | {prefix + name: (shape, "float32") for prefix in moments for name, (shape, _) in model.items()}
+
+
+def to_tensors(state: State) -> dict[str, Array]:
+    """The state as it is saved."""
+    first = {_FIRST + name: values for name, values in state.first.items()}
+    second = {_SECOND + name: values for name, values in state.second.items()}
+    return {_STEPS: np.array([state.steps], np.float64)} | first | second
+
+
+def from_tensors(tensors: Mapping[str, Array]) -> State:
+    """Inverse of `to_tensors`."""
+    return State(int(tensors[_STEPS][0]), _under(_FIRST, tensors), _under(_SECOND, tensors))
+
+
+def _under(prefix: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
