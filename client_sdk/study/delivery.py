@@ -1,4 +1,4 @@
-"""How a hospital's contribution to a round leaves it: in the clear, or under masks (`client_sdk.secure_sum.delivery`)."""
+"""How a contribution leaves its hospital: in the clear, or under masks (`client_sdk.secure_sum.delivery`)."""
 
 from __future__ import annotations
 
