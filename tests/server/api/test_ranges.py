@@ -17,8 +17,8 @@ ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'
 
 @pytest.fixture(scope="module")
 def path(here: Live) -> str:
-    here.open_study("bodies")
-    return "/v1/studies/bodies/models/0"
+    here.open_study("ranges")
+    return "/v1/studies/ranges/models/0"
 
 
 def _get(here: Live, path: str, **headers: str) -> httpx.Response:
