@@ -50,7 +50,7 @@ def test_what_is_signed_comes_back_to_the_byte() -> None:
         ("phase", "evaluate"),
         ("deadline", "2030-01-02T03:04:05"),
         ("study", "Sepsis"),
-        ("client", "north\n"),
+        pytest.param("client", "north\n", id="client-newline"),
         ("client", "a" * 64),
         ("settings_sha256", "0B" * 32),
         ("ledger", {"study": "sepsis", "entries": -1, "sha256": "0d" * 32}),
