@@ -52,7 +52,7 @@ def test_what_is_signed_comes_back_to_the_byte() -> None:
         ("study", "Sepsis"),
         pytest.param("client", "north\n", id="client-newline"),
         ("client", "a" * 64),
-        ("settings_sha256", "0B" * 32),
+        pytest.param("settings_sha256", "0B" * 32, id="settings_sha256-capitals"),
         ("ledger", {"study": "sepsis", "entries": -1, "sha256": "0d" * 32}),
         ("model", {"version": 0, "sha256": "0a" * 32, "bytes": 0}),
     ],
