@@ -4,7 +4,7 @@ room             a module directly in a package's folder, or a whole sub-folder 
 arrows           distinct (room, room) pairs of one package with at least one import from the first to the second,
                  imports in functions and for type checkers included; what any `__init__` imports is not counted
 circles          groups of modules that import one another in a ring, however far; `arrow_circles`: the same of rooms
-code_lines       lines that hold code: neither blank, nor a comment, nor a docstring
+code_lines       lines that hold code: neither blank, nor a comment, nor a docstring; type stubs (.pyi) count too
 mirrored         % of modules with tests/<same path>/test_<name>.py
 scheme_branches  comparisons and matches on a scheme's name outside a file called schemes.py
 comments         lines that begin with # per 100 lines
@@ -68,9 +68,9 @@ class Module:
         return self.path.parts[1].removesuffix(".py")
 
 
-def modules_of(root: Path) -> list[Module]:
-    """Every source file of the packages that are there."""
-    files = sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+def modules_of(root: Path, pattern: str = "*.py") -> list[Module]:
+    """Every source file of the packages that are there, or every file of another kind."""
+    files = sorted(path for package in PACKAGES for path in (root / package).rglob(pattern))
     return [Module(path.relative_to(root), path.read_text()) for path in files]
 
 
@@ -193,7 +193,8 @@ def figures(root: Path) -> dict[str, Any]:
     mirrored = [m for m in named if (root / "tests" / m.path.parent / f"test_{m.path.name}").exists()]
     lengths = {module.path.as_posix(): len(module.text.splitlines()) for module in modules}
     remarks = sum(line.lstrip().startswith("#") for module in modules for line in module.text.splitlines())
-    code = {package: sum(code_lines(m) for m in modules if m.package == package) for package in here}
+    coded = modules + modules_of(root, "*.pyi")
+    code = {package: sum(code_lines(m) for m in coded if m.package == package) for package in here}
     largest = max(lengths, key=lambda path: lengths[path])
     longest = max(functions(modules))
     return {

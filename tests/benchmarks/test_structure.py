@@ -30,6 +30,7 @@ TREE = {
     "accounting/rooms/__init__.py": "from accounting.units import Epsilon\n",
     "accounting/rooms/one.py": "from . import two\nfrom ..units import Epsilon\nimport json\n",
     "accounting/rooms/two.py": "text = '''a\n\nb'''\n",
+    "server/__init__.pyi": "from .api import one as one\n\n# Why.\nfrom .api import two as two\n",
     "server/api.py": "from accounting.units import Epsilon\n",
     "tests/accounting/test_units.py": "",
     "tests/accounting/rooms/test_one.py": "",
@@ -89,8 +90,14 @@ def test_code_is_what_is_neither_blank_nor_a_remark_nor_a_docstring() -> None:
     assert count('def f():\n    """Says\n\n    more."""\n\n    return (\n        1\n    )\n') == 4
 
 
+def test_a_type_stub_is_code_and_no_module(found: dict[str, Any]) -> None:
+    assert found["code_lines"]["server"] == 1 + 2
+    assert found["modules"] == 9
+
+
 def test_comments_per_hundred_lines(found: dict[str, Any]) -> None:
-    lines = sum(len(text.splitlines()) for name, text in TREE.items() if not name.startswith("tests/"))
+    sources = [name for name in TREE if not name.startswith("tests/") and name.endswith(".py")]
+    lines = sum(len(TREE[name].splitlines()) for name in sources)
     assert found["comments"] == round(100 / lines, 2)
 
 
