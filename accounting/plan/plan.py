@@ -239,6 +239,10 @@ class Plan:
         """Most rounds within max_steps."""
         return self.max_steps // self.steps_per_round
 
+    def published_by(self, round: int) -> int:
+        """How many noised histograms the first rounds publish, this one included."""
+        return 0 if self.release is None else round // self.release.every
+
     def publishes(self, round: int) -> bool:
         """Whether this round publishes a noised histogram."""
         return self.release is not None and self.release.due(round)

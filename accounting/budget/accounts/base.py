@@ -48,6 +48,10 @@ class LimitAccount(ABC):
         """ε if one more round cost its most; `publishes`: it also publishes a noised histogram."""
 
     @abstractmethod
+    def epsilon_at_worst(self, rounds: int, published: int) -> float:
+        """ε of the study's first rounds and as many published histograms as said, all at their most."""
+
+    @abstractmethod
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         """Charge one round by its report; without one, or by one that allows no estimate: at its worst case."""
 
@@ -166,7 +170,10 @@ class ClassicalLimit(LimitAccount):
         return self._filter.epsilon()
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        return self._epsilon_after(1, publishes)
+        return self.epsilon_at_worst(self.rounds + 1, self.published + publishes)
+
+    def epsilon_at_worst(self, rounds: int, published: int) -> float:
+        return self._filter_at(rounds, published).epsilon()
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         self.restore({"rounds": self.rounds + 1, "published": self.published + publishes})
@@ -177,7 +184,8 @@ class ClassicalLimit(LimitAccount):
     @property
     def growth(self) -> float:
         # At one order ε is linear in the moment, apart from the constant that the first round brings.
-        return self._epsilon_after(2, False) - self._epsilon_after(1, False)
+        one, two = (self.epsilon_at_worst(self.rounds + ahead, self.published) for ahead in (1, 2))
+        return two - one
 
     def certificate(self, *, finished: bool) -> Guarantee:
         return self._worded(self._filter.certificate())
@@ -217,9 +225,6 @@ class ClassicalLimit(LimitAccount):
         if self.plan.release is not None and published:
             multiplier = math.nextafter(self.plan.release.std / self.plan.rules.histogram_sensitivity, 0.0)
             account.step(noise_multiplier=multiplier, sampling_rate=1.0, count=published)
-
-    def _epsilon_after(self, rounds: int, publishes: bool) -> float:
-        return self._filter_at(self.rounds + rounds, self.published + publishes).epsilon()
 
     def _worded(self, guarantee: Guarantee) -> Guarantee:
         plan, assumption = self.plan, guarantee.assumption

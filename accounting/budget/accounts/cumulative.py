@@ -60,6 +60,9 @@ class CumulativeLimit(LimitAccount):
             after = self._reserved(publishes)
         return self._read(float(after[0]), self.rounds + 1)
 
+    def epsilon_at_worst(self, rounds: int, published: int) -> float:
+        return self._read(float(self._at_worst(rounds, published)[0]), rounds)
+
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         reported, reserved, before = moments_in(report), self._reserved(publishes), self._reported
         settled = reserved

@@ -45,6 +45,15 @@ class HistogramLimit(LimitAccount):
         self._charge(ahead, None, publishes)
         return ahead.epsilon()
 
+    def epsilon_at_worst(self, rounds: int, published: int) -> float:
+        account, step = self._open(), self.mechanism
+        for _ in range(published):
+            self._charge_histogram(account)
+        steps = rounds * step.steps_per_round
+        return account.project(
+            noise_std=step.noise_std, sampling_rate=step.sampling_rate, max_distance=step.clip_norm, steps=steps
+        )
+
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()
         reported = self._readable(report) if publishes or self.plan.release is None else None
@@ -107,8 +116,13 @@ class HistogramLimit(LimitAccount):
                     noise_std=step.noise_std,
                     **rates,
                 )
-        if release is not None and publishes:
-            account.step(noise_std=release.std, sampling_rate=1.0, max_distance=self.plan.rules.histogram_sensitivity)
+        if publishes:
+            self._charge_histogram(account)
+
+    def _charge_histogram(self, account: BayesianAccountant) -> None:
+        if self.plan.release is not None:
+            sensitivity = self.plan.rules.histogram_sensitivity
+            account.step(noise_std=self.plan.release.std, sampling_rate=1.0, max_distance=sensitivity)
 
     def _readable(self, report: RoundReport | None) -> DistanceHistogram | None:
         """The histogram, if it is one of this plan; anything else is charged at the worst case."""

@@ -5,14 +5,33 @@ import dataclasses
 import pytest
 
 from accounting.budget.budget import Budget
-from accounting.plan.plan import FirstRoundOverspends, PlanError
-from tests.accounting.budget.plans import (
-    plan,
-)
+from accounting.plan.plan import FirstRoundOverspends, HistogramRelease, LimitPlan, Plan, PlanError
+from accounting.plan.schemes import SCHEMES
+from accounting.units import Definition, Level
+from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, plan
+
+CLIENTS_BOUND = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 6.0, DELTA, None)
+CLIENTS_AVERAGE = LimitPlan(Level.CLIENT, Definition.BAYESIAN, 4.0, DELTA, FAILURE)
 
 
-def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_would_fit():
-    tight = plan(noise_multiplier=0.3, sampling_rate=0.5)
+def plan_of(scheme: str) -> Plan:
+    """One that no round fits: too little noise."""
+    few = {"noise_multiplier": 0.3, "sampling_rate": 0.5, "steps_per_round": 1, "max_steps": 40}
+    pooled = {**few, "scheme": scheme, "honest_survivors": 3}
+    match scheme:
+        case "client":
+            return client_plan(**few)
+        case "parallel":
+            return plan(**{**few, "steps_per_round": 2})
+        case "sequential":
+            return plan(**pooled)
+    records = plan(**few).limits
+    return plan(**pooled, client_clip_norm=1.0, limits=(*records, CLIENTS_BOUND, CLIENTS_AVERAGE))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_would_fit(scheme):
+    tight = plan_of(scheme)
     with pytest.raises(FirstRoundOverspends) as refused:
         Budget.open(tight)
     one, whole = refused.value.noise_one_round, refused.value.noise_max_steps
@@ -21,6 +40,27 @@ def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_w
     with pytest.raises(FirstRoundOverspends):
         Budget.open(dataclasses.replace(tight, noise_multiplier=one * 0.98))
     roomy = Budget.open(dataclasses.replace(tight, noise_multiplier=whole))
+    while roomy.authorise().allowed:
+        roomy.reserve(roomy.last_round + 1)
+        roomy.settle(roomy.pending, None)
+    assert roomy.authorise().reason == "max-steps-reached"
+    scant = Budget(dataclasses.replace(tight, noise_multiplier=whole * 0.98))
+    while scant.authorise().allowed:
+        scant.reserve(scant.last_round + 1)
+        scant.settle(scant.pending, None)
+    assert scant.authorise().reason == "budget-exhausted"
+
+
+def test_the_noise_for_all_steps_pays_for_the_histograms_too():
+    noised = {"disclosure": "noised", "release": HistogramRelease(6.0, 5)}
+    silent, told = plan_of("client"), dataclasses.replace(plan_of("client"), **noised)
+    needed = []
+    for tight in (silent, told):
+        with pytest.raises(FirstRoundOverspends) as refused:
+            Budget.open(tight)
+        needed.append(refused.value.noise_max_steps)
+    assert needed[0] < needed[1]
+    roomy = Budget.open(dataclasses.replace(told, noise_multiplier=needed[1]))
     while roomy.authorise().allowed:
         roomy.reserve(roomy.last_round + 1)
         roomy.settle(roomy.pending, None)
