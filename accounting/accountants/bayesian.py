@@ -13,7 +13,7 @@ adversary="adaptive"  C(λ) = ½ · ledger at order 2λ+1: with Q the law where 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -300,18 +300,6 @@ class BayesianAccountant:
         return found if classical is None else capped_by(found, classical)
 
 
-class Reserving(Protocol):
-    """The accountant that set the reservation aside."""
-
-    def epsilon_after(self, step: Step, steps: int) -> float:
-        """ε if these steps cost their worst case; nothing changes."""
-        ...
-
-    def close(self, reservation: Reservation, measured: Measurement | None, *, charge: bool) -> bool:
-        """End its open reservation; False when it was charged in full. Raises before anything changes."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Reservation:
     """Used once: `settle` with what was measured, `charge_in_full` at the worst case, or `cancel`.
@@ -332,7 +320,7 @@ class Reservation:
     True
     """
 
-    accountant: Reserving
+    accountant: BayesianAccountant
     step: Step
     steps: int
 
@@ -371,7 +359,7 @@ class Reservation:
         return {"step": fields_to_json(self.step), "steps": self.steps}
 
     @classmethod
-    def restored(cls, accountant: Reserving, state: dict[str, Any]) -> Reservation:
+    def restored(cls, accountant: BayesianAccountant, state: dict[str, Any]) -> Reservation:
         """The reservation whose `state` this was, on the accountant restored with it."""
         step = Step(**state["step"] | {"relation": Relation(state["step"]["relation"])})
         return cls(accountant, step, int(state["steps"]))

@@ -323,8 +323,7 @@ class RunningComposition:
         size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
             raise InvalidArgument(
-                "distances",
-                f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}",
+                "distances", f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}"
             )
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
         return before + np.minimum(step.costs(self._rows.orders, measured.distances), ceiling[:, None])

@@ -161,11 +161,7 @@ def count_values(values: Values, edges: Values) -> IntArray:
 
 
 def release_charge(
-    orders: Values,
-    *,
-    noise_std: float,
-    most_counts: int = 1,
-    relation: Relation = Relation.ADD_REMOVE,
+    orders: Values, *, noise_std: float, most_counts: int = 1, relation: Relation = Relation.ADD_REMOVE
 ) -> FloatArray:
     """What publishing one histogram costs when each count carries discrete Gaussian noise: λ(λ+1)Δ²/2z².
 

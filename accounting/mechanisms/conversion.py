@@ -75,22 +75,20 @@ def delta_from_moments(
     return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
 
 
-def spendable_delta(
-    delta: float, epsilon: float, releases: int, *, estimator_failure_probability: float = 0.0
-) -> float:
+def spendable_delta(delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0) -> float:
     """δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
 
     P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. What is too small to change a float is
     covered by the rounding of ε. Where ε is so large that most of δ − failure would go, δ is returned as it is: see
     `takes_noise_as_exact`.
     """
-    if takes_noise_as_exact(delta, epsilon, releases, estimator_failure_probability=estimator_failure_probability):
+    if takes_noise_as_exact(delta, epsilon, releases, estimator_failure_probability):
         return delta
     return delta - _sampling_slack(epsilon, releases)
 
 
 def takes_noise_as_exact(
-    delta: float, epsilon: float, releases: int, *, estimator_failure_probability: float = 0.0
+    delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0
 ) -> bool:
     """Whether ε is so large (65 and more) that a certificate must say that the noise is taken to be exact."""
     return _sampling_slack(epsilon, releases) > (delta - estimator_failure_probability) / 2

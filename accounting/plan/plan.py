@@ -295,8 +295,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
         raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
     if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
         raise PlanError(
-            "limits",
-            "every level needs a classical limit, for the people whom the Bayesian bound does not cover",
+            "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
         )
     if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
         raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")

@@ -120,30 +120,24 @@ class LimitAccount(ABC):
     @property
     def delta(self) -> float:
         """The limit's δ, less what the noise sampler may add to it over the whole study."""
-        limit = self.limit
-        return spendable_delta(
-            limit.delta,
-            limit.epsilon,
-            self._releases,
-            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-        )
+        return spendable_delta(self.limit.delta, self.limit.epsilon, self._releases, self._failure)
 
     @property
     def beta(self) -> float:
         """What delta leaves for the privacy loss itself."""
-        return math.nextafter(self.delta - (self.limit.estimator_failure_probability or 0.0), 0.0)
+        return math.nextafter(self.delta - self._failure, 0.0)
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
         """The guarantee at the limit's own δ, with what it assumes."""
         said, limit = guarantee.assumption if assumption is None else assumption, self.limit
-        if takes_noise_as_exact(
-            limit.delta,
-            limit.epsilon,
-            self._releases,
-            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-        ):
+        if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, self._failure):
             said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
         return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
+
+    @property
+    def _failure(self) -> float:
+        """Of the estimates; classical limits have none."""
+        return self.limit.estimator_failure_probability or 0.0
 
     @property
     def _releases(self) -> int:

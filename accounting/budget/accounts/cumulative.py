@@ -28,6 +28,12 @@ _RESTS_ON = {
 }
 
 
+_AS_IN_PAPERS = (
+    "as in the papers: who takes part is secret and independent, sizes are equal, and the noise of the sum does not "
+    "depend on who takes part; none of it holds against the coordinator or the peers"
+)
+
+
 class CumulativeLimit(LimitAccount):
     """Bayesian, instance level: the largest of the clients' own cumulative log-moment bounds.
 
@@ -93,12 +99,11 @@ class CumulativeLimit(LimitAccount):
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        bayesian = self.bayesian
-        epsilon, order = epsilon_from_moments(
-            bayesian.orders, self._reported[1:], self.beta, conversion=bayesian.conversion
-        )
-        best = read_at_the_best_order(self._guarantee(epsilon, order, revealed=True))
-        return [best] if self._papers is None else [best, self._paper_report(self._papers)]
+        best = read_at_the_best_order(self._best(self._reported[1:]))
+        if self._papers is None:
+            return [best]
+        papers = dataclasses.replace(self._best(self._papers), assumption=_AS_IN_PAPERS, composition="holder")
+        return [best, ("sequential, as in the papers", papers)]
 
     def state(self) -> dict[str, Any]:
         return {
@@ -166,15 +171,11 @@ class CumulativeLimit(LimitAccount):
             return None
         return np.nextafter(self._papers + np.array(reported.papers), np.inf)
 
-    def _paper_report(self, moments: FloatArray) -> tuple[str, Guarantee]:
+    def _best(self, moments: FloatArray) -> Guarantee:
+        """What these moments say at the best of the statement's orders."""
         bayesian = self.bayesian
         epsilon, order = epsilon_from_moments(bayesian.orders, moments, self.beta, conversion=bayesian.conversion)
-        sentence = (
-            "as in the papers: who takes part is secret and independent, sizes are equal, and the noise of the sum "
-            "does not depend on who takes part; none of it holds against the coordinator or the peers"
-        )
-        best = self._guarantee(epsilon, order, revealed=True)
-        return "sequential, as in the papers", dataclasses.replace(best, assumption=sentence, composition="holder")
+        return self._guarantee(epsilon, order, revealed=True)
 
     def _enforced(self) -> float:
         if self.plan.disclosure == "at-end":
@@ -194,10 +195,7 @@ class CumulativeLimit(LimitAccount):
             sentence = "worst case over all records; the log-moments are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
         spec = self.bayesian_spec(
-            delta=self.limit.delta,
-            max_steps=plan.max_steps,
-            composition=bayesian.composition,
-            sample=bayesian.sample,
+            delta=self.limit.delta, max_steps=plan.max_steps, composition=bayesian.composition, sample=bayesian.sample
         )
         rate, steps = self.mechanism.sampling_rate, self.rounds * self.mechanism.steps_per_round
         guarantee = bayesian_guarantee(
