@@ -22,7 +22,8 @@ from server.domain.admission import coordinates
 from server.domain.mechanism import central_noise
 from server.services.ports import Coordinator
 from server.services.views import settings_of
-from tests.factories.studies import MODEL, read_model
+from tests.factories.hospital_double import MODEL
+from tests.factories.studies import read_model
 
 
 @dataclass

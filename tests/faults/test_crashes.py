@@ -13,8 +13,9 @@ from server.services.ports import Coordinator
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.dying_processes import MASKED
+from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.factories.studies import FakeClock, Hospital, coordinator_on, open_study, put_model, update
+from tests.factories.studies import FakeClock, coordinator_on, open_study, put_model
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}
@@ -47,7 +48,7 @@ class Place:
 
     def send(self, name: str) -> None:
         """What a hospital does: the same round gets the same bytes, however often it is sent."""
-        hospital = Hospital(self.coordinator, "sepsis", name)
+        hospital = Hospital(UseCases(self.coordinator), "sepsis", name)
         for round, sender in [key for key in self.sent if key not in self.receipts]:
             if sender == name:
                 self._deliver(hospital, round)

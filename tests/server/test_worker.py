@@ -18,8 +18,9 @@ from server.services.ports import Coordinator
 from server.services.rounds import history, release
 from server.services.studies import lifecycle
 from server.worker import Worker
+from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.factories.studies import FakeClock, Hospital, coordinator_on, open_study, update, work
+from tests.factories.studies import FakeClock, coordinator_on, open_study, work
 
 PATIENCE_SECONDS = 60.0
 
@@ -94,7 +95,7 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
     with running(worker):
         eventually(lambda: len(facts(coordinator).rounds) == 1)
         for number in range(3):
-            Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+            Hospital(UseCases(coordinator), "sepsis", f"h{number}").send(1, update())
         worker.wake()
         eventually(lambda: len(facts(coordinator).rounds) == 2)
 
@@ -149,7 +150,7 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     holder, other = Worker(coordinator), Worker(coordinator)
     holder.perform(holder._tasks()[0])
     for number in range(3):
-        Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+        Hospital(UseCases(coordinator), "sepsis", f"h{number}").send(1, update())
     assert not other.step()
     clock.sleep(5.0)
     assert other.step()

@@ -14,8 +14,9 @@ from typer.testing import CliRunner, Result
 from accounting.budget.ledger import Entry, verify_chain
 from client_sdk.cli import register
 from client_sdk.commands.shared import number
-from tests.factories.hospitals import records, settings
+from tests.factories.hospitals import records
 from tests.factories.live_coordinator import Live, live
+from tests.factories.settings import settings
 
 Run = Callable[..., Result]
 

@@ -20,7 +20,8 @@ from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import settings
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
 COLOUR = np.random.default_rng(1).integers(0, 256, (6, 4, 3), dtype=np.uint8)

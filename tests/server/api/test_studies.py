@@ -18,7 +18,9 @@ from client_sdk.protocol.wire.signing import (
     sign_document,
     verify_document,
 )
-from tests.factories.live_coordinator import Hospital, Live, settings_of, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings_json
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:
@@ -26,22 +28,22 @@ def _code(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> None:
-    request = {"study": study, "settings": settings_of()}
+    request = {"study": study, "settings": settings_json()}
     assert [here.operator("POST", "/v1/studies", json=request).status_code for _ in range(2)] == [201, 200]
-    other = {"study": study, "settings": settings_of(noise_multiplier=2.0)}
+    other = {"study": study, "settings": settings_json(noise_multiplier=2.0)}
     assert _code(here.operator("POST", "/v1/studies", json=other)) == (409, "study-exists")
 
 
 def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(here: Live, study: str) -> None:
     limit = {"level": "instance", "definition": "classical", "epsilon": 1.0, "delta": 1e-5}
     first = {"limits": [limit], "sampling_rate": 1.0, "classical_order": 64.0}
-    request = {"study": study, "settings": settings_of(**first, noise_multiplier=1.0)}
+    request = {"study": study, "settings": settings_json(**first, noise_multiplier=1.0)}
     answer = here.operator("POST", "/v1/studies", json=request)
     assert _code(answer) == (422, "first-round-overspends")
     fitting = answer.json()["extra"]
     assert fitting["noise_max_steps"] >= fitting["noise_one_round"] > 1.0
     assert _code(here.operator("GET", f"/v1/studies/{study}")) == (404, "unknown-study")
-    request["settings"] = settings_of(**first, noise_multiplier=fitting["noise_one_round"])
+    request["settings"] = settings_json(**first, noise_multiplier=fitting["noise_one_round"])
     assert here.operator("POST", "/v1/studies", json=request).status_code == 201
 
 
@@ -70,12 +72,12 @@ def test_studies_are_listed_page_by_page(here: Live, study: str) -> None:
 
 def test_enrolment_is_repeatable_with_the_same_key_only(here: Live, study: str) -> None:
     here.open_study(study)
-    token, who = here.invite(study, "north"), Hospital(study, "north")
+    token, who = here.invite(study, "north"), here.hospital(study, "north")
     request = here.enrolment(who, token)
     first, again = (here.send("POST", "/v1/enrolments", json=request) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
-    other = here.enrolment(Hospital(study, "north"), token)
+    other = here.enrolment(here.hospital(study, "north"), token)
     assert _code(here.send("POST", "/v1/enrolments", json=other)) == (409, "invitation-used")
 
 
@@ -87,7 +89,7 @@ def test_enrolment_is_repeatable_with_the_same_key_only(here: Live, study: str) 
 def test_a_damaged_invitation_admits_nobody(here: Live, study: str, damage: object) -> None:
     here.open_study(study)
     token = here.invite(study, "north")
-    request = here.enrolment(Hospital(study, "north"), token) | {"token": damage(token)}  # type: ignore[operator]
+    request = here.enrolment(here.hospital(study, "north"), token) | {"token": damage(token)}  # type: ignore[operator]
     answer = here.send("POST", "/v1/enrolments", json=request)
     assert answer.status_code in (401, 404, 422)
     assert here.operator("GET", f"/v1/studies/{study}/roster").json()["members"] == []
@@ -95,7 +97,7 @@ def test_a_damaged_invitation_admits_nobody(here: Live, study: str, damage: obje
 
 def test_a_borrowed_public_key_does_not_enrol(here: Live, study: str) -> None:
     here.open_study(study)
-    request = here.enrolment(Hospital(study, "north"), here.invite(study, "north"))
+    request = here.enrolment(here.hospital(study, "north"), here.invite(study, "north"))
     request["public_key"] = encode_public_key(Ed25519PrivateKey.generate().public_key())
     assert _code(here.send("POST", "/v1/enrolments", json=request)) == (401, "bad-signature")
 
@@ -128,7 +130,7 @@ def test_a_key_is_rotated_by_its_owner(here: Live, study: str) -> None:
 def test_budget_and_ledger_are_read_by_clients_and_signed(here: Live, study: str) -> None:
     hospitals = here.running(study, "north", "south")
     for who in hospitals:
-        assert here.put_update(who, 1, update_body()).status_code == 201
+        assert here.put_update(who, 1, update()).status_code == 201
     here.work()
     budget = BudgetStatement.model_validate_json(
         here.signed(hospitals[0], "GET", f"/v1/studies/{study}/budget").content

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from accounting.plan.report import CumulativeMoments, DistanceHistogram, distance_edges
 from server.domain.admission import Findings
 from server.domain.report import Attended, masked_report, report_of
-from tests.factories.masked_studies import masked
-from tests.factories.studies import settings
+from tests.factories.settings import settings
 
 EDGES = distance_edges(1.0)
 CLIENT = settings(scheme="client", bayesian=True)
@@ -40,7 +39,7 @@ def test_the_largest_of_the_reports_counts() -> None:
 
 
 def test_records_that_were_told_before_are_not_told_again() -> None:
-    study = masked("sequential", bayesian=True)
+    study = settings("sequential", masked=True, bayesian=True)
     everybody = Attended(survivors=5, missing=0, complete=True, unreported=False)
     sums = {"papers": np.full(4, 0.01), "metrics": np.array([600.0])}
     for reported, expected in ((600.0, 600.0), (0.0, None)):

@@ -16,7 +16,9 @@ from server.services.ports import Coordinator
 from server.services.rounds import history
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment
-from tests.factories.studies import MODEL, ORDERS, FakeClock, Hospital, open_study, update, work
+from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
+from tests.factories.settings import ORDERS
+from tests.factories.studies import FakeClock, open_study, work
 
 TERMS = tuple(0.1 for _ in (0, *ORDERS))
 
@@ -46,7 +48,8 @@ def stored(coordinator: Coordinator, round: int, client: str) -> int:
 def tensors(**changes: Array) -> bytes:
     update: dict[str, Array] = {UPDATE + name: np.zeros_like(array) for name, array in MODEL.items()}
     log_moments = {"log-moments/filter": np.array([0.1]), "log-moments/moments": np.full(len(ORDERS), 0.1)}
-    return encode(update | log_moments | {name.replace("__", "/"): array for name, array in changes.items()})
+    named = {name.replace("__", "/").replace("_", "-"): array for name, array in changes.items()}
+    return encode(update | log_moments | named)
 
 
 def poisoned(value: float) -> bytes:
@@ -67,8 +70,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "NaN": (lambda: poisoned(float("nan")), "not-finite"),
     "infinity": (lambda: poisoned(float("-inf")), "not-finite"),
     "no log-moments": (lambda: update(0.0), "log-moments-missing"),
-    "negative log-moments": (lambda: tensors(terms__filter=np.array([-0.1])), "invalid-request"),
-    "terms of other orders": (lambda: tensors(terms__moments=np.zeros(2)), "wrong-shape"),
+    "negative log-moments": (lambda: tensors(log_moments__filter=np.array([-0.1])), "invalid-request"),
+    "terms of other orders": (lambda: tensors(log_moments__moments=np.zeros(2)), "wrong-shape"),
 }
 
 
@@ -166,7 +169,7 @@ def test_an_address_that_does_not_exist(
         lambda h: h.refuse(round),
     ):
         with pytest.raises(Rejected) as refused:
-            send(Hospital(coordinator, study, client))
+            send(Hospital(UseCases(coordinator), study, client))
         assert refused.value.code == code
 
 
