@@ -96,7 +96,7 @@ DEATHS = [(name, 1) for name in PASSED] + [
 
 @pytest.mark.parametrize(("name", "nth"), DEATHS)
 def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
-    open_study(place.coordinator, scheme="client", max_steps=2)
+    open_study(place.coordinator, scheme="client", max_steps=2, training={"algorithm": "fedavg"})
     with dying_at(name, nth) as death:
         for _ in range(40):
             try:
@@ -120,7 +120,9 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(ONLY_WHEN_ABANDONED))
 def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> None:
-    hospitals = open_study(place.coordinator, max_steps=1, training={"optimiser": {"learning_rate": 1e10}})
+    hospitals = open_study(
+        place.coordinator, max_steps=1, training={"algorithm": "fedavg", "optimiser": {"learning_rate": 1e10}}
+    )
     place.worker.step()
     for hospital in hospitals:
         hospital.send(1, update(3e38))

@@ -80,7 +80,15 @@ class Simulation:
         self.sent: dict[tuple[int, str], bytes] = {}
         self.receipts: dict[tuple[int, str], bytes] = {}
         self.start()
-        open_study(self.coordinator, clients=CLIENTS, scheme=scheme, bayesian=scheme == "parallel", max_steps=4)
+        training = {"algorithm": "fedavg"}
+        open_study(
+            self.coordinator,
+            clients=CLIENTS,
+            scheme=scheme,
+            bayesian=scheme == "parallel",
+            max_steps=4,
+            training=training,
+        )
 
     def start(self) -> None:
         coordinator = coordinator_on(Database(self.url, clock=self.clock), self.home)

@@ -66,7 +66,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
     noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
     coordinators = [coordinator_on(Database(database_url), tmp_path) for _ in range(2)]
     first, second = (Coordinator(**{**vars(each), "noise": noise}) for each in coordinators)
-    hospitals = open_study(first, scheme="client", max_steps=3)
+    hospitals = open_study(first, scheme="client", max_steps=3, training={"algorithm": "fedavg"})
     done = threading.Event()
     senders = [threading.Thread(target=answer_everything, args=(h, sent, done), daemon=True) for h in hospitals]
     with running(*(Worker(each, poll_seconds=0.03, lease_seconds=0.5) for each in (first, second))):
