@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accounting.accountants.averaged import AveragedAccountant
     from accounting.accountants.bayesian import BayesianAccountant
+    from accounting.accountants.bayesian_spec import BayesianSpec, EstimateSpec
     from accounting.accountants.calibration import calibrate_noise, most_steps, prospect, smallest_population
     from accounting.accountants.classical import ClassicalAccountant
-    from accounting.accountants.individual import IndividualFilter
+    from accounting.accountants.individual import FilterSpec, IndividualFilter
     from accounting.accountants.odometer import Odometer
     from accounting.accountants.reservation import Reservation
     from accounting.errors import (
@@ -47,91 +48,39 @@ if TYPE_CHECKING:
     )
     from accounting.units import Definition, Guarantee, Level, Observer, Relation
 
-_HOME = {
-    "AccountingError": "errors",
-    "AveragedAccountant": "accountants.averaged",
-    "BayesianAccountant": "accountants.bayesian",
-    "ClassicalAccountant": "accountants.classical",
-    "Definition": "units",
-    "EstimatorRefused": "errors",
-    "GaussianPair": "mechanisms.general",
-    "Guarantee": "units",
-    "IndividualFilter": "accountants.individual",
-    "InvalidArgument": "errors",
-    "LaplacePair": "mechanisms.general",
-    "Level": "units",
-    "LimitExceeded": "errors",
-    "MaxStepsExceeded": "errors",
-    "Observer": "units",
-    "Odometer": "accountants.odometer",
-    "OutcomePair": "mechanisms.general",
-    "RandomisedResponse": "mechanisms.general",
-    "Relation": "units",
-    "Reservation": "accountants.reservation",
-    "ReservationClosed": "errors",
-    "Unreachable": "errors",
-    "attack_success": "mechanisms.conversion",
-    "binary_upper_mean": "estimation.upper_mean",
-    "calibrate_noise": "accountants.calibration",
-    "delta_from_moments": "mechanisms.conversion",
-    "epsilon_delta_curve": "mechanisms.conversion",
-    "epsilon_from_moments": "mechanisms.conversion",
-    "group": "mechanisms.conversion",
-    "largest_moment": "mechanisms.conversion",
-    "log_moment": "mechanisms.divergence",
-    "most_steps": "accountants.calibration",
-    "percentile_delta": "mechanisms.conversion",
-    "population_fraction": "mechanisms.conversion",
-    "posterior_bounds": "mechanisms.conversion",
-    "prospect": "accountants.calibration",
-    "replace_one_moment": "mechanisms.divergence",
-    "smallest_population": "accountants.calibration",
-    "subsampled_moment": "mechanisms.general",
-    "upper_mean": "estimation.upper_mean",
+# fmt: off
+_HOMES = {
+    "accountants.averaged": "AveragedAccountant",
+    "accountants.bayesian": "BayesianAccountant",
+    "accountants.bayesian_spec": "BayesianSpec EstimateSpec",
+    "accountants.calibration": "calibrate_noise most_steps prospect smallest_population",
+    "accountants.classical": "ClassicalAccountant",
+    "accountants.individual": "FilterSpec IndividualFilter",
+    "accountants.odometer": "Odometer",
+    "accountants.reservation": "Reservation",
+    "errors": "AccountingError EstimatorRefused InvalidArgument LimitExceeded MaxStepsExceeded ReservationClosed "
+              "Unreachable",
+    "estimation.upper_mean": "binary_upper_mean upper_mean",
+    "mechanisms.conversion": "attack_success delta_from_moments epsilon_delta_curve epsilon_from_moments group "
+                             "largest_moment percentile_delta population_fraction posterior_bounds",
+    "mechanisms.divergence": "log_moment replace_one_moment",
+    "mechanisms.general": "GaussianPair LaplacePair OutcomePair RandomisedResponse subsampled_moment",
+    "units": "Definition Guarantee Level Observer Relation",
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
+# A type checker reads this list, so it is written out.
 __all__ = [
-    "AccountingError",
-    "AveragedAccountant",
-    "BayesianAccountant",
-    "ClassicalAccountant",
-    "Definition",
-    "EstimatorRefused",
-    "GaussianPair",
-    "Guarantee",
-    "IndividualFilter",
-    "InvalidArgument",
-    "LaplacePair",
-    "Level",
-    "LimitExceeded",
-    "MaxStepsExceeded",
-    "Observer",
-    "Odometer",
-    "OutcomePair",
-    "RandomisedResponse",
-    "Relation",
-    "Reservation",
-    "ReservationClosed",
-    "Unreachable",
-    "attack_success",
-    "binary_upper_mean",
-    "calibrate_noise",
-    "delta_from_moments",
-    "epsilon_delta_curve",
-    "epsilon_from_moments",
-    "group",
-    "largest_moment",
-    "log_moment",
-    "most_steps",
-    "percentile_delta",
-    "population_fraction",
-    "posterior_bounds",
-    "prospect",
-    "replace_one_moment",
-    "smallest_population",
-    "subsampled_moment",
-    "upper_mean",
+    "AccountingError", "AveragedAccountant", "BayesianAccountant", "BayesianSpec", "ClassicalAccountant", "Definition",
+    "EstimateSpec", "EstimatorRefused", "FilterSpec", "GaussianPair", "Guarantee", "IndividualFilter",
+    "InvalidArgument", "LaplacePair", "Level", "LimitExceeded", "MaxStepsExceeded", "Observer", "Odometer",
+    "OutcomePair", "RandomisedResponse", "Relation", "Reservation", "ReservationClosed", "Unreachable",
+    "attack_success", "binary_upper_mean", "calibrate_noise", "delta_from_moments", "epsilon_delta_curve",
+    "epsilon_from_moments", "group", "largest_moment", "log_moment", "most_steps", "percentile_delta",
+    "population_fraction", "posterior_bounds", "prospect", "replace_one_moment", "smallest_population",
+    "subsampled_moment", "upper_mean",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:

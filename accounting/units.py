@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from accounting.encoding import FloatArray, fields_to_json
 from accounting.errors import InvalidArgument
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Level(StrEnum):
@@ -48,6 +46,9 @@ class Relation(StrEnum):
     REPLACE_ONE = "replace-one"
 
 
+_ENUMS = {"level": Level, "definition": Definition, "relation": Relation, "observer": Observer}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A certificate: an (epsilon, delta) and everything needed to read it.
@@ -60,6 +61,13 @@ class Guarantee:
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
     assumption     one sentence: what the number rests on
+
+    >>> from accounting import ClassicalAccountant
+    >>> certificate = ClassicalAccountant(delta=1e-5).certificate()
+    >>> certificate.epsilon, str(certificate.level), certificate.state
+    (0.0, 'instance', 'finite')
+    >>> Guarantee.from_dict(certificate.to_dict()) == certificate
+    True
     """
 
     epsilon: float
@@ -100,28 +108,17 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe: an infinite epsilon becomes null beside its state."""
-        out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
-        out["orders"] = list(self.orders)
-        out["sampling_rate"] = None if self.sampling_rate is None else list(self.sampling_rate)
-        for name in ("level", "definition", "relation", "observer"):
-            out[name] = str(out[name])
-        return out | {"state": self.state}
+        finite = self.epsilon if math.isfinite(self.epsilon) else None
+        return fields_to_json(self) | {"epsilon": finite, "state": self.state}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Guarantee:
         """Inverse of to_dict."""
         values = {name: value for name, value in data.items() if name != "state"}
+        values |= {name: kind(data[name]) for name, kind in _ENUMS.items()}
         values["epsilon"] = data["epsilon"] if data["state"] == "finite" else math.inf
         values["orders"] = tuple(data["orders"])
         values["sampling_rate"] = None if data["sampling_rate"] is None else tuple(data["sampling_rate"])
-        for name, kind in (
-            ("level", Level),
-            ("definition", Definition),
-            ("relation", Relation),
-            ("observer", Observer),
-        ):
-            values[name] = kind(values[name])
         return cls(**values)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from accounting import BayesianAccountant, ClassicalAccountant, log_moment
+from accounting import BayesianAccountant, BayesianSpec, ClassicalAccountant, log_moment
 from accounting.units import FloatArray
 
 RESULTS = Path(__file__).parent / "results" / "accounting_speed.json"
@@ -102,13 +102,14 @@ def late_steps(repeats: int) -> dict[str, dict[str, float]]:
         return account
 
     def running(steps: int) -> BayesianAccountant:
-        account = BayesianAccountant(
+        spec = BayesianSpec(
             orders=[4.0, 8.0, 16.0],
             delta=1e-5,
             estimator_failure_probability=1e-6,
             composition="running",
             estimator="betting",
         )
+        account = BayesianAccountant(spec)
         for _ in range(steps):
             account.step(distances, noise_std=STD, sampling_rate=RATE, max_distance=1.0)
         return account

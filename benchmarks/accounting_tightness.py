@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from accounting import BayesianAccountant, ClassicalAccountant, epsilon_from_moments, log_moment
-from accounting.accountants.averaged import AveragedAccountant
+from accounting import (
+    AveragedAccountant,
+    BayesianAccountant,
+    BayesianSpec,
+    ClassicalAccountant,
+    EstimateSpec,
+    epsilon_from_moments,
+    log_moment,
+)
 from experiments.gradient_norms import FloatArray, Run, clipped_norms
 
 # noise multiplier, sampling rate, steps, delta
@@ -73,7 +80,7 @@ def classical_row(*workload: Any) -> dict[str, float]:
 def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
     """The Bayesian accountant along one path, read once at the end."""
     checkpoints = {"checkpoints": 1} if settings.get("composition") == "running" else {}
-    account = BayesianAccountant(
+    spec = BayesianSpec(
         orders=ORDERS,
         delta=run.delta,
         estimator_failure_probability=run.estimator_failure_probability,
@@ -81,6 +88,7 @@ def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
         **checkpoints,
         **settings,
     )
+    account = BayesianAccountant(spec)
     for distances in norms:
         account.step(
             distances,
@@ -93,12 +101,8 @@ def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
 
 def averaged(run: Run, norms: FloatArray) -> float:
     """The averaged classical bound."""
-    account = AveragedAccountant(
-        delta=run.delta,
-        estimator_failure_probability=run.estimator_failure_probability,
-        members=norms.shape[1],
-        max_ratio=1 / run.noise_multiplier,
-    )
+    spec = EstimateSpec(delta=run.delta, estimator_failure_probability=run.estimator_failure_probability)
+    account = AveragedAccountant(spec, members=norms.shape[1], max_ratio=1 / run.noise_multiplier)
     for distances in norms:
         account.step(
             distances,

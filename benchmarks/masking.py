@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.measured import RETAIN
 from client_sdk.protocol.secure_sum import masking, shamir
-from client_sdk.protocol.secure_sum.keystream import keystream as stream_of
+from client_sdk.protocol.secure_sum.masking import keystream as stream_of
 from client_sdk.protocol.secure_sum.messages import least_threshold
 from client_sdk.protocol.secure_sum.vectors import count_vector
 from tests.factories.secure_sum import Run, World

@@ -18,6 +18,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "client_sdk.credentials:OperatorKey",
         "client_sdk.api.credentials:OperatorKey",
         "client_sdk.api.credentials:OperatorCredentials",
+        "client_sdk.api.attempts:OperatorKey",
     ),
     "Hospital": ("client_sdk.hospital:Hospital", "client_sdk.study.hospital:Hospital"),
     "SitePolicy": ("client_sdk.policy:SitePolicy", "client_sdk.guard.policy:SitePolicy"),
@@ -27,6 +28,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "client_sdk.weights:weights_of",
         "client_sdk.training.weights:weights_of",
         "client_sdk.tasks.weights:weights_of",
+        "client_sdk.training.local:weights_of",
     ),
     "encode": ("client_sdk.protocol.tensors:encode", "client_sdk.protocol.wire.tensors:encode"),
     "StudySettings": (

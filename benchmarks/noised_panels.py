@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accounting import BayesianAccountant, epsilon_from_moments
+from accounting import BayesianAccountant, BayesianSpec, epsilon_from_moments
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import SecureSource
@@ -24,14 +24,17 @@ def epsilon(moment: float) -> float:
 def measure(records: int, noise_std: float, seed: int) -> tuple[float, float, float]:
     """ε of (worst cases, noised histograms, the accounting sample as it is)."""
     random, source = np.random.default_rng(seed), SecureSource()
-    shared = {
-        "orders": [ORDER],
-        "filter_order": ORDER,
-        "estimator_failure_probability": FAILURE,
-        "estimator": "betting",
-    }
-    noised = NoisedSums(**shared, adversary="path", checkpoints=HISTOGRAMS, records=records, noise_std=noise_std)
-    exact = BayesianAccountant(**shared, delta=DELTA, max_steps=STEPS, composition="running", checkpoints=HISTOGRAMS)
+    spec = BayesianSpec(
+        orders=[ORDER],
+        delta=DELTA,
+        estimator_failure_probability=FAILURE,
+        max_steps=STEPS,
+        composition="running",
+        estimator="betting",
+        filter_order=ORDER,
+        checkpoints=HISTOGRAMS,
+    )
+    noised, exact = NoisedSums(spec, records=records, noise_std=noise_std), BayesianAccountant(spec)
     norms = random.lognormal(-2.5, 0.6, records)
     for step in range(1, STEPS + 1):
         distances = np.minimum(norms * random.lognormal(0, 0.2, records), 1.0)

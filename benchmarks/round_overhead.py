@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from client_sdk.api import calls
+from client_sdk.api.attempts import Signature
 from client_sdk.api.client import AsyncClient, Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate

@@ -34,11 +34,12 @@ import numpy as np
 from sqlalchemy import create_engine, make_url, text
 
 from benchmarks.measured import RETAIN, peak_mib, processor_seconds
+from client_sdk.api.attempts import Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Answer, Outgoing, Transport
 from client_sdk.errors import ConflictError
+from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.secure_sum.layout import UPDATE as UPDATE_VECTOR
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
@@ -46,7 +47,7 @@ from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate,
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
-from client_sdk.secure_sum.checks import Floors, Party
+from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import FileStore
 from client_sdk.study.enrolment import enrol

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from benchmarks.private_step import small_cnn, tf_cnn
+from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.losses import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -73,7 +74,7 @@ class Variant:
         if own is not None:
             individual = IndividualBudget.open(own, None, dataset.patients, entries=0, sent_since=lambda _: [])
         self._steps = PrivateGradients(
-            *(model, cross_entropy, dataset, chosen, randomness.in_round("client", 1)),
+            *(PerRecordGradients(model, cross_entropy), dataset, chosen, randomness.in_round("client", 1)),
             log_moments=self.log_moments,
             individual=individual,
         )

@@ -21,6 +21,7 @@ WardroundError
 │   ├── PolicyRefused             the site policy does not allow it
 │   ├── OwnBudgetExceeded         the hospital's own limit would be passed
 │   └── LostLedger                earlier rounds are known, but not to the ledger on this disk
+├── SessionEnded                  the secure sum of a round failed or went on without this hospital; `code` says why
 ├── LedgerInUse                   another process holds this ledger
 ├── LedgerDamaged                 the ledger on this disk is not what was written
 ├── LedgerNotWritten              the disk is full or read-only; nothing changed
@@ -140,6 +141,14 @@ class OwnBudgetExceeded(Refused):
 
 class LostLedger(Refused):
     """A person must say that the ledger is lost (`--accept-lost-ledger`) or bring it back."""
+
+
+class SessionEnded(WardroundError):
+    """The secure sum of a round failed or went on without this hospital. `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the secure sum of this round went on without this hospital, or failed ({code})")
+        self.code = code
 
 
 class LedgerInUse(WardroundError):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from client_sdk.durable import write_durably
+from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.protocol.study.fields import NAME_PATTERN, Message, Name
 from client_sdk.protocol.study.messages import EncodedKey, Roster, RosterEntry
@@ -84,6 +84,11 @@ class Identity:
     @property
     def public_key(self) -> str:
         return encode_public_key(self.key.public_key())
+
+    def take_next_key(self) -> None:
+        """The key in NEXT_KEY_FILE takes the place of the old one, durably; this object keeps the old one."""
+        os.replace(self.directory / NEXT_KEY_FILE, self.directory / KEY_FILE)
+        sync_directory(self.directory)
 
     def memberships(self) -> list[Membership]:
         """Every study that this hospital enrolled in, by name."""

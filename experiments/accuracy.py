@@ -25,7 +25,7 @@ from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.protocol.randomness.source import RandomSource, SeededSource
 from client_sdk.training.noise import add_noise
-from client_sdk.training.sampling import poisson_batch
+from client_sdk.training.private import poisson_batch
 from experiments.accuracy_data import WORKLOADS, Split, Workload
 
 DELTA = 1e-5

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accounting import ClassicalAccountant
-from accounting.accountants.averaged import AveragedAccountant
+from accounting import AveragedAccountant, ClassicalAccountant, EstimateSpec
 from experiments.gradient_norms import FloatArray, Run, clipped_norms
 
 
@@ -25,13 +24,12 @@ def classical(run: Run) -> dict[str, float]:
 
 def averaged(run: Run, norms: FloatArray, estimator: str) -> float:
     """ε of the averaged bound for one path of norms (steps, records)."""
-    account = AveragedAccountant(
+    spec = EstimateSpec(
         delta=run.delta,
         estimator_failure_probability=run.estimator_failure_probability,
-        members=norms.shape[1],
-        max_ratio=1 / run.noise_multiplier,
         estimator="betting" if estimator == "betting" else "bernstein",
     )
+    account = AveragedAccountant(spec, members=norms.shape[1], max_ratio=1 / run.noise_multiplier)
     std = run.noise_multiplier * run.clip_norm
     for distances in norms:
         account.step(distances, noise_std=std, sampling_rate=run.sampling_rate, max_distance=run.clip_norm)

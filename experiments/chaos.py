@@ -20,9 +20,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from accounting.plan.schemes import SchemeName
 from client_sdk.api.client import Client
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.study.settings import Scheme
 from experiments import laws, tiny
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
 from experiments.processes import Process, Processes, ProcessFailed
@@ -57,7 +57,7 @@ class Storm:
             LawBroken, LedgerError, ProcessFailed.
         """
         name = f"storm-{number}"
-        scheme: Scheme = self.random.choice(("parallel", "client"))
+        scheme: SchemeName = self.random.choice(("parallel", "client"))
         masked = self.random.random() < 0.5
         hospitals = tiny.hospitals(self.home / name, MASKED if masked else PLAIN, self.processes)
         with self.coordinator.operator(patience_seconds=END_SECONDS) as operator:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from client_sdk.api.attempts import OperatorKey
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection, read_secret
-from client_sdk.api.credentials import OperatorKey
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE
 from client_sdk.protocol.study.messages import InvitationCreate, Study, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
+from client_sdk.training.local import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from client_sdk.protocol.study.settings import SchemeName, StudySettings
+from accounting.plan.schemes import SchemeName
+from client_sdk.protocol.study.settings import StudySettings
 from experiments.live import LiveHospital
 from experiments.processes import Processes
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Host = Annotated[str | None, typer.Option(help="address to listen on")]
 Port = Annotated[int | None, typer.Option(help="port to listen on")]
 Working = Annotated[bool | None, typer.Option(help="move rounds on in this process")]
-Check = Annotated[bool, typer.Option(help="only ask whether database and blob folder answer")]
+Check = Annotated[bool, typer.Option(help="only check that database and folder of model files answer")]
 RoleOption = Annotated[Literal["operator", "viewer"], typer.Option(help="a viewer reads, an operator acts")]
 Label = Annotated[str, typer.Option(help="who holds the key")]
 KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new file (mode 0600), not to the screen")]
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
     app.command()(worker)
     app.command()(migrate)
-    operator = typer.Typer(no_args_is_help=True, help="API keys of people, made beside the database.")
+    operator = typer.Typer(no_args_is_help=True, help="Make, list and end people's API keys, beside the database.")
     operator.command("init")(operator_init)
     operator.command("list")(operator_list)
     operator.command("rotate")(operator_rotate)
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
-    """Run the coordinator's API, and a worker inside it unless told otherwise."""
+    """Run the coordinator's API, with a worker inside it unless --no-worker is given."""
     from server.serving import serve as run
 
     settings = _settings(host=host, port=port, worker=worker)

@@ -87,9 +87,9 @@ if TYPE_CHECKING:
         subsampled_moment,
         upper_mean,
     )
+    from client_sdk.api.attempts import OperatorKey
     from client_sdk.api.client import AsyncClient, Client
     from client_sdk.api.config import Connection
-    from client_sdk.api.credentials import OperatorKey
     from client_sdk.commands.study import read_settings as read_study_settings
     from client_sdk.data import (
         DataError,
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from client_sdk.tasks import load as load_task
     from client_sdk.tasks import names as task_names
     from client_sdk.training.noise import NoisySum, add_noise
-    from client_sdk.training.sampling import poisson_batch
+    from client_sdk.training.private import poisson_batch
 
 # Module -> what stands in it; `there=here` where it has another name here.
 _NAMES_IN = {
@@ -142,7 +142,7 @@ _NAMES_IN = {
     ),
     "client_sdk.api.client": "AsyncClient Client",
     "client_sdk.api.config": "Connection",
-    "client_sdk.api.credentials": "OperatorKey",
+    "client_sdk.api.attempts": "OperatorKey",
     "client_sdk.commands.study": "read_settings=read_study_settings",
     "client_sdk.data": (
         "DataError Examples Records Table load=load_records one_per_patient read_csv read_heart_disease read_idx "
@@ -162,7 +162,7 @@ _NAMES_IN = {
     "client_sdk.study.participation": "Outcome",
     "client_sdk.tasks": "Classification Task TaskDataset TaskError load=load_task names=task_names",
     "client_sdk.training.noise": "NoisySum add_noise",
-    "client_sdk.training.sampling": "poisson_batch",
+    "client_sdk.training.private": "poisson_batch",
 }
 _HOME = {
     name.rpartition("=")[2]: (module, name.partition("=")[0])

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from accounting.accountants.bayesian_spec import EstimateSpec
 from accounting.errors import EstimatorRefused, InvalidArgument
 from accounting.estimation.upper_mean import upper_mean
 from accounting.mechanisms.conversion import epsilon_from_moments
@@ -24,13 +24,10 @@ from accounting.units import (
     Definition,
     FloatArray,
     Guarantee,
-    Level,
-    Observer,
     Relation,
     check_array,
     check_choice,
     check_count,
-    check_delta,
     check_nonnegative,
     check_positive,
     check_rate,
@@ -54,45 +51,28 @@ class _Kind:
 class AveragedAccountant:
     """(ε, δ) averaged over the population, from the distances of the same m records at every step.
 
-    max_ratio   largest clip norm over noise, C/s, that any step may have: the top of the bins
-    estimator_failure_probability  γ: the bound on the average fails with it over drawing the sample; β = δ − γ
-    estimator   "betting" or "bernstein", distribution-free; δ_{x'} lies between 0 and the classical δ
-    bins        distances are rounded up to this many equal steps of d/s
+    spec       its estimator is "betting" or "bernstein", distribution-free; δ_{x'} lies between 0 and the classical δ.
+               The bound on the average fails with probability γ over drawing the sample; β = δ − γ
+    members    m
+    max_ratio  largest clip norm over noise, C/s, that any step may have: the top of the bins
+    bins       distances are rounded up to this many equal steps of d/s
 
-    The claim is for the path that was taken (plan and stop fixed beforehand). Raises InvalidArgument.
+    The claim is for the path that was taken (plan and stop fixed beforehand). Raises InvalidArgument, and
+    EstimatorRefused for fewer than 3 records.
+
+    >>> spec = EstimateSpec(delta=1e-3, estimator_failure_probability=1e-4)
+    >>> account = AveragedAccountant(spec, members=100, max_ratio=0.5, bins=8)
+    >>> account.step([0.1, 0.2] * 50, noise_std=2.0, sampling_rate=0.1, max_distance=1.0)
+    >>> round(account.epsilon(), 3)
+    0.036
     """
 
-    def __init__(
-        self,
-        *,
-        delta: float,
-        estimator_failure_probability: float,
-        members: int,
-        max_ratio: float,
-        estimator: Literal["betting", "bernstein"] = "betting",
-        sample: Literal["members", "held-out", "public"] = "members",
-        level: Level = Level.INSTANCE,
-        observer: Observer = Observer.RELEASES,
-        bins: int = 256,
-    ) -> None:
-        self.delta, self.estimator_failure_probability = (
-            check_delta(delta),
-            check_delta(estimator_failure_probability, "estimator_failure_probability"),
-        )
-        if self.estimator_failure_probability >= self.delta:
-            raise InvalidArgument(
-                "estimator_failure_probability",
-                f"must be below delta: {estimator_failure_probability!r} leaves nothing of {delta!r}",
-            )
-        check_choice("estimator", estimator, ("betting", "bernstein"))
-        check_choice("sample", sample, ("members", "held-out", "public"))
-        self.estimator: Literal["betting", "bernstein"] = estimator
-        self.sample: Literal["members", "held-out", "public"] = sample
-        self.members = check_count("members", members)
+    def __init__(self, spec: EstimateSpec, *, members: int, max_ratio: float, bins: int = 256) -> None:
+        check_choice("estimator", spec.estimator, ("betting", "bernstein"))
+        self.spec, self.members = spec, check_count("members", members)
         if self.members < 3:
             raise EstimatorRefused(f"{members} records: an estimate needs at least 3")
         self.max_ratio = check_positive("max_ratio", max_ratio)
-        self.level, self.observer = Level(level), Observer(observer)
         # A hair above max_ratio, which the caller may have rounded down.
         self._ratios: FloatArray = self.max_ratio * (1 + 1e-12) * np.arange(1, check_count("bins", bins) + 1) / bins
         self._kinds: dict[float, _Kind] = {}
@@ -137,36 +117,36 @@ class AveragedAccountant:
 
     def average_delta(self, epsilon: float) -> float:
         """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
-        epsilons, deltas = self._profiles(self.delta - self.estimator_failure_probability)
+        epsilons, deltas = self._profiles(self.spec.beta)
         place = int(np.searchsorted(epsilons, check_nonnegative("epsilon", epsilon), side="right")) - 1
-        return min(1.0, self._bound(deltas[:, place]) + self.estimator_failure_probability)
+        return min(1.0, self._bound(deltas[:, place]) + self.spec.estimator_failure_probability)
 
     def certificate(self) -> Guarantee:
         """ε with everything needed to read it."""
         rates = list(self._kinds)
         return Guarantee(
             epsilon=self.epsilon(),
-            delta=self.delta,
-            level=self.level,
+            delta=self.spec.delta,
+            level=self.spec.level,
             definition=Definition.BAYESIAN,
             relation=Relation.ADD_REMOVE,
-            observer=self.observer,
+            observer=self.spec.observer,
             assumption="records are drawn from one population, and neither plan nor stop followed the releases",
             steps=self.steps,
             sampling_rate=(min(rates), max(rates)) if rates else None,
-            estimator=self.estimator,
+            estimator=self.spec.estimator,
             composition="averaged loss distributions",
-            beta=self.delta - self.estimator_failure_probability,
-            gamma=self.estimator_failure_probability,
+            beta=self.spec.beta,
+            gamma=self.spec.estimator_failure_probability,
             adversary="path",
-            sample=self.sample,
+            sample=self.spec.sample,
             resolution=f"distances rounded up to {self._ratios.size} bins, losses discretised and rounded up",
         )
 
     def _least_epsilon(self) -> float:
         if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
             return 0.0
-        beta = self.delta - self.estimator_failure_probability
+        beta = self.spec.beta
         epsilons, deltas = self._profiles(beta)
         for place in range(epsilons.size - 1, -1, -1):
             if self._bound(deltas[:, place]) > beta:
@@ -180,7 +160,7 @@ class AveragedAccountant:
             return 0.0
         shares = np.minimum(deltas[:-1] / worst, 1.0)
         log_mean = upper_mean(
-            np.log1p(shares), self.estimator_failure_probability, method=self.estimator, log_max=math.log(2)
+            np.log1p(shares), self.spec.estimator_failure_probability, method=self.spec.estimator, log_max=math.log(2)
         )
         return min(worst, worst * math.expm1(log_mean) * (1 + 1e-12))
 

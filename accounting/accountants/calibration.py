@@ -56,6 +56,9 @@ def calibrate_noise(
     account  another ε, as a non-increasing function of the noise multiplier
 
     Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Raises Unreachable where 2²⁰ is not enough.
+
+    >>> round(calibrate_noise(epsilon=2.0, delta=1e-5, sampling_rate=0.01, steps=1000), 2)
+    1.02
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
@@ -88,6 +91,11 @@ def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float],
     """The most steps (or rounds) whose ε does not exceed the target, by bisection; 0 when one is too many.
 
     account  ε as a non-decreasing function of the number of steps
+
+    >>> def spent(steps: int) -> float:
+    ...     return rdp_epsilon(2.0, sampling_rate=0.01, steps=steps, delta=1e-5)
+    >>> most_steps(epsilon=1.0, delta=1e-5, account=spent)
+    2045
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
@@ -107,6 +115,9 @@ def smallest_population(
     """The fewest records (or clients) among whom `expected_batch` are sampled each step, so that ε is within target.
 
     Poisson sampling at rate expected_batch/N; Unreachable when even `at_most` are not enough.
+
+    >>> smallest_population(epsilon=1.0, delta=1e-5, noise_multiplier=2.0, expected_batch=100, steps=1000)
+    7066
     """
     target = check_positive("epsilon", epsilon)
     batch = check_positive("expected_batch", expected_batch)
@@ -160,6 +171,11 @@ def prospect(
     A bound that fails with probability γ cannot exclude that a fraction 1 − γ^{1/m} of the population, unseen in m
     samples, costs the worst case V: E e^G ≤ 1 + (1 − γ^{1/m})(e^V − 1) is the least any method may report. adaptive:
     the same at order 2λ+1, halved (the definition `certified`).
+
+    >>> found = prospect(samples=1000, estimator_failure_probability=1e-6, delta=1e-5, noise_multiplier=1.0,
+    ...                  sampling_rate=0.1, steps=100, adaptive=False)
+    >>> round(found.classical, 2), round(found.best, 2), found.worthwhile
+    (7.9, 5.94, True)
     """
     m, gamma, total = (
         check_count("samples", samples),

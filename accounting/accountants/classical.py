@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -54,6 +54,13 @@ class ClassicalAccountant:
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
     Raises InvalidArgument naming the argument; the accountant is then unchanged.
+
+    >>> account = ClassicalAccountant(delta=1e-5)
+    >>> account.step(noise_multiplier=1.1, sampling_rate=0.01, count=1000)
+    >>> round(account.epsilon(), 2)
+    1.52
+    >>> str(account.certificate().definition)
+    'classical'
     """
 
     def __init__(
@@ -75,7 +82,6 @@ class ClassicalAccountant:
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._moments = np.zeros_like(self._orders)
         self._counts: dict[tuple[float, float], int] = {}
-        self._composed = ComposedLoss()
         self._known: tuple[tuple[Steps, ...], float] = ((), 0.0)
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
@@ -84,6 +90,11 @@ class ClassicalAccountant:
         moments = self._moments_of(key, count)
         self._counts[key] = self._counts.get(key, 0) + count
         self._moments = self._moments + moments
+
+    @cached_property
+    def _composed(self) -> ComposedLoss:
+        """Losses composed so far; Rényi accounts have none."""
+        return ComposedLoss()
 
     @property
     def steps(self) -> int:

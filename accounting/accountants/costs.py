@@ -1,15 +1,18 @@
-"""One noised step and what was seen of it."""
+"""One noised step, what was seen of it, and the rows of a ledger that it is charged to."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.estimation.upper_mean import lower_counts
-from accounting.mechanisms.divergence import Direction, Values, log_moment, replace_one_moment
+from accounting.estimation.upper_mean import Estimator, lower_counts, upper_mean
+from accounting.mechanisms.divergence import Values, log_moment, replace_one_moment
+from accounting.mechanisms.exact import Direction
 from accounting.units import (
     FloatArray,
     Relation,
@@ -19,6 +22,8 @@ from accounting.units import (
     check_positive,
     check_rate,
 )
+
+BoolArray = npt.NDArray[np.bool_]
 
 # A run repeats its noise and rate, so one table serves all its steps; worth building from here.
 _TABLE_FROM = 2048
@@ -71,6 +76,30 @@ def _ceiling(step: Step, orders: tuple[float, ...]) -> FloatArray:
     return step.costs(np.array(orders), np.array([step.max_distance]))[:, 0]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a ledger, each array of shape (rows,).
+
+    orders  ledger orders;  shares  of the failure probability
+    once    rows read at a fixed order by a filter: they need one failure share over all steps. A filter may read its
+            row every step: it goes wrong only if it admits the first step whose true moment is too large, and that is
+            one event at one step
+    """
+
+    orders: FloatArray
+    shares: FloatArray
+    once: BoolArray
+    estimator: Estimator
+
+    def bound(self, values: FloatArray, failure: float, top: float, counts: FloatArray | None = None) -> float:
+        """log E e^X from a sample of X ≤ top, at one row's share of the failure; inf where no estimate applies."""
+        if not np.isfinite(values).all() or (self.estimator != "student-t" and math.isinf(top)):
+            return math.inf
+        # Rounding may carry a sample past its ceiling, which an estimator would refuse.
+        values, log_max = np.minimum(values, top), top if math.isfinite(top) else None
+        return upper_mean(values, failure, method=self.estimator, log_max=log_max, counts=counts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """The private part: distances of a sample, or a histogram of them over rounded-up bin edges."""
@@ -87,6 +116,7 @@ class Measurement:
         counts: Values | None,
         count_noise: float,
         sample_size: int | None,
+        *,
         max_distance: float | None,
     ) -> Measurement:
         """Checked; distances above the clip norm are a clipping bug and are refused."""

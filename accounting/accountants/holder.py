@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.costs import Measurement, Step
+from accounting.accountants.costs import Measurement, Rows, Step
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
-from accounting.estimation.upper_mean import Estimator, upper_mean
 from accounting.units import FloatArray, check_array
 
 
@@ -48,21 +47,11 @@ class Weights:
 
 
 class HolderComposition:
-    """Σ c_t for every row; a row is a ledger order with its own share of the failure probability."""
+    """Σ c_t for every row; `failure_probability` is γ of the whole account."""
 
-    def __init__(
-        self,
-        orders: FloatArray,
-        shares: FloatArray,
-        weights: Weights,
-        estimator: Estimator,
-        *,
-        estimator_failure_probability: float,
-    ) -> None:
-        self._estimator_failure_probability = estimator_failure_probability
-        self._orders, self._shares, self._weights = orders, shares, weights
-        self._estimator: Estimator = estimator
-        self._sums = np.zeros(orders.size)
+    def __init__(self, rows: Rows, weights: Weights, failure_probability: float) -> None:
+        self._rows, self._weights, self._failure_probability = rows, weights, failure_probability
+        self._sums = np.zeros(rows.orders.size)
         self._steps = 0
 
     def check(self, steps: int = 1) -> None:
@@ -74,12 +63,12 @@ class HolderComposition:
     def worst(self, step: Step, steps: int = 1) -> FloatArray:
         """The rows after `steps` more steps at the clip norm: a sure bound, no estimate."""
         self.check(steps)
-        return self._sums + steps * step.ceiling(self._orders)
+        return self._sums + steps * step.ceiling(self._rows.orders)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
         weight = self._weights[self._steps + 1]
-        ceiling = step.ceiling(self._orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
+        ceiling = step.ceiling(self._rows.orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
         cost, estimated = ceiling, False
         if measured is not None:
             try:
@@ -94,17 +83,11 @@ class HolderComposition:
     def _estimate(self, step: Step, measured: Measurement, weight: float, ceiling: FloatArray) -> FloatArray:
         share = weight / 2 if measured.count_noise > 0 else weight
         # Half for the noise of the counts, which is one event for all orders.
-        counts = measured.settled_counts(self._estimator_failure_probability * weight / 2)
+        counts = measured.settled_counts(self._failure_probability * weight / 2)
         costs = np.empty_like(ceiling)
-        for row, values in enumerate(step.costs(self._orders, measured.distances)):
-            top = float(ceiling[row]) / weight
-            if not np.isfinite(values).all() or (self._estimator != "student-t" and math.isinf(top)):
-                costs[row] = np.inf
-                continue
-            log_values, log_max = np.minimum(values / weight, top), top if math.isfinite(top) else None
-            costs[row] = weight * upper_mean(
-                log_values, float(self._shares[row]) * share, method=self._estimator, log_max=log_max, counts=counts
-            )
+        for row, values in enumerate(step.costs(self._rows.orders, measured.distances)):
+            failure, top = float(self._rows.shares[row]) * share, float(ceiling[row]) / weight
+            costs[row] = weight * self._rows.bound(values / weight, failure, top, counts)
         return costs
 
     def state(self) -> dict[str, Any]:

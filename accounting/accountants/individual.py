@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from accounting.encoding import fields_to_json
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import Values, largest_moment
 from accounting.mechanisms.divergence import log_moment
@@ -27,6 +29,31 @@ from accounting.units import (
 BoolArray = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterSpec:
+    """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument."""
+
+    order: float
+    delta: float
+    limit_epsilon: float
+    level: Level = Level.INSTANCE
+    observer: Observer = Observer.RELEASES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "level", Level(self.level))
+        object.__setattr__(self, "observer", Observer(self.observer))
+        check_positive("limit_epsilon", self.limit_epsilon)
+        if self.bound <= 0:
+            raise InvalidArgument(
+                "limit_epsilon", f"leaves no room for any step at order {self.order!r} and this delta"
+            )
+
+    @property
+    def bound(self) -> float:
+        """Nats that a record may spend: λε − ln c_λ + ln δ."""
+        return largest_moment(self.order, self.limit_epsilon, check_delta(self.delta))
+
+
 class IndividualFilter:
     """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for everybody.
 
@@ -39,25 +66,17 @@ class IndividualFilter:
       q < 1   the coins stay secret: everybody is charged at rate q, those whose norm was not computed at max_distance
 
     The sums are secrets of the records and are never part of the certificate; neither is who was excluded.
+
+    >>> spec = FilterSpec(order=8.0, delta=1e-5, limit_epsilon=2.0)
+    >>> sums = IndividualFilter(spec, members=3)
+    >>> for _ in range(4):
+    ...     may = sums.admit([0.1, 0.5, 1.0], noise_std=4.0, sampling_rate=1.0, max_distance=1.0)
+    >>> may.tolist(), sums.epsilon()
+    ([True, True, False], 2.0)
     """
 
-    def __init__(
-        self,
-        *,
-        order: float,
-        delta: float,
-        limit_epsilon: float,
-        members: int,
-        level: Level = Level.INSTANCE,
-        observer: Observer = Observer.RELEASES,
-    ) -> None:
-        self.order = check_positive("order", order)
-        self.delta = check_delta(delta)
-        self.limit_epsilon = check_positive("limit_epsilon", limit_epsilon)
-        self.level, self.observer = Level(level), Observer(observer)
-        self._bound = largest_moment(self.order, self.limit_epsilon, self.delta)
-        if self._bound <= 0:
-            raise InvalidArgument("limit_epsilon", f"leaves no room for any step at order {order!r} and this delta")
+    def __init__(self, spec: FilterSpec, *, members: int) -> None:
+        self.spec = spec
         self._spent: FloatArray = np.zeros(check_count("members", members))
         self._excluded: BoolArray = np.zeros(members, dtype=np.bool_)
         self._steps = 0
@@ -98,9 +117,9 @@ class IndividualFilter:
         if max_distance is not None and bool((norms > check_positive("max_distance", max_distance)).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
         if norms.size:
-            charges[chosen] = log_moment(self.order, norms, noise_std=noise_std, sampling_rate=rate)
+            charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
-        self._excluded = self._excluded | (total > self._bound)
+        self._excluded = self._excluded | (total > self.spec.bound)
         self._spent = np.where(self._excluded, self._spent, total)
         self._steps += 1
         low, high = self._rates or (rate, rate)
@@ -115,25 +134,25 @@ class IndividualFilter:
         """
         rate = check_rate("sampling_rate", sampling_rate)
         most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
-        return ~self._excluded & (self._spent + most <= self._bound)
+        return ~self._excluded & (self._spent + most <= self.spec.bound)
 
     def epsilon(self) -> float:
         """The bound fixed in advance, or 0 before the first step."""
-        return self.limit_epsilon if self._steps else 0.0
+        return self.spec.limit_epsilon if self._steps else 0.0
 
     def certificate(self) -> Guarantee:
         """The same for every reader and every path: nothing in it depends on a norm."""
         return Guarantee(
             epsilon=self.epsilon(),
-            delta=self.delta,
-            level=self.level,
+            delta=self.spec.delta,
+            level=self.spec.level,
             definition=Definition.INDIVIDUAL,
             relation=Relation.ADD_REMOVE,
-            observer=self.observer,
+            observer=self.spec.observer,
             assumption="nobody contributes after being excluded, and neither sums nor exclusions are shown",
             steps=self._steps,
-            orders=(self.order,),
-            order=self.order,
+            orders=(self.spec.order,),
+            order=self.spec.order,
             sampling_rate=self._rates,
             composition="filter",
             adversary="adaptive",
@@ -143,12 +162,7 @@ class IndividualFilter:
 
     def state(self) -> dict[str, Any]:
         """JSON-safe and secret: it holds every record's sum."""
-        return {
-            "order": self.order,
-            "delta": self.delta,
-            "limit_epsilon": self.limit_epsilon,
-            "level": str(self.level),
-            "observer": str(self.observer),
+        return fields_to_json(self.spec) | {
             "spent": self._spent.tolist(),
             "excluded": self._excluded.tolist(),
             "steps": self._steps,
@@ -158,16 +172,10 @@ class IndividualFilter:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """The filter whose `state` this was."""
+        spec = FilterSpec(**{field.name: state[field.name] for field in fields(FilterSpec)})
         spent = check_array("spent", state["spent"])
-        out = cls(
-            order=state["order"],
-            delta=state["delta"],
-            limit_epsilon=state["limit_epsilon"],
-            members=spent.size,
-            level=Level(state["level"]),
-            observer=Observer(state["observer"]),
-        )
-        if len(state["excluded"]) != spent.size or bool((spent > out._bound).any()):
+        out = cls(spec, members=spent.size)
+        if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")
         out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)
         out._steps = check_count("steps", state["steps"], least=0)
@@ -183,4 +191,4 @@ class IndividualFilter:
         return chosen
 
     def _moment(self, distance: float, noise_std: float, rate: float) -> float:
-        return float(log_moment(self.order, distance, noise_std=noise_std, sampling_rate=rate))
+        return float(log_moment(self.spec.order, distance, noise_std=noise_std, sampling_rate=rate))

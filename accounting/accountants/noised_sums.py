@@ -7,14 +7,14 @@ histograms are charged, reporting it costs nothing.
 
 What a histogram costs (√2, not 1). The accounting sample is m of the n records, drawn uniformly; a smaller data set is
 padded in the top bin. Let D' be D with one more record r, and couple the draws: where the accounting sample of D' lacks
-r, that of D is the same; where it holds r, that of D has another record in r's place, uniform over the rest, or a pad.
-Both are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at most √2 in the L2 norm. Given what
-was released, the sums of all other records do not depend on r. Rényi divergence is jointly quasi-convex (van Erven &
-Harremoës 2014, Theorem 13), so the secret draw adds nothing, and one histogram with discrete Gaussian noise costs
-λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the accounting sample is held out of training,
-what is trained on differs in one record in both cases, r or the one in its place, which the steps' own charge covers at
-the clip norm; a Bayesian or certified number, which charges x′ its own norms, is read with the slot of x′ left empty: a
-pad, or one record less to train on.
+r, the accounting sample of D is the same; where it holds r, the accounting sample of D has another record in r's place,
+uniform over the rest, or a pad. Both are uniform draws. So one count may leave a bin and enter another, e_a − e_b: at
+most √2 in the L2 norm. Given what was released, the sums of all other records do not depend on r. Rényi divergence is
+jointly quasi-convex (van Erven & Harremoës 2014, Theorem 13), so the secret draw adds nothing, and one histogram with
+discrete Gaussian noise costs λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the accounting sample
+is held out of training, what is trained on differs in one record in both cases, r or the one in its place, which the
+steps' own charge covers at the clip norm; a Bayesian or certified number, which charges x′ its own norms, is read with
+the slot of x′ left empty: a pad, or one record less to train on.
 """
 
 from __future__ import annotations
@@ -25,58 +25,49 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.bayesian_settings import Adversary
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.costs import Step
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import IntArray, count_values, release_charge, running_sum_bins
-from accounting.estimation.upper_mean import MONOTONE, Estimator, lower_counts, upper_mean
+from accounting.estimation.upper_mean import MONOTONE, lower_counts, upper_mean
 from accounting.mechanisms.divergence import Values
-from accounting.units import FloatArray, Relation, check_array, check_choice, check_count, check_delta, check_orders
+from accounting.units import FloatArray, Relation, check_array, check_count
 
 # Noise hides about z·√(2·bins·ln(bins/γ)) records: more bins round less and hide more.
 BINS = 16
 # Mass that the noise leaves in the top bin anyway; bins finer than this share of it would be wasted.
 _FLOOR = 0.02
 _SUM_INFLATION = 1 + 1e-12
+# What changes from step to step, by attribute.
+_ARRAYS = ("sums", "ceiling", "reported", "cap", "known", "known_ceiling")
 
 
 class NoisedSums:
     """Bounds on log E e^{λL} of a record drawn from the population, moved by noised histograms alone.
 
-    orders        orders λ (= α − 1) that the statement is read at; filter_order: λ*, at which the histograms are taken
-    estimator_failure_probability  γ: half for the noise of counts, half for the estimates, shared by all checkpoints
-    adversary     adaptive: sums are kept at 2λ+1, and half of the bound is read (`accounting.accountants.bayesian`)
-    checkpoints   most histograms that are ever estimated from; all of them hold together, so the least bound counts
-    records       m, the public size of the accounting sample;  noise_std: z of every count
+    spec       composition running with a filter_order λ*, at which the histograms are taken, and checkpoints, the most
+               histograms that are ever estimated from; all of them hold together, so the least bound counts. Half of
+               its failure probability covers the noise of the counts, half the estimates
+    records    m, the public size of the accounting sample
+    noise_std  z of every count
 
     At an order below λ* the same histogram serves, since φ(λ, d)/λ never falls in λ (Rényi divergence grows with its
-    order): G(λ) ≤ (λ/λ*)·G(λ*). Above it the clip norm counts.
+    order): G(λ) ≤ (λ/λ*)·G(λ*). Above it the clip norm counts. Adaptive: sums are kept at 2λ+1, and half of the bound
+    is read (`accounting.accountants.bayesian`). Raises InvalidArgument.
     """
 
-    def __init__(
-        self,
-        *,
-        orders: Sequence[float],
-        filter_order: float,
-        estimator_failure_probability: float,
-        adversary: Adversary,
-        estimator: Estimator,
-        checkpoints: int,
-        records: int,
-        noise_std: float,
-    ) -> None:
-        self._orders = np.concatenate([[filter_order], check_orders(orders)])
-        self._adaptive = check_choice("adversary", adversary, ("path", "adaptive")) == "adaptive"
+    def __init__(self, spec: BayesianSpec, *, records: int, noise_std: float) -> None:
+        if spec.composition != "running" or spec.filter_order is None or spec.checkpoints is None:
+            raise InvalidArgument("spec", "must be of composition running, with filter_order and checkpoints")
+        if spec.estimator not in MONOTONE:
+            raise InvalidArgument("estimator", f"{spec.estimator} may fall when a count moves up")
+        self.spec, self._noise, self._used = spec, noise_std, 0
+        self._most = len(spec.checkpoints) if isinstance(spec.checkpoints, Sequence) else spec.checkpoints
+        self._adaptive = spec.adversary == "adaptive"
+        # The filter's row first: the histograms are taken there.
+        self._orders = np.array([spec.filter_order, *spec.orders])
         self._ledger_orders = 2 * self._orders + 1 if self._adaptive else self._orders
-        if estimator not in MONOTONE:
-            raise InvalidArgument("estimator", f"{estimator} may fall when a count moves up")
-        self._estimator: Estimator = estimator
-        self._estimator_failure_probability, self._noise = (
-            check_delta(estimator_failure_probability, "estimator_failure_probability"),
-            noise_std,
-        )
-        self._most, self._used = check_count("checkpoints", checkpoints), 0
         self._release = self._released(self._ledger_orders)
         self._sums: FloatArray = np.zeros(check_count("records", records, least=3))
         # Σφ at the clip norm; what the published histograms cost; and the classical moments that cap both.
@@ -134,20 +125,16 @@ class NoisedSums:
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, JSON-safe and exact."""
-        names = ("sums", "ceiling", "reported", "cap", "known", "known_ceiling")
-        return {"used": self._used} | {name: array_to_json(getattr(self, f"_{name}")) for name in names}
+        return {"used": self._used} | {name: array_to_json(getattr(self, f"_{name}")) for name in _ARRAYS}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Undo `state` on an account of the same settings."""
-        sums, rest = (
-            array_from_json(state["sums"]),
-            {name: array_from_json(state[name]) for name in ("ceiling", "reported", "cap", "known", "known_ceiling")},
-        )
-        if sums.shape != self._sums.shape or any(row.shape != self._orders.shape for row in rest.values()):
+        arrays = {name: array_from_json(state[name]) for name in _ARRAYS}
+        if any(array.shape != getattr(self, f"_{name}").shape for name, array in arrays.items()):
             raise InvalidArgument("state", "was saved with another accounting sample or other orders")
-        self._used, self._sums = int(state["used"]), sums
-        for name, row in rest.items():
-            setattr(self, f"_{name}", row)
+        self._used = int(state["used"])
+        for name, array in arrays.items():
+            setattr(self, f"_{name}", array)
 
     def _released(self, orders: FloatArray) -> FloatArray:
         distinct, inverse = np.unique(orders, return_inverse=True)
@@ -160,7 +147,7 @@ class NoisedSums:
 
     def _estimates(self, noised: IntArray) -> FloatArray:
         """Bounds on log E e^G at every ledger order up to the filter's; the ceiling elsewhere."""
-        edges, share = self._edges(), self._estimator_failure_probability / (2 * self._most)
+        edges, share = self._edges(), self.spec.estimator_failure_probability / (2 * self._most)
         reported = check_array("noised", noised, low=-math.inf)
         if reported.size != edges.size:
             raise InvalidArgument("noised", f"must be {edges.size} counts")
@@ -171,7 +158,7 @@ class NoisedSums:
             # The filter's certificate and the statement's are two; the statement splits its share over its orders.
             mine = share if row == 0 else share / (self._orders.size - 1)
             values = np.minimum(edges * ratio * _SUM_INFLATION, ceiling)
-            found[row] = upper_mean(values, mine, method=self._estimator, log_max=ceiling, counts=counts)
+            found[row] = upper_mean(values, mine, method=self.spec.estimator, log_max=ceiling, counts=counts)
         return found
 
     def _since(self) -> FloatArray:

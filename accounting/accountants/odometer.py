@@ -20,6 +20,14 @@ class Odometer:
                  is fixed and every checkpoint takes its best order.
     end-point    the filter: the number shown is `limit_epsilon` from the first step on; `allows` says whether the
                  next step still fits under it at the fixed order. One δ, no union.
+
+    >>> odometer = Odometer(delta=1e-5, order=8.0)
+    >>> odometer.step(noise_multiplier=4.0, sampling_rate=0.1, count=10)
+    >>> round(odometer.show(), 3)
+    1.164
+    >>> odometer.step(noise_multiplier=4.0, sampling_rate=0.1, count=10)
+    >>> round(odometer.show(), 3)
+    1.331
     """
 
     def __init__(

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accounting.accountants.costs import Measurement, Step
-from accounting.errors import InvalidArgument, ReservationClosed
-from accounting.mechanisms.divergence import Direction, Values
+from accounting.encoding import fields_to_json
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.divergence import Values
 from accounting.units import Relation
 
 
-class Charge(Protocol):
-    """Charge `steps` steps that were reserved; False when nothing was estimated."""
+class Reserving(Protocol):
+    """The accountant that set the reservation aside."""
 
-    def __call__(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int) -> bool: ...
+    def epsilon_after(self, step: Step, steps: int) -> float:
+        """ε if these steps cost their worst case; nothing changes."""
+        ...
 
-
-@dataclass(frozen=True)
-class Desk:
-    """What a reservation may ask of its accountant."""
-
-    pending: Callable[[], Reservation | None]
-    release: Callable[[], None]
-    project: Callable[[Step, int], float]
-    measure: Callable[[Values, Values | None, float, int | None, Step], Measurement | None]
-    charge: Charge
+    def close(self, reservation: Reservation, measured: Measurement | None, *, charge: bool) -> bool:
+        """End its open reservation; False when it was charged in full. Raises before anything changes."""
+        ...
 
 
+@dataclass(frozen=True, eq=False)
 class Reservation:
-    """Used once: `settle` with what was measured, `charge_in_full` at the worst case, or `cancel`."""
+    """Used once: `settle` with what was measured, `charge_in_full` at the worst case, or `cancel`.
 
-    def __init__(self, desk: Desk, step: Step, steps: int) -> None:
-        self._desk, self._step, self._steps = desk, step, steps
+    steps  how many such steps are set aside
 
-    @property
-    def steps(self) -> int:
-        return self._steps
+    Raises ReservationClosed when it is used again.
+
+    >>> from accounting import BayesianAccountant, BayesianSpec
+    >>> spec = BayesianSpec(orders=[4, 8], delta=1e-5, estimator_failure_probability=1e-6, max_steps=10,
+    ...                     estimator="betting")
+    >>> account = BayesianAccountant(spec)
+    >>> reservation = account.reserve(noise_std=4.0, sampling_rate=0.1, max_distance=1.0)
+    >>> worst = reservation.epsilon()
+    >>> reservation.settle([0.1, 0.2, 0.4] * 50)
+    True
+    >>> account.epsilon() <= worst
+    True
+    """
+
+    accountant: Reserving
+    step: Step
+    steps: int
 
     def epsilon(self) -> float:
         """ε of the accountant if this reservation is charged in full."""
-        return self._desk.project(self._step, self._steps)
+        return self.accountant.epsilon_after(self.step, self.steps)
 
     def settle(
         self,
@@ -51,53 +60,30 @@ class Reservation:
         count_noise: float = 0.0,
         sample_size: int | None = None,
     ) -> bool:
-        """Charge what the sample shows, never more than was reserved. False: the estimator refused; all was charged.
+        """Charge what the sample shows, never more than was reserved; arguments as in `BayesianAccountant.step`.
 
-        On bad input the reservation stays open.
+        Returns False when the estimator refused, and all was charged. On bad input the reservation stays open.
         """
-        self._check_open()
-        if self._steps != 1:
+        if self.steps != 1:
             raise InvalidArgument("steps", "a reservation of several steps is charged in full, or settled by observe")
-        return self._close(self._desk.measure(distances, counts, count_noise, sample_size, self._step))
+        top = self.step.max_distance
+        measured = Measurement.of(distances, counts, count_noise, sample_size, max_distance=top)
+        return self.accountant.close(self, measured, charge=True)
 
     def charge_in_full(self) -> None:
         """Charge the whole reservation."""
-        self._check_open()
-        self._close(None)
+        self.accountant.close(self, None, charge=True)
 
     def cancel(self) -> None:
         """Charge nothing: right only when nobody saw anything of the step."""
-        self._check_open()
-        self._desk.release()
+        self.accountant.close(self, None, charge=False)
 
     def state(self) -> dict[str, Any]:
-        step = self._step
-        return {
-            "noise_std": step.noise_std,
-            "sampling_rate": step.sampling_rate,
-            "max_distance": step.max_distance,
-            "relation": str(step.relation),
-            "direction": step.direction,
-            "steps": self._steps,
-        }
+        """JSON-safe."""
+        return {"step": fields_to_json(self.step), "steps": self.steps}
 
     @classmethod
-    def restored(cls, desk: Desk, state: dict[str, Any]) -> Reservation:
-        direction: Direction = state["direction"]
-        step = Step(
-            noise_std=state["noise_std"],
-            sampling_rate=state["sampling_rate"],
-            max_distance=state["max_distance"],
-            relation=Relation(state["relation"]),
-            direction=direction,
-        )
-        return cls(desk, step, int(state["steps"]))
-
-    def _check_open(self) -> None:
-        if self._desk.pending() is not self:
-            raise ReservationClosed("this reservation is closed")
-
-    def _close(self, measured: Measurement | None) -> bool:
-        estimated = self._desk.charge(self._step, measured, reserved=True, steps=self._steps)
-        self._desk.release()
-        return estimated
+    def restored(cls, accountant: Reserving, state: dict[str, Any]) -> Reservation:
+        """The reservation whose `state` this was, on the accountant restored with it."""
+        step = Step(**state["step"] | {"relation": Relation(state["step"]["relation"])})
+        return cls(accountant, step, int(state["steps"]))

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from accounting.accountants.costs import Measurement, Step
+from accounting.accountants.costs import BoolArray, Measurement, Rows, Step
 from accounting.encoding import array_from_json, array_to_json
 from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
-from accounting.estimation.upper_mean import Estimator, upper_mean
+from accounting.estimation.upper_mean import upper_mean
 from accounting.units import FloatArray, check_count
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
@@ -39,35 +37,21 @@ def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int
 
 
 class RunningComposition:
-    """One row per ledger order. `once` marks rows read at a fixed order by a filter: they need one failure share.
+    """One sum per record and row of the ledger."""
 
-    A filter may read its row every step: it goes wrong only if it admits the first step whose true moment is too
-    large, and that is one event at one step.
-    """
-
-    def __init__(
-        self,
-        orders: FloatArray,
-        shares: FloatArray,
-        once: BoolArray,
-        estimator: Estimator,
-        *,
-        max_steps: int | None,
-        checkpoints: tuple[int, ...] | None,
-    ) -> None:
-        self._orders, self._shares, self._once = orders, shares, once
-        self._estimator: Estimator = estimator
-        self._max_steps, self._checkpoints = max_steps, checkpoints
+    def __init__(self, rows: Rows, max_steps: int | None, checkpoints: tuple[int, ...] | None) -> None:
+        self._rows, self._max_steps, self._checkpoints = rows, max_steps, checkpoints
+        size = rows.orders.size
         self._steps = 0
         self._sums: FloatArray | None = None
-        self._ceiling = np.zeros(orders.size)
+        self._ceiling = np.zeros(size)
         # The last estimate that was declared, and the ceiling then: what came after counts in full.
-        self._known, self._known_ceiling = np.zeros(orders.size), np.zeros(orders.size)
-        self._live = once | (checkpoints is None)
+        self._known, self._known_ceiling = np.zeros(size), np.zeros(size)
+        self._live = rows.once | (checkpoints is None)
         self._present: FloatArray | None = None
         self._observed = False
         # What was reserved for the present step: shown values stay below it, decisions never use it.
-        self._reserved = np.full(orders.size, np.inf)
+        self._reserved = np.full(size, np.inf)
 
     def check(self, steps: int = 1) -> None:
         if self._max_steps is not None and self._steps + steps > self._max_steps:
@@ -76,32 +60,22 @@ class RunningComposition:
 
     def moments(self) -> FloatArray:
         if self._present is None:
-            self._present = self._since(self._ceiling)
-            if self._sums is not None and self._steps > 0:
-                for row in np.flatnonzero(self._live):
-                    sure = float(self._present[row])
-                    self._present[row] = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
-            self._present = np.minimum(self._present, self._reserved)
+            now = self._estimates(self._live, np.zeros_like(self._ceiling), self._steps)
+            self._present = np.minimum(now, self._reserved)
         return self._present.copy()
 
     def worst(self, step: Step, steps: int = 1) -> FloatArray:
         """The rows if the next steps cost every record its ceiling: the same estimate of G + φ(C), at V + φ(C)."""
         self.check(steps)
-        extra = steps * step.ceiling(self._orders)
-        ahead = self._since(self._ceiling + extra)
-        if self._sums is not None:
-            for row in np.flatnonzero(self._live):
-                sums, top = self._sums[row] + extra[row], self._ceiling[row] + extra[row]
-                ahead[row] = self._bound(int(row), sums, top, self._steps + steps, float(ahead[row]))
-        return ahead
+        return self._estimates(self._live, steps * step.ceiling(self._rows.orders), self._steps + steps)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
         _ = cap  # the ceiling bounds every sum here already
         self.check()
         known = step.max_distance is not None
-        ceiling = step.ceiling(self._orders) if known else np.full_like(self._ceiling, np.inf)
-        most = np.where(self._once, self.worst(step), np.inf) if reserved else np.full_like(self._ceiling, np.inf)
+        ceiling = step.ceiling(self._rows.orders) if known else np.full_like(self._ceiling, np.inf)
+        most = np.where(self._rows.once, self.worst(step), np.inf) if reserved else np.full_like(self._ceiling, np.inf)
         if measured is not None:
             self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:
@@ -109,10 +83,9 @@ class RunningComposition:
         self._ceiling, self._reserved, self._present = self._ceiling + ceiling, most, None
         self._steps += 1
         if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
-            for row in np.flatnonzero(~self._live):
-                sure = float(self._since(self._ceiling)[row])
-                found = self._bound(int(row), self._sums[row], self._ceiling[row], self._steps, sure)
-                self._known[row], self._known_ceiling[row] = found, self._ceiling[row]
+            found = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
+            self._known = np.where(self._live, self._known, found)
+            self._known_ceiling = np.where(self._live, self._known_ceiling, self._ceiling)
         return measured is not None
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
@@ -127,40 +100,41 @@ class RunningComposition:
                 f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}",
             )
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
-        return before + np.minimum(step.costs(self._orders, measured.distances), ceiling[:, None])
+        return before + np.minimum(step.costs(self._rows.orders, measured.distances), ceiling[:, None])
 
     def observe(self, rows: BoolArray, values: FloatArray, counts: FloatArray | None, log_max: float) -> None:
         """The clients' own sums up to this step, for the marked rows."""
         if self._sums is not None:
             raise InvalidArgument("log_values", "this account keeps its own accounting sample")
-        if self._checkpoints is not None and self._steps not in self._checkpoints and not self._once[rows].all():
+        if self._checkpoints is not None and self._steps not in self._checkpoints and not self._rows.once[rows].all():
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
         found = {
-            int(row): upper_mean(
-                values, self._share(int(row), self._steps), method=self._estimator, log_max=log_max, counts=counts
+            row: upper_mean(
+                values, self._share(row, self._steps), method=self._rows.estimator, log_max=log_max, counts=counts
             )
-            for row in np.flatnonzero(rows)
+            for row in np.flatnonzero(rows).tolist()
         }
         # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
-        sure = np.where(self._once, self._ceiling, self._since(self._ceiling))
+        sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
         for row, bound in found.items():
             self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
         self._observed, self._present = True, None
 
-    def _bound(self, row: int, sums: FloatArray, ceiling: float, steps: int, sure: float) -> float:
-        """The estimate, or what is sure without it; never above what is sure."""
-        if not np.isfinite(sums).all() or (self._estimator != "student-t" and math.isinf(ceiling)):
-            return sure
-        log_max = float(ceiling) if math.isfinite(ceiling) else None
-        values = sums if log_max is None else np.minimum(sums, log_max)
-        try:
-            return min(sure, upper_mean(values, self._share(row, steps), method=self._estimator, log_max=log_max))
-        except EstimatorRefused:
-            return sure
+    def _estimates(self, marked: BoolArray, ahead: FloatArray, steps: int) -> FloatArray:
+        """What is sure if every sum grows by `ahead`; on the marked rows the estimate then, where it is lower."""
+        ceiling = self._ceiling + ahead
+        found = self._since(ceiling)
+        for row in np.flatnonzero(marked).tolist():
+            if self._sums is not None:
+                # A sample that the estimator refuses leaves what is sure.
+                with suppress(EstimatorRefused):
+                    sums, failure = self._sums[row] + ahead[row], self._share(row, steps)
+                    found[row] = min(float(found[row]), self._rows.bound(sums, failure, float(ceiling[row])))
+        return found
 
     def _share(self, row: int, steps: int) -> float:
-        share = float(self._shares[row])
-        if self._once[row]:
+        share = float(self._rows.shares[row])
+        if self._rows.once[row]:
             return share
         t = max(1, steps)
         return share / (t * (t + 1) if self._checkpoints is None else len(self._checkpoints))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounting.accountants.bayesian_settings import BayesianSpec
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.errors import InvalidArgument
 from accounting.units import Definition, Guarantee
 

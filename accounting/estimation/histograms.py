@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values, log_expm1, log_moment
+from accounting.mechanisms.divergence import Values, log_moment
+from accounting.mechanisms.special import log_expm1
 from accounting.units import (
     FloatArray,
     Relation,
@@ -158,22 +159,6 @@ def count_values(values: Values, edges: Values) -> IntArray:
     if found.max() > grid[-1]:
         raise InvalidArgument("values", f"holds {float(found.max())!r}, above the last edge {float(grid[-1])!r}")
     return np.bincount(np.searchsorted(grid, found, side="left"), minlength=grid.size).astype(np.int64)
-
-
-def expand(edges: Values, counts: Values) -> FloatArray:
-    """The rounded-up sample that the counts describe, in increasing order."""
-    grid = _check_edges(edges)
-    numbers = check_array("counts", counts)
-    if numbers.shape != grid.shape or bool((numbers != np.floor(numbers)).any()):
-        raise InvalidArgument("counts", f"must be {grid.size} integers")
-    return np.repeat(grid, numbers.astype(np.int64))
-
-
-def fill_missing(counts: Values, missing: int) -> IntArray:
-    """Counts with `missing` declared records added to the top bin."""
-    numbers = check_array("counts", counts).astype(np.int64)
-    numbers[-1] += check_count("missing", missing, least=0)
-    return numbers
 
 
 def release_charge(

@@ -19,8 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import EstimatorRefused, InvalidArgument
-from accounting.mechanisms.divergence import Values, log_expm1, log_sum
-from accounting.mechanisms.special import beta_quantile, beta_upper_quantile, root, student_upper_quantile
+from accounting.mechanisms.divergence import Values
+from accounting.mechanisms.special import (
+    beta_quantile,
+    beta_upper_quantile,
+    log_expm1,
+    log_sum,
+    root,
+    student_upper_quantile,
+)
 from accounting.units import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
@@ -52,6 +59,10 @@ def upper_mean(
     Guarantees: within [0, log_max] for the distribution-free methods. Assumes independent samples: pairs that share a
     record are not. Raises InvalidArgument (also for a value above log_max), EstimatorRefused for m < 3, and for
     student-t when the sample variance is zero.
+
+    >>> sample = [0.0, 0.1, 0.1, 0.3] * 100
+    >>> round(upper_mean(sample, 1e-3, method="betting", log_max=1.0), 3)
+    0.161
     """
     check_choice("method", method, ESTIMATORS)
     gamma = check_delta(failure_probability, "failure_probability")
@@ -80,6 +91,9 @@ def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> flo
     """Upper bound on a probability after `ones` successes: the 1 − failure quantile of Beta(ones+1, zeros+1).
 
     The flat-prior posterior of Triastcyn & Faltings 2020, section 4.3.1.
+
+    >>> round(binary_upper_mean(3, 100, 1e-3), 3)
+    0.123
     """
     n = check_count("trials", trials, least=0)
     k = check_count("ones", ones, least=0)

@@ -38,6 +38,10 @@ def epsilon_from_moments(
 
     Edge cases: a log-moment of exactly 0 means no loss, ε = 0; never negative; infinite log-moments drop their order,
     and ε is inf when none is left.
+
+    >>> epsilon, order = epsilon_from_moments([2, 8], [0.1, 0.9], 1e-5)
+    >>> round(epsilon, 3), order
+    (1.159, 8.0)
     """
     lams, moments = _curve(orders, log_moments)
     target = check_delta(delta)
@@ -54,7 +58,12 @@ def epsilon_from_moments(
 def delta_from_moments(
     orders: Values, log_moments: Values, epsilon: float, *, conversion: Conversion = "improved"
 ) -> tuple[float, float]:
-    """δ = min_λ c_λ exp(C(λ) − λε), at most 1, and its order. The estimator's failure is the caller's to add."""
+    """δ = min_λ c_λ exp(C(λ) − λε), at most 1, and its order. The estimator's failure is the caller's to add.
+
+    >>> delta, order = delta_from_moments([2, 8], [0.1, 0.9], 1.0)
+    >>> round(delta, 6), order
+    (3.6e-05, 8.0)
+    """
     lams, moments = _curve(orders, log_moments)
     target = check_nonnegative("epsilon", epsilon)
     offset = _log_constant(lams, conversion)
@@ -99,7 +108,12 @@ def epsilon_delta_curve(
     estimator_failure_probability: float = 0.0,
     conversion: Conversion = "improved",
 ) -> list[tuple[float, float]]:
-    """(ε, δ) for every δ asked; inf where δ does not exceed the estimator's failure probability."""
+    """(ε, δ) for every δ asked; inf where δ does not exceed the estimator's failure probability.
+
+    >>> curve = epsilon_delta_curve([2, 8], [0.1, 0.9], [1e-3, 1e-5])
+    >>> [(round(epsilon, 3), delta) for epsilon, delta in curve]
+    [(0.584, 0.001), (1.159, 1e-05)]
+    """
     gamma = check_nonnegative("estimator_failure_probability", estimator_failure_probability)
     points: list[tuple[float, float]] = []
     for delta in check_array("deltas", deltas).tolist():
@@ -110,7 +124,11 @@ def epsilon_delta_curve(
 
 
 def largest_moment(order: float, epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
-    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits."""
+    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits.
+
+    >>> round(largest_moment(8, 1.0, 1e-5), 3), round(largest_moment(8, 2.0, 1e-5), 3)
+    (-0.373, 7.627)
+    """
     lam = check_positive("order", order)
     offset = float(_log_constant(np.array([lam]), conversion)[0])
     spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
@@ -121,6 +139,9 @@ def attack_success(epsilon: float, delta: float = 0.0) -> float:
     """Most a membership attacker with even odds can be right: (e^ε + δ)/(1 + e^ε).
 
     At δ = 0 this is P(A) = 1/(1 + e^{−ε}) (Triastcyn & Faltings 2020, eq. 1). ε = inf gives 1.
+
+    >>> round(attack_success(1.0), 3), round(attack_success(1.0, 0.01), 3)
+    (0.731, 0.734)
     """
     loss = _possibly_infinite(epsilon)
     slack = check_nonnegative("delta", delta)
@@ -133,6 +154,10 @@ def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
 
     p/(e^ε + (1 − e^ε)p) and e^ε p/(1 + (e^ε − 1)p) (Danger 2022, section 2). A guarantee with δ > 0 holds this up to
     probability δ.
+
+    >>> lowest, highest = posterior_bounds(0.1, 1.0)
+    >>> round(lowest, 3), round(highest, 3)
+    (0.039, 0.232)
     """
     belief = check_number("prior", prior)
     if not 0 <= belief <= 1:
@@ -148,29 +173,43 @@ def population_fraction(delta: float, dp_delta: float, *, directions: int = 1) -
 
     1 − delta/dp_delta by Markov's inequality (Triastcyn & Faltings 2020, section 4.4.1), in each direction of the
     neighbouring relation; directions=2 counts those protected in both.
+
+    >>> round(population_fraction(1e-6, 1e-4), 3)
+    0.99
     """
     average, single = check_delta(delta), check_delta(dp_delta, "dp_delta")
-    if check_count("directions", directions) > 2:
-        raise InvalidArgument("directions", "must be 1 or 2")
-    return max(0.0, 1 - directions * average / single)
+    return max(0.0, 1 - _directions(directions) * average / single)
 
 
 def percentile_delta(delta: float, fraction: float, *, directions: int = 1) -> float:
-    """δ₀ such that at least `fraction` of the population enjoys (ε, δ₀)-DP, given (ε, delta) on average; at most 1."""
+    """δ₀ such that at least `fraction` of the population enjoys (ε, δ₀)-DP, given (ε, delta) on average; at most 1.
+
+    >>> round(percentile_delta(1e-6, 0.99), 6)
+    0.0001
+    """
     average, share = check_delta(delta), check_nonnegative("fraction", fraction)
     if share >= 1:
         raise InvalidArgument("fraction", "must be < 1: an average says nothing about everybody")
-    if check_count("directions", directions) > 2:
-        raise InvalidArgument("directions", "must be 1 or 2")
-    return min(1.0, directions * average / (1 - share))
+    return min(1.0, _directions(directions) * average / (1 - share))
 
 
 def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
-    """(kε, k e^{kε} δ) for k records (Triastcyn 2020, Proposition 5); δ at most 1."""
+    """(kε, k e^{kε} δ) for k records (Triastcyn 2020, Proposition 5); δ at most 1.
+
+    >>> epsilon, delta = group(0.5, 1e-6, 3)
+    >>> round(epsilon, 3), round(delta, 7)
+    (1.5, 1.34e-05)
+    """
     k = check_count("size", size)
     loss, slack = _possibly_infinite(epsilon), check_delta(delta)
     log_delta = math.log(k) + k * loss + math.log(slack)
     return k * loss, math.exp(min(0.0, log_delta))
+
+
+def _directions(number: int) -> int:
+    if check_count("directions", number) > 2:
+        raise InvalidArgument("directions", "must be 1 or 2")
+    return number
 
 
 def _curve(orders: Values, log_moments: Values) -> tuple[FloatArray, FloatArray]:

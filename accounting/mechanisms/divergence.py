@@ -2,7 +2,7 @@
 
 φ(λ, d; q, s) = log Σ_k C(λ+1,k) q^k (1−q)^{λ+1−k} exp((k²−k) d²/2s²)   (Triastcyn & Faltings 2020, Theorem 3,
 c^L before the expectation over data). With equal-variance Gaussians it bounds both directions (Mironov, Talwar &
-Zhang 2019, Theorem 5). Everything is evaluated for φ itself, not 1 + something: tiny costs keep their digits.
+Zhang 2019, Theorem 5).
 """
 
 from __future__ import annotations
@@ -14,19 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.special import log_gamma
+from accounting.mechanisms.exact import INFLATION, Direction, exact_moments
+from accounting.mechanisms.table import tabulated
 from accounting.units import FloatArray, check_array, check_choice, check_orders, check_positive, check_rate
 
 Values = float | Sequence[float] | npt.NDArray[np.floating]
-Direction = Literal["forward", "printed"]
 
-# Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4; this covers them ten times over.
-INFLATION = 1e-9
-# Beyond, ln Γ(n) ≈ n ln n carries n ln n · 2⁻⁵² of absolute error into every weight.
-_INFLATION_PER_ORDER = 1e-15
-_CHUNK = 1 << 21
-_SERIES_TERMS = 30
-_LARGEST_EXPONENT = 700.0
+# From this many distances on a table is worth building.
+_TABLE_ABOVE = 8192
 
 
 def log_moment(
@@ -52,6 +47,11 @@ def log_moment(
     Guarantees: never below the exact value; above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
     Edge cases: q = 0 or d = 0 costs exactly 0; an overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
     negative numbers, -0.0, q > 1, s ≤ 0, λ ≤ 0.
+
+    >>> round(float(log_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
+    0.128
+    >>> log_moment([2, 8], [0.1, 0.5, 1.0], noise_std=2.0, sampling_rate=0.1).shape
+    (2, 3)
     """
     orders = check_orders(np.atleast_1d(np.asarray(order)), "order")
     distances = check_array("distance", distance, shape=None)
@@ -63,36 +63,11 @@ def log_moment(
         raise InvalidArgument("order", "the printed directions are binomial sums: integer orders only")
     with np.errstate(over="ignore", under="ignore"):
         ratio = distances.ravel() / std
-        if method == "table" or (method == "auto" and direction == "forward" and distances.size > 8192):
-            from accounting.mechanisms.table import tabulated
-
+        if method == "table" or (method == "auto" and direction == "forward" and distances.size > _TABLE_ABOVE):
             values = tabulated(orders, ratio, rate)
         else:
             values = exact_moments(orders, ratio, rate, direction)
     return values.reshape(np.shape(order) + np.shape(distance))
-
-
-def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction: Direction = "forward") -> FloatArray:
-    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals; rounded up."""
-    values = np.zeros((orders.size, ratio.size))
-    charged = ratio > 0
-    if rate == 0 or not charged.any():
-        return values
-    points = ratio[charged]
-    if rate == 1:
-        raw = np.multiply.outer(orders * (orders + 1), points**2 / 2)
-    else:
-        raw = np.empty((orders.size, points.size))
-        whole = orders == np.floor(orders)
-        trials = orders[whole].astype(np.int64)
-        raw[whole] = _binomial(trials + 1, points, rate, shift=-1)
-        if direction == "printed":
-            raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
-        for row in np.flatnonzero(~whole):
-            raw[row] = _quadrature(float(orders[row]) + 1, points, rate)
-    inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
-    values[:, charged] = np.nextafter(raw * (1 + inflation[:, None]), np.inf)
-    return values
 
 
 def replace_one_moment(order: Values, distance: Values, *, noise_std: float, sampling_rate: float) -> FloatArray:
@@ -100,6 +75,9 @@ def replace_one_moment(order: Values, distance: Values, *, noise_std: float, sam
 
     `distance` is the norm of the difference between the two contributions (≤ 2C for clipped ones). Shapes, errors
     and rounding as in log_moment; any λ > 0.
+
+    >>> round(float(replace_one_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
+    6.699
     """
     full = log_moment(order, distance, noise_std=noise_std, sampling_rate=1.0, method="exact")
     rate = check_rate("sampling_rate", sampling_rate)
@@ -114,91 +92,3 @@ def sampled_bound(log_moments: FloatArray, rate: float) -> FloatArray:
         small = np.log1p(rate * np.expm1(np.minimum(log_moments, 1.0)))
         large = log_moments + np.log(rate + (1 - rate) * np.exp(-log_moments))
     return np.where(log_moments < 1, small, large) * (1 + INFLATION)
-
-
-def log_expm1(x: FloatArray) -> FloatArray:
-    """log(e^x − 1) for x ≥ 0 without overflow."""
-    with np.errstate(divide="ignore"):
-        return np.where(x > 30, x + np.log1p(-np.exp(-np.maximum(x, 30))), np.log(np.expm1(np.minimum(x, 30))))
-
-
-def log_sum(terms: FloatArray) -> FloatArray:
-    """log Σ e^terms over the last axis; +inf stays +inf."""
-    top = terms.max(axis=-1, keepdims=True)
-    finite = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.log(np.exp(terms - finite).sum(axis=-1)) + finite[..., 0]
-
-
-def log_binomial(trials: int, rate: float) -> FloatArray:
-    """Log-probabilities of Binomial(trials, rate), 0 < rate < 1."""
-    k = np.arange(trials + 1)
-    choose = log_gamma(np.array(trials + 1)) - log_gamma(k + 1) - log_gamma(trials - k + 1)
-    return choose + k * np.log(rate) + (trials - k) * np.log1p(-rate)
-
-
-def _binomial(trials: npt.NDArray[np.int64], ratio: FloatArray, rate: float, *, shift: int) -> FloatArray:
-    """log E_{k ~ Bin(n, q)} exp((k² + shift·k) r²/2) for every n in `trials`: shift −1 is c^L, +1 is c^R."""
-    out = np.zeros((trials.size, ratio.size))
-    if trials.size == 0:
-        return out
-    # k = 0 (and k = 1 for c^L) has exponent 0 and drops out of E e^… − 1.
-    first = 2 if shift < 0 else 1
-    k = np.arange(first, int(trials.max()) + 1)
-    growth = (k * k + shift * k) / 2.0
-    weights = [log_binomial(int(n), rate)[first:] for n in trials]
-    rows = max(1, _CHUNK // growth.size)
-    for start in range(0, ratio.size, rows):
-        block = slice(start, start + rows)
-        terms = log_expm1(np.multiply.outer(ratio[block] ** 2, growth))
-        for row, weight in enumerate(weights):
-            out[row, block] = np.logaddexp(0.0, log_sum(terms[:, : weight.size] + weight))
-    return out
-
-
-def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
-    """log E_{z~N(0,1)} (1 − q + q e^{rz − r²/2})^α for real α > 1, by the trapezoidal rule in the log domain.
-
-    The integrand is analytic for |Im z| < π/r, so the rule converges like e^{−2πy/h} in any strip y < π/r (Trefethen
-    & Weideman 2014, Theorem 5.1); the step below puts that under e^{−45}.
-    """
-    strip = np.minimum(6.0, np.pi / (2 * ratio))
-    step = 2 * np.pi * strip / (45 + strip**2 / 2)
-    with np.errstate(over="ignore"):
-        nodes = np.ceil((26 + alpha * ratio) / step) + 1
-    out = np.full_like(ratio, np.inf)
-    order = np.argsort(nodes)
-    # A cost this large (α²r²/2 nats) decides nothing; the closed form without sampling bounds it.
-    feasible = nodes[order] <= 4 * _CHUNK
-    huge = order[~feasible]
-    out[huge] = alpha * (alpha - 1) * ratio[huge] ** 2 / 2
-    order = order[feasible]
-    start = 0
-    while start < order.size:
-        rows = max(1, min(order.size - start, int(_CHUNK // nodes[order[start]])))
-        rows = max(1, min(rows, int(_CHUNK // nodes[order[start + rows - 1]])))
-        block = order[start : start + rows]
-        r, h = ratio[block, None], step[block, None]
-        z = h * np.arange(int(nodes[block[-1]])) - 13.0
-        logs = _log_excess(alpha, r * z - r * r / 2, rate) - z * z / 2
-        out[block] = np.logaddexp(0.0, log_sum(logs) + np.log(h[:, 0] / np.sqrt(2 * np.pi)))
-        start += rows
-    return out
-
-
-def _log_excess(alpha: float, u: FloatArray, rate: float) -> FloatArray:
-    """log[(1+x)^α − 1 − αx] for x = q(e^u − 1); the linear part has mean zero, and without it nothing cancels."""
-    # Beyond e^700 floats end, and x + 1 = x long before.
-    x = rate * np.expm1(np.minimum(u, _LARGEST_EXPONENT))
-    log_x = np.where(u > _LARGEST_EXPONENT, u + np.log(rate), np.log(np.maximum(np.abs(x), 1e-300)))
-    growth = alpha * np.where(u > _LARGEST_EXPONENT, log_x, np.log1p(x))
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        series = np.ones_like(x)
-        for k in range(_SERIES_TERMS, 1, -1):
-            series = 1 + series * x * (alpha - k) / (k + 1)
-        small = 2 * np.log(np.abs(x)) + np.log(alpha * (alpha - 1) / 2 * series)
-        middle = np.log(np.expm1(np.minimum(growth, 30.0)) - alpha * x)
-        linear = np.exp(np.log(alpha) + log_x - growth)
-        large = growth + np.log1p(-np.exp(-growth) - linear)
-    near = np.abs(x) * alpha < 0.25
-    return np.where(near, small, np.where(growth < 30, middle, large))

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import INFLATION, Values, log_binomial, log_expm1, log_sum
+from accounting.mechanisms.divergence import Values
+from accounting.mechanisms.exact import INFLATION
+from accounting.mechanisms.special import log_binomial, log_expm1, log_sum
 from accounting.units import FloatArray, check_array, check_count, check_number, check_positive, check_rate
 
 _NODES = 40_001
@@ -50,6 +52,10 @@ class GaussianPair(OutcomePair):
     """N(shift, diag std_with²) against N(0, diag std_without²): e.g. a variational posterior with and without.
 
     All of shape (p,) or scalars.
+
+    >>> pair = GaussianPair(shift=1.0, std_with=2.0, std_without=2.0)
+    >>> round(pair.divergence(5), 3), pair.symmetric
+    (0.625, True)
     """
 
     shift: Values
@@ -110,9 +116,22 @@ class GaussianPair(OutcomePair):
         return float(np.log1p(np.sum(excess) * step / math.sqrt(2 * math.pi)))
 
 
+class _SymmetricPair(OutcomePair):
+    @property
+    def symmetric(self) -> bool:
+        return True
+
+    def reverse_divergence(self, order: float) -> float:
+        return self.divergence(order)
+
+
 @dataclass(frozen=True)
-class LaplacePair(OutcomePair):
-    """Laplace noise of the given scale on a value that moves by `shift` (Mironov 2017, Proposition 6)."""
+class LaplacePair(_SymmetricPair):
+    """Laplace noise of the given scale on a value that moves by `shift` (Mironov 2017, Proposition 6).
+
+    >>> round(LaplacePair(shift=1.0, scale=2.0).divergence(2.0), 3)
+    0.2
+    """
 
     shift: float
     scale: float
@@ -121,23 +140,20 @@ class LaplacePair(OutcomePair):
         check_number("shift", self.shift)
         check_positive("scale", self.scale)
 
-    @property
-    def symmetric(self) -> bool:
-        return True
-
     def divergence(self, order: float) -> float:
         move = abs(self.shift) / self.scale
         near = math.log(order / (2 * order - 1)) + (order - 1) * move
         far = math.log((order - 1) / (2 * order - 1)) - order * move
         return max(0.0, float(np.logaddexp(near, far)) / (order - 1))
 
-    def reverse_divergence(self, order: float) -> float:
-        return self.divergence(order)
-
 
 @dataclass(frozen=True)
-class RandomisedResponse(OutcomePair):
-    """A bit told truly with probability `truth` in [1/2, 1) (Mironov 2017, Proposition 5)."""
+class RandomisedResponse(_SymmetricPair):
+    """A bit told truly with probability `truth` in [1/2, 1) (Mironov 2017, Proposition 5).
+
+    >>> round(RandomisedResponse(0.75).divergence(2.0), 3)
+    0.847
+    """
 
     truth: float
 
@@ -145,24 +161,20 @@ class RandomisedResponse(OutcomePair):
         if not 0.5 <= check_positive("truth", self.truth) < 1:
             raise InvalidArgument("truth", f"must be in [1/2, 1), not {self.truth!r}")
 
-    @property
-    def symmetric(self) -> bool:
-        return True
-
     def divergence(self, order: float) -> float:
         yes, no = math.log(self.truth), math.log1p(-self.truth)
         reported = order * yes + (1 - order) * no
         lied = order * no + (1 - order) * yes
         return max(0.0, float(np.logaddexp(reported, lied)) / (order - 1))
 
-    def reverse_divergence(self, order: float) -> float:
-        return self.divergence(order)
-
 
 def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) -> float:
     """λ·D_{λ+1} of one Poisson-sampled step at integer λ ≥ 1, both directions, rounded up.
 
     inf where a divergence in it does not exist: that order is dropped. Raises InvalidArgument.
+
+    >>> round(subsampled_moment(4, LaplacePair(1.0, 5.0), sampling_rate=0.1), 4)
+    0.0038
     """
     lam = check_count("order", order)
     rate = check_rate("sampling_rate", sampling_rate)

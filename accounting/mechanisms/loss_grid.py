@@ -71,7 +71,7 @@ def connect_the_dots(
 
     most  |j| is kept at or below it; a loss above counts as infinite, one below as the first
     """
-    low, high = _loss_between(ratio, rate, removal)
+    low, high = loss_between(ratio, rate, removal=removal)
     first = math.floor(low / interval)
     last = max(math.ceil(high / interval), first + 1)
     if most is not None:
@@ -93,7 +93,8 @@ def step_losses(ratio: float, rate: float, grid: LossGrid, *, removal: bool) -> 
     return out, infinite
 
 
-def _loss_between(ratio: float, rate: float, removal: bool) -> tuple[float, float]:
+def loss_between(ratio: float, rate: float, *, removal: bool) -> tuple[float, float]:
+    """Losses of one step (arguments as in `hockey_stick`) at the two points where its tails are cut (e⁻⁵⁰)."""
     # The loss is monotone in the output; both ends lie _CUT deviations outside of both means.
     u = ratio * np.array([-_CUT, ratio + _CUT]) - ratio**2 / 2
     low, high = (u if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + u)).tolist()

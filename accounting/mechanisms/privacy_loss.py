@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from accounting.mechanisms.loss_grid import connect_the_dots
+from accounting.mechanisms.loss_grid import connect_the_dots, loss_between
 
 TAIL_MASS = 1e-15
 FINEST_GRID = 1e-4
@@ -45,18 +43,10 @@ def grid_interval(steps: Sequence[Steps], delta: float, epsilon: float) -> float
     A power of two times 1e-4, so that it changes seldom while steps are added.
     """
     guess = max(epsilon / 1000, _central_limit_epsilon(steps, delta, epsilon))
-    widest = max(_loss_range(step.noise_multiplier, step.sampling_rate) for step in steps)
+    ends = [loss_between(1 / step.noise_multiplier, step.sampling_rate, removal=True) for step in steps]
+    widest = max(high - low for low, high in ends)
     interval = max(min(FINEST_GRID, guess / 4000), widest / MOST_BINS, 2 * epsilon / MOST_BINS)
     return FINEST_GRID * 2.0 ** math.floor(math.log2(interval / FINEST_GRID))
-
-
-def _loss_range(noise_multiplier: float, sampling_rate: float) -> float:
-    # Loss of one step between the two points, ten standard deviations out, where its tails are cut (e⁻⁵⁰).
-    high = (1 / noise_multiplier + 20) / (2 * noise_multiplier)
-    if sampling_rate == 1:
-        return 2 * high
-    kept, sampled = math.log1p(-sampling_rate), math.log(sampling_rate)
-    return float(np.logaddexp(kept, sampled + high) - np.logaddexp(kept, sampled - high))
 
 
 def _central_limit_epsilon(steps: Sequence[Steps], delta: float, most: float) -> float:

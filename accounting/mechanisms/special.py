@@ -1,4 +1,4 @@
-"""The special functions in use, with types: scipy ships none."""
+"""The special functions in use, with types: scipy ships none. And sums of exponentials by their logarithms."""
 
 from __future__ import annotations
 
@@ -49,3 +49,24 @@ def log_normal_cdf(x: FloatArray) -> FloatArray:
 def normal_cdf(x: FloatArray) -> FloatArray:
     """Φ(x); relative precision in the lower tail."""
     return np.asarray(_functions.ndtr(x), dtype=np.float64)
+
+
+def log_expm1(x: FloatArray) -> FloatArray:
+    """log(e^x − 1) for x ≥ 0 without overflow."""
+    with np.errstate(divide="ignore"):
+        return np.where(x > 30, x + np.log1p(-np.exp(-np.maximum(x, 30))), np.log(np.expm1(np.minimum(x, 30))))
+
+
+def log_sum(terms: FloatArray) -> FloatArray:
+    """log Σ e^terms over the last axis; +inf stays +inf."""
+    top = terms.max(axis=-1, keepdims=True)
+    finite = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.log(np.exp(terms - finite).sum(axis=-1)) + finite[..., 0]
+
+
+def log_binomial(trials: int, rate: float) -> FloatArray:
+    """Log-probabilities of Binomial(trials, rate), 0 < rate < 1."""
+    k = np.arange(trials + 1)
+    choose = log_gamma(np.array(trials + 1)) - log_gamma(k + 1) - log_gamma(trials - k + 1)
+    return choose + k * np.log(rate) + (trials - k) * np.log1p(-rate)

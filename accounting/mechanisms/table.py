@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.mechanisms.divergence import exact_moments
+from accounting.mechanisms.exact import exact_moments
 from accounting.units import FloatArray
 
 _TOLERANCE = 4e-3

@@ -96,7 +96,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if len(set(kinds)) != len(kinds):
         raise PlanError("limits", "at most one per level and definition")
     if any(level not in scheme.levels for level, _ in kinds):
-        raise PlanError("limits", f"scheme {scheme.id} bounds the {' and the '.join(scheme.levels)} level only")
+        raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
     if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
         raise PlanError(
             "limits",
@@ -109,10 +109,11 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if bayesian.composition not in scheme.compositions:
         raise PlanError(
             "composition",
-            f"running sums need the same accounting sample in every round: scheme {scheme.id} needs composition holder",
+            "running sums need the same accounting sample in every round: "
+            f"scheme {scheme.named} needs composition holder",
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
-        raise PlanError("sample", f"scheme {scheme.id} measures clients; records are held out at instance level")
+        raise PlanError("sample", f"scheme {scheme.named} measures clients; records are held out at instance level")
 
 
 def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
@@ -128,9 +129,10 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
     if scheme.counts_clients:
         raise PlanError(
             "release",
-            f"scheme {scheme.id} with disclosure `noised` has no Bayesian limit at instance level: a hospital that is "
-            "zeroed out may move all counts of its accounting sample; 100 records at std 10 would cost the client "
-            "level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, which hides the accounting sample",
+            f"scheme {scheme.named} with disclosure `noised` has no Bayesian limit at instance level: "
+            "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
+            "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
+            "which hides the accounting sample",
         )
     if bayesian.composition != "running":
         raise PlanError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import (
@@ -129,7 +130,8 @@ class Plan:
         return self.release is not None and self.release.due(round)
 
     def to_dict(self) -> dict[str, Any]:
-        return cast("dict[str, Any]", _jsonable(asdict(self)))
+        """Plain JSON values: what the ledger's first entry holds."""
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -155,11 +157,3 @@ class Plan:
 def _limit(value: Mapping[str, Any]) -> LimitPlan:
     fields: dict[str, Any] = {**value, "level": Level(value["level"]), "definition": Definition(value["definition"])}
     return LimitPlan(**fields)
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _jsonable(item) for key, item in cast("dict[str, object]", value).items()}
-    if isinstance(value, tuple | list):
-        return [_jsonable(item) for item in cast("tuple[object, ...]", value)]
-    return str(value) if isinstance(value, Level | Definition | Observer) else value

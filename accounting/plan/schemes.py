@@ -1,4 +1,4 @@
-"""The ways of adding noise: whom each protects, who adds the noise, what it may count on, what a round tells.
+"""The ways of adding noise: whom each protects, who adds the noise, what it may count on, what a round reports.
 
 The one place that knows a scheme by its name. Accounts, settings, hospitals and the coordinator ask for a property; a
 new scheme is a row of `SCHEMES` (Triastcyn & Faltings 2019, section V; Triastcyn 2020, section 6.4).
@@ -66,7 +66,7 @@ class Scheme:
 
     protects               the levels; the noise multiplier is of the first one's clip norm, a second one has its own
     moved_counts           what one neighbour moves in a histogram that is published: squared L2 norm of the change
-    sums_costs_as_in_papers  beside the sound charge, the sum of the clients' costs at q = B_i/N is told
+    sums_costs_as_in_papers  beside the sound charge, the sum of the clients' costs at q = B_i/N is reported
     """
 
     id: SchemeName
@@ -75,6 +75,11 @@ class Scheme:
     protects: tuple[Protection, ...]
     moved_counts: int
     sums_costs_as_in_papers: bool = False
+
+    @property
+    def named(self) -> str:
+        """For messages: the id, which is the papers' word, with the plain title."""
+        return f"{self.id} ({self.title})"
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -1,27 +1,39 @@
-"""One call through all its attempts, without any waiting or network of its own: both clients drive it."""
+"""One call through all its attempts: who asks, when it is sent again, how its answer is taken.
+
+Without any waiting or network of its own: both clients drive it. Only what cannot happen twice is repeated: GET and PUT
+always; POST where the request surely never arrived or the coordinator said that it changed nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from email.utils import parsedate_to_datetime
+from typing import Generic, Protocol, TypeVar
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
 from client_sdk.api.calls import Call
-from client_sdk.api.credentials import Credentials
-from client_sdk.api.retry import Backoff, may_repeat, retry_after_seconds
 from client_sdk.api.transport import Answer, Outgoing
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.wire.signing import request_token
 
 T = TypeVar("T")
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
+PASSING = frozenset({408, 425, 429, 502, 503, 504})
+# These two say that nothing was done, so that even a POST may follow.
+NOTHING_DONE = frozenset({429, 503})
+FIRST_SECONDS = 0.5
+LONGEST_SECONDS = 30.0
 
 
 @dataclass
@@ -34,6 +46,102 @@ class ServerClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self.read() + self.offset
+
+
+class Credentials(Protocol):
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        """The Authorization header of one attempt at one request."""
+        ...
+
+
+class OperatorKey:
+    """`wrk_<id>_<secret>`; its repr shows the id alone.
+
+    Raises:
+        ConfigurationError: not of that form.
+    """
+
+    def __init__(self, key: str) -> None:
+        parts = key.split("_", 2)
+        if len(parts) != 3 or parts[0] != "wrk" or not parts[1] or not parts[2] or not key.isascii():
+            raise ConfigurationError("an operator key has the form wrk_<id>_<secret>")
+        self._key, self.id = key, parts[1]
+
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        return f"Bearer {self._key}"
+
+    def __repr__(self) -> str:
+        return f"OperatorKey(wrk_{self.id}_***)"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A hospital's own signature. `origin` is the coordinator's public origin, whatever address is dialled."""
+
+    key: Ed25519PrivateKey = field(repr=False)
+    client: str
+    study: str
+    origin: str
+
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        token = request_token(
+            self.key,
+            client=self.client,
+            study=self.study,
+            audience=self.origin,
+            method=method,
+            url=self.origin + target,
+            body_sha256=hashlib.sha256(body).hexdigest(),
+            now=now,
+            token_id=token_id,
+        )
+        return f"Bearer {token}"
+
+
+def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
+    """The Retry-After header in seconds, from either of its forms; None if there is none that can be read."""
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (moment.astimezone(UTC) - now).total_seconds())
+
+
+class Backoff:
+    """The pauses of one request: doubling, at random between half and the whole, never shorter than Retry-After.
+
+    patience_seconds: no new attempt begins later than this after the first.
+    """
+
+    def __init__(
+        self,
+        patience_seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._clock, self._uniform = clock, uniform
+        self._until = clock() + patience_seconds
+        self._attempt = 0
+
+    def pause(self, retry_after: float | None = None) -> float | None:
+        """Seconds to wait before the next attempt; None: patience is at its end."""
+        longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**self._attempt)
+        self._attempt += 1
+        wait = self._uniform(longest / 2, longest)
+        if retry_after is not None:
+            # Jitter comes on top: everybody who was told the same number would come back together.
+            wait = retry_after + wait / 4
+        return wait if self._clock() + wait <= self._until else None
+
+
+def may_repeat(*, repeatable: bool, status: int) -> bool:
+    """Whether an answer of this status is worth a new attempt."""
+    return status in (PASSING if repeatable else NOTHING_DONE)
 
 
 class Attempts(Generic[T]):

@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Self, TypeVar
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import Attempts, ServerClock
+from client_sdk.api.attempts import Attempts, Backoff, Credentials, ServerClock
 from client_sdk.api.calls import Action, Call, Version
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Credentials
-from client_sdk.api.retry import Backoff
 from client_sdk.api.transport import AsyncTransport, Transport
 from client_sdk.errors import ConnectionFailed
 from client_sdk.protocol.study import messages

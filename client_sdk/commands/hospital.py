@@ -34,12 +34,12 @@ Dataset = Annotated[str, typer.Option(help="name of these records; studies on th
 PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
 Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
 AcceptLost = Annotated[
-    bool, typer.Option("--accept-lost-ledger", help="charge rounds whose ledger is lost at their worst")
+    bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
 ]
 
 
 def enrol(token: Token, server: Server = None, home: Home = None) -> None:
-    """Exchange an invitation for a membership; makes the hospital's key if there is none. Repeatable."""
+    """Become a member of a study with an invitation token; makes this hospital's key. May be run again."""
     from client_sdk.study.hospital import Hospital
 
     with plain_errors():
@@ -98,7 +98,7 @@ def join(
 
 
 def rotate_key(home: Home = None) -> None:
-    """Replace this hospital's key in every study. Interrupted, run it again. Others must pin the roster anew."""
+    """Replace this hospital's key in every study; run again if interrupted. Others must pin the roster anew."""
     with plain_errors():
         taken = hospital(home).rotate_key()
         typer.echo(f"new key in: {', '.join(taken) or 'no study'}")
@@ -116,7 +116,7 @@ def withdraw(study: StudyName, home: Home = None) -> None:
 def own_budget(
     dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Print this hospital's own budget of one data set, over all studies that use it. Nothing is asked of anybody."""
+    """Print this hospital's own budget of one data set, over all studies that use it. Works without a network."""
     from client_sdk.guard.individual import certificate
     from client_sdk.guard.ledger import HospitalLedger, ledger_path
     from client_sdk.guard.policy import POLICY_FILE, SitePolicy

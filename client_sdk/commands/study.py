@@ -51,7 +51,7 @@ def create(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a study and upload its initial model. Repeatable."""
+    """Create a study and upload its initial model. May be run again."""
     from client_sdk.protocol.study.messages import StudyCreate
 
     with plain_errors():
@@ -141,7 +141,7 @@ def read_settings(path: Path) -> StudySettings:
 def _initial_weights(settings: StudySettings) -> bytes:
     from client_sdk import tasks
     from client_sdk.protocol.wire.tensors import encode
-    from client_sdk.training.weights import weights_of
+    from client_sdk.training.local import weights_of
 
     training = settings.training
     return encode(weights_of(tasks.load(training.task, training.task_parameters).model()))

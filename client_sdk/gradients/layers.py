@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .products import product
+from .precision import product
 
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22

@@ -161,7 +161,8 @@ class PerRecordGradients:
 
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
-        refuse_cross_record(self._risky)
+        if self._risky:
+            refuse_cross_record(self._risky)
         key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
         if key in self._verified:
             return

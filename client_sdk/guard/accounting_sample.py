@@ -1,4 +1,7 @@
-"""Whose records are measured: all of a hospital's, or a fixed accounting sample drawn once and remembered by digest."""
+"""Whose records are measured, and what their norms count.
+
+All of a hospital's records, or a fixed accounting sample drawn once and remembered by digest.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from client_sdk.protocol.randomness.source import RandomSource
 from client_sdk.protocol.study.settings import AccountingSample
 
 Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+# Per-record norms are sums in float32; this covers their rounding, as the clip factors do.
+_NORM_SLACK = 1 + 2.0**-14
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,20 @@ class SampledRecords:
         held_out = self.setting is not None and self.setting.source == "held-out"
         trained = np.flatnonzero(slots < 0) if held_out else np.arange(slots.size)
         return SampleRows(rows, slots[rows], trained.astype(np.int64))
+
+
+def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
+    """The distances that are accounted, from gradient norms: never below what a record moved the noised sum.
+
+    For noise of noise_multiplier · clip_norm; rounded up, at most clip_norm.
+
+    norms     before clipping, finite; clipped together or layer by layer, a record adds at most min(norm, clip_norm)
+    rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
+    """
+    contribution = np.minimum(norms * _NORM_SLACK, clip_norm) + rounding
+    # Scaling both back to the clip norm keeps their ratio, and the top stays it.
+    scaled = np.nextafter(contribution * (clip_norm / (clip_norm + rounding)), np.inf)
+    return np.minimum(scaled, clip_norm)
 
 
 def _digest(patient: str) -> str:

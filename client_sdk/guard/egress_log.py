@@ -1,10 +1,18 @@
-"""The egress log: what left this building, when, its digest, and which charge paid for it."""
+"""What leaves this building: the finished bytes, kept until a later round is assigned, and the egress log.
+
+The log says what left, when, its digest, and which charge paid for it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+from client_sdk.durable import sync_directory, write_durably
+from client_sdk.errors import LedgerDamaged
 
 What = Literal["update", "refusal"]
 
@@ -42,6 +50,43 @@ class Departure:
     ready_at: str
     answer: str | None = None
     sent_at: str | None = None
+
+
+class Outbox:
+    """One study's folder: one file a round, synced before anything is sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, round: int, body: bytes) -> None:
+        """Durable when this returns."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._file(round), body)
+
+    def take(self, round: int, sha256: str | None) -> bytes:
+        """The bytes of `round`, as often as asked.
+
+        Raises:
+            LedgerDamaged: the ledger holds another digest, or none.
+        """
+        try:
+            body = self._file(round).read_bytes()
+        except OSError:
+            body = b""
+        if hashlib.sha256(body).hexdigest() != sha256:
+            raise LedgerDamaged(f"the finished update of round {round} is gone from {self.folder}")
+        return body
+
+    def forget_before(self, round: int) -> None:
+        """Scrub updates of earlier rounds: they will not be asked for again, and their digests are in the ledger."""
+        old = [p for p in self.folder.glob("*.safetensors") if p.stem.isdigit() and int(p.stem) < round]
+        for path in old:
+            path.unlink()
+        if old:
+            sync_directory(self.folder)
+
+    def _file(self, round: int) -> Path:
+        return self.folder / f"{round}.safetensors"
 
 
 def make_ready(connection: sqlite3.Connection, departure: Departure) -> None:

@@ -16,12 +16,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from accounting.accountants.individual import IndividualFilter
+from accounting.accountants.individual import FilterSpec, IndividualFilter
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
-from client_sdk.guard.distances import accounted
+from client_sdk.guard.accounting_sample import accounted
 from client_sdk.guard.own_budget import Charge
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.study.settings import Privacy
@@ -88,6 +88,17 @@ class IndividualBudget:
         rows = np.array([place[digest] for digest in here], dtype=np.int64)
         return cls(limit, filter, everybody, rows, before + missed, entries)
 
+    def resume(self, saved: bytes) -> None:
+        """Go on from the sums of the same patients that `to_bytes` gave later in the round.
+
+        Raises:
+            LedgerDamaged: not saved by `to_bytes`.
+        """
+        try:
+            self.filter = IndividualFilter.restore(_read(self.limit, saved)["filter"])
+        except InvalidArgument as error:
+            raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+
     def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
         """Those of the drawn records who may take part in the next step, whatever their gradients are."""
         room = self.filter.has_room(**_mechanism(privacy))
@@ -98,7 +109,7 @@ class IndividualBudget:
 
         known     records whose gradient norms were computed, among them all who took part
         norms     theirs, before clipping, finite
-        rounding  as in `client_sdk.guard.distances`
+        rounding  as in `accounted`
 
         Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability
         sampling_rate; at rate 1 they took no part. Whoever had no room is out for good. Whoever is not among today's
@@ -163,13 +174,10 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
 
 def _new_filter(limit: IndividualLimit, members: int) -> IndividualFilter:
     # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
-    return IndividualFilter(
-        order=limit.fixed_order(),
-        delta=limit.delta,
-        limit_epsilon=limit.epsilon,
-        members=members,
-        observer=Observer.COORDINATOR,
+    spec = FilterSpec(
+        order=limit.fixed_order(), delta=limit.delta, limit_epsilon=limit.epsilon, observer=Observer.COORDINATOR
     )
+    return IndividualFilter(spec, members=members)
 
 
 def _mechanism(privacy: Privacy) -> dict[str, Any]:

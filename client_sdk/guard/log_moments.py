@@ -16,19 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Level
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
-from client_sdk.guard.accounting_sample import Rows, SampledRecords
-from client_sdk.guard.distances import accounted
+from client_sdk.guard.accounting_sample import Rows, SampledRecords, accounted
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, Array
+
+_DAMAGED = "the running sums on this disk are damaged or of another study"
 
 
 class LogMomentBounds:
@@ -58,7 +60,7 @@ class LogMomentBounds:
         if plan.bayesian is None:
             raise ValueError("settings: this study has no Bayesian limit")
         step = plan.mechanism(Level.INSTANCE)
-        self._plan = plan
+        self._settings, self._patients, self._plan = settings, patients, plan
         self._step: dict[str, Any] = {
             "noise_std": step.noise_std,
             "sampling_rate": step.sampling_rate,
@@ -73,6 +75,32 @@ class LogMomentBounds:
         self._paper_costs = np.zeros(len(plan.bayesian.orders))
 
     @classmethod
+    def open(
+        cls,
+        settings: StudySettings,
+        patients: Sequence[str],
+        saved: bytes | None,
+        *,
+        rounds_lost: int,
+        source: RandomSource,
+    ) -> Self | None:
+        """The bounds as they were saved, or new ones; None where records have no Bayesian limit.
+
+        rounds_lost  rounds of which no norms are known: new bounds begin with all of them at the clip norm
+
+        Raises:
+            As the constructor and `restore`.
+            Refused: `held-out-lost`: who was held out in the lost rounds is not known any more.
+        """
+        if not settings.privacy.estimates_records:
+            return None
+        if saved is not None:
+            return cls.restore(settings, patients, saved)
+        begun = cls(settings, patients, source)
+        begun.charge_lost_rounds(rounds_lost)
+        return begun
+
+    @classmethod
     def restore(cls, settings: StudySettings, patients: Sequence[str], saved: bytes) -> Self:
         """The log-moments as `to_bytes` saved them.
 
@@ -80,19 +108,21 @@ class LogMomentBounds:
             Refused: `records-added`.
             LedgerDamaged: not saved by `to_bytes` under the same settings.
         """
-        try:
-            state: dict[str, Any] = json.loads(saved)
-            accounting_sample = SampledRecords(tuple(state["accounting_sample"]), settings.privacy.accounting_sample)
-            if len(accounting_sample.digests) > accounting_sample.size:
-                raise ValueError("more records than places")
-            log_moments = cls(settings, (), accounting_sample=accounting_sample)
-            log_moments._account.restore(state["account"])
-            if log_moments._papers is not None:
-                log_moments._papers.restore(state["papers"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerDamaged("the running sums on this disk are damaged or of another study") from error
-        log_moments._rows = accounting_sample.rows_of(patients)
-        return log_moments
+        sample, state = _state_of(settings, saved)
+        restored = cls(settings, patients, accounting_sample=sample)
+        restored._load(state)
+        return restored
+
+    def resume(self, saved: bytes) -> None:
+        """Go on from what `to_bytes` gave in the same study, for the same patients.
+
+        Raises:
+            As `restore`.
+        """
+        sample, state = _state_of(self._settings, saved)
+        if sample != self._sample:
+            self._sample, self._rows = sample, sample.rows_of(self._patients)
+        self._load(state)
 
     @property
     def rows(self) -> Rows:
@@ -173,6 +203,14 @@ class LogMomentBounds:
         saved = {"accounting_sample": list(self._sample.digests), "account": self._account.state(), "papers": papers}
         return json.dumps(saved, allow_nan=False).encode()
 
+    def _load(self, state: dict[str, Any]) -> None:
+        try:
+            self._account.restore(state["account"])
+            if self._papers is not None:
+                self._papers.restore(state["papers"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerDamaged(_DAMAGED) from error
+
     def _publishes(self, round: int) -> bool:
         account = self._account
         return self._plan.publishes(round) and isinstance(account, NoisedSums) and not account.exhausted
@@ -186,21 +224,26 @@ class LogMomentBounds:
         return self._step | {"noise_std": plan.noise_multiplier * plan.clip_norm, "sampling_rate": rate}
 
 
+def _state_of(settings: StudySettings, saved: bytes) -> tuple[SampledRecords, dict[str, Any]]:
+    """The accounting sample and everything else, out of what `to_bytes` gave."""
+    try:
+        state: dict[str, Any] = json.loads(saved)
+        sample = SampledRecords(tuple(state["accounting_sample"]), settings.privacy.accounting_sample)
+        if len(sample.digests) > sample.size:
+            raise ValueError("more records than places")
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerDamaged(_DAMAGED) from error
+    return sample, state
+
+
 def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccountant | NoisedSums:
     limit = _instance_limit(plan)
+    checkpoints: int | list[int] | None = None
     if plan.release is not None:
-        return NoisedSums(
-            orders=bayesian.orders,
-            filter_order=bayesian.filter_order,
-            estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-            adversary=bayesian.adversary,
-            estimator=bayesian.estimator,
-            checkpoints=max(1, plan.rounds // plan.release.every),
-            records=records,
-            noise_std=plan.release.std,
-        )
-    running = bayesian.composition == "running"
-    return BayesianAccountant(
+        checkpoints = max(1, plan.rounds // plan.release.every)
+    elif bayesian.composition == "running":
+        checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
@@ -211,21 +254,24 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
         conversion=bayesian.conversion,
         sample=bayesian.sample,
         filter_order=bayesian.filter_order,
-        checkpoints=[plan.steps_per_round * (i + 1) for i in range(plan.rounds)] if running else None,
+        checkpoints=checkpoints,
     )
+    if plan.release is not None:
+        return NoisedSums(spec, records=records, noise_std=plan.release.std)
+    return BayesianAccountant(spec)
 
 
 def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
     limit = _instance_limit(plan)
-    return BayesianAccountant(
+    spec = BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
         max_steps=plan.max_steps,
-        composition="holder",
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
+    return BayesianAccountant(spec)
 
 
 def _instance_limit(plan: Plan) -> LimitPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -11,11 +12,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
 from client_sdk.protocol.study.fields import Name, Positive, Probability
-from client_sdk.protocol.study.settings import LevelName, StudySettings
-from client_sdk.secure_sum.checks import Floors
+from client_sdk.protocol.study.settings import LevelName, Masking, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The least that this hospital demands of any session, whatever the study says.
+
+    allow_three admits sessions of three clients, which leave two honest parties and bear no drop-out.
+    """
+
+    colluders: int
+    min_survivors: int
+    allow_three: bool
+
+    def raised_to(self, study: Masking) -> Floors:
+        """These, and what the study's own settings promise: its noise is accounted on them."""
+        return Floors(
+            max(self.colluders, study.colluders),
+            max(self.min_survivors, study.min_survivors),
+            self.allow_three and study.allow_three,
+        )
 
 
 class _Section(BaseModel):
@@ -161,7 +181,7 @@ class SitePolicy(_Section):
             (
                 privacy.rules.central or self.limits.client is None,
                 "limits",
-                "limits.client: this hospital's own ledger counts its level in scheme client alone",
+                "limits.client: this hospital's own ledger counts it in scheme client (central noise) alone",
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (
@@ -174,3 +194,6 @@ class SitePolicy(_Section):
         for allowed, rule, text in rules:
             if not allowed:
                 raise PolicyRefused(f"policy-{rule}", f"the site policy says no: {text}")
+        if self.individual is not None and privacy.histogram_noise is not None:
+            reason = "patients' own limits cannot leave anybody out of a noised histogram"
+            raise PolicyRefused("individual-limit", reason)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
@@ -20,28 +21,7 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
-
-
-@dataclass(frozen=True)
-class Floors:
-    """The least that this hospital demands of any session, whatever the study says.
-
-    allow_three admits sessions of three clients, which leave two honest parties and bear no drop-out.
-    """
-
-    colluders: int
-    min_survivors: int
-    allow_three: bool
-
-    def raised_to(self, study: Masking) -> Floors:
-        """These, and what the study's own settings promise: its noise is accounted on them."""
-        return Floors(
-            max(self.colluders, study.colluders),
-            max(self.min_survivors, study.min_survivors),
-            self.allow_three and study.allow_three,
-        )
 
 
 @dataclass(frozen=True)

@@ -10,30 +10,46 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from client_sdk.api.calls import Call
+from pydantic import BaseModel
+
+from client_sdk.api.calls import OCTETS, POLL_SECONDS, Call, get, nothing, path, put, query
 from client_sdk.api.client import Client
 from client_sdk.errors import (
     ApiError,
     ConflictError,
     ConnectionFailed,
     NotFoundError,
+    SessionEnded,
     UnexpectedAnswer,
-    WardroundError,
 )
 from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters, SessionView
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyList,
+    ConsistencyMessage,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    ParameterFault,
+    SessionParameters,
+    SessionView,
+    SharesMessage,
+    SumResult,
+    SurvivorList,
+    UnmaskMessage,
+)
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.secure_sum.calls import SessionCalls
 from client_sdk.secure_sum.checks import Party, shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Store
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 _LOG = logging.getLogger(__name__)
-_WAIT_SECONDS = 25.0
+_MIB = 1 << 20
 
 register(
     "hospital.after-keys",
@@ -43,14 +59,6 @@ register(
     "hospital.after-consistency",
     "hospital.after-unmask",
 )
-
-
-class SessionEnded(WardroundError):
-    """The session failed or went on without this hospital. `code` says why."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"the secure sum of this round went on without this hospital, or failed ({code})")
-        self.code = code
 
 
 class MaskedRound:
@@ -169,7 +177,7 @@ class MaskedRound:
         return view
 
     def _view(self, left: str | None) -> SessionView:
-        view = self._send(self._calls.view(left, _WAIT_SECONDS))
+        view = self._send(self._calls.view(left, POLL_SECONDS))
         if view.phase == "failed":
             raise SessionEnded(view.failure or "failed")
         return view
@@ -202,3 +210,59 @@ class MaskedRound:
 
     def _now(self) -> int:
         return int(self._client.clock.now())
+
+
+class SessionCalls:
+    """Addresses of one round's session."""
+
+    def __init__(self, study: str, round: int, client: str) -> None:
+        self._base = ("studies", study, "rounds", round, "secure-sum")
+        self._client = client
+
+    def view(self, left: str | None, wait_seconds: float) -> Call[SessionView]:
+        """The session; with `left`, once it is in another phase or the time is up."""
+        wait = None if left is None else f"{wait_seconds:g}"
+        target = query(path(*self._base), phase=left, wait=wait)
+        return get(target, SessionView, quiet_seconds=wait_seconds, answer_limit=_MIB)
+
+    def put_keys(self, message: KeysMessage) -> Call[None]:
+        return self._put("keys", message)
+
+    def put_shares(self, message: SharesMessage) -> Call[None]:
+        return self._put("shares", message)
+
+    def put_manifest(self, message: Manifest) -> Call[None]:
+        return self._put("masked", message)
+
+    def put_consistency(self, message: ConsistencyMessage) -> Call[None]:
+        return self._put("consistency", message)
+
+    def put_unmask(self, message: UnmaskMessage) -> Call[None]:
+        return self._put("unmask", message)
+
+    def put_octets(self, vector: str, octets: bytes) -> Call[None]:
+        return Call("PUT", path(*self._base, "masked", self._client, vector), nothing, octets, OCTETS)
+
+    def leave(self) -> Call[None]:
+        return put(path(*self._base, "left", self._client))
+
+    def keys(self) -> Call[KeyList]:
+        return self._list("keys", KeyList)
+
+    def inbox(self) -> Call[Inbox]:
+        return self._list("shares", Inbox, self._client)
+
+    def survivors(self) -> Call[SurvivorList]:
+        return self._list("survivors", SurvivorList)
+
+    def consistency(self) -> Call[ConsistencyList]:
+        return self._list("consistency", ConsistencyList)
+
+    def result(self) -> Call[SumResult]:
+        return self._list("result", SumResult)
+
+    def _put(self, step: str, message: BaseModel) -> Call[None]:
+        return put(path(*self._base, step, self._client), message)
+
+    def _list(self, what: str, model: type[M], *more: str) -> Call[M]:
+        return get(path(*self._base, what, *more), model, answer_limit=4 * _MIB)

@@ -156,6 +156,12 @@ class FileStore:
         """Rounds of `study` that have a record."""
         return sorted(int(path.name.split(".")[-2]) for path in self._directory.glob(f"{study}.*.json"))
 
+    def has_secrets(self, study: str, round_number: int) -> bool:
+        """Whether a session of the round was joined and not yet left, unmasked or erased."""
+        raw = self.load(study, round_number)
+        session = None if raw is None else RoundRecord.from_bytes(raw).session
+        return session is not None and session.secrets is not None
+
     def close(self) -> None:
         """Let another process take over."""
         os.close(self._lock)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.attempts import ServerClock, Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError
@@ -131,7 +131,9 @@ class Hospital:
             and as `Participation.run`.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.delivery import delivery_of
         from client_sdk.study.participation import Participation
+        from client_sdk.study.verifier import CoordinatorVerifier
         from client_sdk.training import LocalTraining
 
         membership = self.identity.membership(study)
@@ -157,17 +159,22 @@ class Hospital:
             training.require_trainable()
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, shown)
-            return Participation(
-                client,
-                membership,
-                ledger,
-                rules,
-                training,
-                dataset=dataset,
-                outbox=self.directory / "outbox",
-                settings_sha256=shown.settings_sha256,
-                on_round=on_round,
-            ).run()
+            masked, head = shown.settings.privacy.masking is not None, ledger.head_seen(study)
+            verifier = CoordinatorVerifier(client, membership, shown.settings_sha256, head, masked=masked)
+            folder = self.directory / "outbox" / study
+            with closing(delivery_of(client, membership, rules, training, verifier, folder)) as delivery:
+                return Participation(
+                    client,
+                    membership,
+                    ledger,
+                    rules,
+                    training,
+                    verifier,
+                    delivery,
+                    dataset=dataset,
+                    outbox=folder,
+                    on_round=on_round,
+                ).run()
 
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
@@ -252,7 +259,7 @@ def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskData
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
-    from client_sdk.study.participation import rounds_received
+    from client_sdk.study.past import rounds_received
 
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):

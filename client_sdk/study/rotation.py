@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from client_sdk.api.attempts import Signature
 from client_sdk.api.client import Client
-from client_sdk.api.credentials import Signature
-from client_sdk.durable import sync_directory
 from client_sdk.errors import AuthenticationError
-from client_sdk.identity import KEY_FILE, NEXT_KEY_FILE, Identity, Membership
+from client_sdk.identity import NEXT_KEY_FILE, Identity, Membership
 from client_sdk.protocol.study.messages import KeyRotation
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import ENROLMENT, sign_document
@@ -28,8 +26,7 @@ def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)
     taken = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
     failpoint("hospital.before-rotation")
-    os.replace(identity.directory / NEXT_KEY_FILE, identity.directory / KEY_FILE)
-    sync_directory(identity.directory)
+    identity.take_next_key()
     failpoint("hospital.after-rotation")
     return taken
 

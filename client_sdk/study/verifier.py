@@ -7,7 +7,7 @@ from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, LedgerNotExtended, RosterNotPinned
 from client_sdk.guard.ledger import SeenHead
 from client_sdk.identity import Membership, active_fingerprint, strangers
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead, Roster
 from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
 
@@ -15,20 +15,23 @@ class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
     settings_sha256  frozen when the hospital joined
+    masked           the study's keys for masks are believed through its roster, which is then looked at in every round
     head             the coordinator's ledger as it was last seen; it only ever moves on
     """
 
-    def __init__(self, client: Client, membership: Membership, settings_sha256: str, head: SeenHead) -> None:
+    def __init__(
+        self, client: Client, membership: Membership, settings_sha256: str, head: SeenHead, *, masked: bool = False
+    ) -> None:
         self._client, self._membership, self._settings_sha256 = client, membership, settings_sha256
-        self._key = decode_public_key(membership.coordinator_key)
+        self._key, self._masked = decode_public_key(membership.coordinator_key), masked
         self.head = head
-        self._roster_seen: str | None = None
+        self._roster: tuple[str, Roster] | None = None
 
     def assignment(self, given: Assignment) -> AssignmentBody:
         """The assignment, if everything about it is as it must be; `head` has moved on then.
 
         Raises:
-            BadAssignment: signature, study, client or settings.
+            BadAssignment: signature, study, client, settings or roster.
             LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
             RosterNotPinned: somebody takes part whom the pinned roster does not hold.
         """
@@ -42,8 +45,22 @@ class CoordinatorVerifier:
         if body.settings_sha256 != self._settings_sha256:
             raise BadAssignment("the study's settings are not those that this hospital joined under")
         self.follow(body.ledger, reserved_round=body.round)
-        self._check_roster(body.roster_sha256, body.round)
+        if self._masked or self._membership.pinned is not None:
+            self._require_pinned(self.roster(body))
         return body
+
+    def roster(self, assignment: AssignmentBody) -> Roster:
+        """The members of the round, as the coordinator shows them.
+
+        Raises:
+            BadAssignment: they are not those that the assignment names.
+        """
+        if self._roster is None or self._roster[0] != assignment.roster_sha256:
+            shown = self._client.roster(self._membership.study, assignment.round)
+            if active_fingerprint(shown) != assignment.roster_sha256:
+                raise BadAssignment("the roster shown is not the one that the assignment names")
+            self._roster = assignment.roster_sha256, shown
+        return self._roster[1]
 
     def statement(self, given: BudgetStatement) -> None:
         """Check a budget's signed ledger head, and that it extends what was seen.
@@ -104,15 +121,9 @@ class CoordinatorVerifier:
         except SigningError as error:
             raise LedgerNotExtended("the ledger head is not signed by the coordinator that was pinned") from error
 
-    def _check_roster(self, sha256: str, round: int) -> None:
-        if self._membership.pinned is None or sha256 == self._roster_seen:
-            return
-        roster = self._client.roster(self._membership.study, round)
-        if active_fingerprint(roster) != sha256:
-            raise RosterNotPinned("the roster that is shown is not the one that the assignment names")
+    def _require_pinned(self, roster: Roster) -> None:
         unknown = strangers(self._membership, roster)
         if unknown:
             raise RosterNotPinned(
                 f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew"
             )
-        self._roster_seen = sha256

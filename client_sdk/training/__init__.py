@@ -2,6 +2,15 @@
 
 from client_sdk.training.bounds import clipped, projected
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
-from client_sdk.training.local import Contribution, LocalTraining
+from client_sdk.training.local import Contribution, LocalTraining, spec_of_model, weights_of
 
-__all__ = ["Checkpoint", "Checkpoints", "Contribution", "LocalTraining", "clipped", "projected"]
+__all__ = [
+    "Checkpoint",
+    "Checkpoints",
+    "Contribution",
+    "LocalTraining",
+    "clipped",
+    "projected",
+    "spec_of_model",
+    "weights_of",
+]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,16 +22,16 @@ from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
+from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.training.bounds import clipped, norm_of
-from client_sdk.training.centre import released_centre
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.plain import PlainGradients
-from client_sdk.training.private import PrivateGradients
-from client_sdk.training.weights import load_weights, weights_of
+from client_sdk.training.private import PrivateGradients, released_centre
+
+_CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,52 @@ class LocalTraining:
         if self.settings.privacy.rules.central:
             return
         try:
-            PerRecordGradients(*self._of_records(self.task.model().eval()))
+            _ = self._gradients
         except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Names, shapes and types of the parameters that travel."""
+        return spec_of_model(self._model)
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        """Made once; every round loads the released weights into it."""
+        # No layer may draw at random: the norm that is measured must be the norm that is clipped.
+        return self.task.model().eval().to(self.device)
+
+    @cached_property
+    def _buffers(self) -> dict[str, Tensor]:
+        """As the task made them: a round starts with them, whatever the one before did."""
+        return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+
+    @cached_property
+    def _of_records(self) -> tuple[nn.Module, Loss]:
+        """Model and loss for records as they lie in the dataset."""
+        if not self.dataset.grouped:
+            return self._model, self.task.loss
+        return RowsOfPatients(self._model), loss_of_patients(self.task.loss)
+
+    @cached_property
+    def _gradients(self) -> PerRecordGradients:
+        """How the model's gradients are found; the choice is confirmed on the first batch and holds in every round."""
+        return PerRecordGradients(*self._of_records)
 
     def randomness_in(self, round: int) -> RoundRandomness:
         """This client's streams in one round; 0: before the first."""
         return self.randomness.in_round(self.party, round)
+
+    def checkpoints(self, folder: Path, *belonging: str | bytes | None) -> Checkpoints | None:
+        """Where a round's steps are written down and gone on with; None for rounds of one step.
+
+        belonging  whatever the round depends on beside the records: a checkpoint of anything else is erased
+        """
+        if self.settings.steps_per_round == 1:
+            return None
+        # Whoever withdrew since is not gone on with.
+        patients = self.dataset.patients
+        return Checkpoints.open(folder / _CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
 
     def update(
         self, weights: Mapping[str, Array], log_moments: LogMomentBounds | None, *, round: int = 1
@@ -105,32 +146,42 @@ class LocalTraining:
     ) -> Contribution:
         """What one round makes of the received weights.
 
-        log_moments          where records have a Bayesian limit: takes in the norms of its accounting sample at every
-                             step, and reads it
-                       through noise where the round is a checkpoint of disclosure `noised`
+        log_moments    where records have a Bayesian limit: takes in the norms of its accounting sample at every step,
+                       and reads it through noise where the round is a checkpoint of disclosure `noised`
         round          its number, which the randomness is addressed by and the learning rate may depend on
         total_records  N of all clients, where the study sums the papers' costs and N is known
         individual     the patients' own sums: charged at every step, and asked who may take part
-        checkpoints    where to begin, and where to write down how far the steps have come; log-moments and individual
-                       are
-                       as they were there
+        checkpoints    where to begin, and where to write down how far the steps have come; log_moments and individual
+                       go on from what they were there
         previous       the weights released before these, where the study clips around the difference
 
         Raises:
             TrainingStopped: NaN or an infinity in weights, gradients or the update.
         """
-        # No layer may draw at random: the norm that is measured must be the norm that is clipped.
-        model = self.task.model().eval()
-        load_weights(model, weights)
-        model.to(self.device)
+        if checkpoints is not None and checkpoints.start is not None:
+            _resume(checkpoints.start, log_moments, individual)
+        load_weights(self._model, weights)
+        for name, buffer in self._model.named_buffers():
+            buffer.copy_(self._buffers[name])
         try:
             if self.settings.privacy.rules.central:
-                update = self._descended(model, weights, self._plain(model, round), round, checkpoints)
-                made = self._clipped(update)
+                plain = PlainGradients(
+                    *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self.device
+                )
+                made = self._clipped(self._descended(weights, plain, round, checkpoints))
             else:
-                centre = released_centre(self.settings, weights, previous)
-                private = self._private(model, round, log_moments, individual, total_records, centre)
-                update = self._descended(model, weights, private, round, checkpoints)
+                private = PrivateGradients(
+                    self._gradients,
+                    self.dataset,
+                    self.settings,
+                    self.randomness_in(round),
+                    device=self.device,
+                    log_moments=log_moments,
+                    individual=individual,
+                    total_records=total_records,
+                    centre=self._centre(weights, previous),
+                )
+                update = self._descended(weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
                 if log_moments is not None:
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
@@ -143,39 +194,16 @@ class LocalTraining:
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
 
-    def _private(
-        self,
-        model: nn.Module,
-        round: int,
-        log_moments: LogMomentBounds | None,
-        individual: IndividualBudget | None,
-        total_records: float | None,
-        centre: Mapping[str, Tensor] | None,
-    ) -> PrivateGradients:
-        seen, loss = self._of_records(model)
-        if centre is not None and self.dataset.grouped:
-            centre = {f"model.{name}": value for name, value in centre.items()}
-        return PrivateGradients(
-            seen,
-            loss,
-            self.dataset,
-            self.settings,
-            self.randomness_in(round),
-            device=self.device,
-            log_moments=log_moments,
-            individual=individual,
-            total_records=total_records,
-            centre=centre,
-        )
-
-    def _plain(self, model: nn.Module, round: int) -> PlainGradients:
-        seen, loss = self._of_records(model)
-        randomness = self.randomness_in(round)
-        return PlainGradients(seen, loss, self.dataset, self.settings, randomness, device=self.device)
+    def _centre(
+        self, weights: Mapping[str, Array], previous: Mapping[str, Array] | None
+    ) -> Mapping[str, Tensor] | None:
+        centre = released_centre(self.settings, weights, previous)
+        if centre is None or not self.dataset.grouped:
+            return centre
+        return {f"model.{name}": value for name, value in centre.items()}
 
     def _descended(
         self,
-        model: nn.Module,
         received: Mapping[str, Array],
         gradients: PrivateGradients | PlainGradients,
         round: int,
@@ -185,7 +213,7 @@ class LocalTraining:
         training = self.settings.training
         if training.algorithm == "fedsgd":
             return _arrays(_of_model(gradients.at(1), self.dataset))
-        descent, done = Descent(model, self.settings, round), 0
+        descent, done = Descent(self._model, self.settings, round), 0
         if checkpoints is not None and checkpoints.start is not None:
             done = checkpoints.start.step
             descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
@@ -193,13 +221,7 @@ class LocalTraining:
             descent.step(_of_model(gradients.at(step), self.dataset))
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
-        return {name: array - received[name] for name, array in weights_of(model).items()}
-
-    def _of_records(self, model: nn.Module) -> tuple[nn.Module, Loss]:
-        """Model and loss for records as they lie in the dataset."""
-        if not self.dataset.grouped:
-            return model, self.task.loss
-        return RowsOfPatients(model), loss_of_patients(self.task.loss)
+        return {name: array - received[name] for name, array in weights_of(self._model).items()}
 
     def _clipped(self, update: dict[str, Array]) -> Contribution:
         privacy = self.settings.privacy
@@ -209,6 +231,14 @@ class LocalTraining:
         return Contribution(found, central.accounted_distance(norm_of(found)))
 
 
+def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: IndividualBudget | None) -> None:
+    """Take the accounts to where the checkpoint was written."""
+    if log_moments is not None and start.log_moments is not None:
+        log_moments.resume(start.log_moments)
+    if individual is not None and start.individual is not None:
+        individual.resume(start.individual)
+
+
 def _of_model(gradients: dict[str, Tensor], dataset: TaskDataset) -> dict[str, Tensor]:
     # A model of patients holds the model of rows as its member.
     return {n.removeprefix("model."): g for n, g in gradients.items()} if dataset.grouped else gradients
@@ -216,3 +246,25 @@ def _of_model(gradients: dict[str, Tensor], dataset: TaskDataset) -> dict[str, T
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
     return {name: tensor.detach().to("cpu", torch.float32).numpy().copy() for name, tensor in tensors.items()}
+
+
+def weights_of(model: nn.Module) -> dict[str, Array]:
+    """Parameter name -> float32 array. Parameters that are not trained are part of the task and do not travel."""
+    return {
+        name: parameter.detach().to("cpu", torch.float32).numpy().copy()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def spec_of_model(model: nn.Module) -> Spec:
+    """Names, shapes and types that a study of this model fixes."""
+    return {n: (tuple(p.shape), "float32") for n, p in sorted(model.named_parameters()) if p.requires_grad}
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:
+    """Put arrays of the model's own spec into it, in place."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, array in weights.items():
+            parameters[name].copy_(torch.as_tensor(np.ascontiguousarray(array)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -62,6 +63,45 @@ def grid(noise_std: float) -> float:
     return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
 
 
+@dataclass(frozen=True)
+class GridNoise:
+    """What is known of a sum's noise before the sum: the grid, the sensitivity with rounding, the exact law.
+
+    coordinates: numbers in the sum. spacing: of the grid, a power of two.
+    """
+
+    clip_norm: float
+    coordinates: int
+    spacing: float
+    sensitivity: float
+    law: DiscreteGaussian
+
+    @classmethod
+    def calibrated(
+        cls, clip_norm: float, coordinates: int, *, noise_multiplier: float, resolution: float | None = None
+    ) -> Self:
+        """Noise for clipped sums of one clip norm and size; arguments, guarantee and errors as `add_noise`."""
+        multiplier = positive("noise_multiplier", noise_multiplier)
+        spacing = grid(multiplier * clip_norm) if resolution is None else positive("resolution", resolution)
+        if math.frexp(spacing)[0] != 0.5:
+            raise ValueError(f"resolution must be a power of two, got {resolution!r}")
+        sensitivity = clip_norm + spacing * math.sqrt(coordinates)
+        law = sampler(multiplier * (sensitivity * _UP) / spacing * _UP)
+        return cls(clip_norm, coordinates, spacing, sensitivity * _UP, law)
+
+    def added_to(self, clipped: ClippedSum, source: RandomSource) -> NoisySum:
+        """Round the clipped sum to the grid and add the noise.
+
+        Raises ValueError for a sum of another clip norm or size, NonFiniteError and OverflowError as `add_noise`.
+        """
+        size = sum(value.numel() for value in clipped.gradients.values())
+        if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates):
+            raise ValueError("the sum has another clip norm or size than its noise was calibrated for")
+        noised = _noised(clipped.gradients, self.spacing, self.law, source)
+        error = self.law.sampling_error * size
+        return NoisySum(noised, self.law.std * self.spacing, self.sensitivity, self.spacing, error, EXACT)
+
+
 def add_noise(
     clipped: ClippedSum, *, noise_multiplier: float, source: RandomSource, resolution: float | None = None
 ) -> NoisySum:
@@ -75,15 +115,9 @@ def add_noise(
     Raises ValueError for a bad multiplier or resolution, NonFiniteError for a sum that is not finite, OverflowError
     when the sum does not fit the grid.
     """
-    multiplier = positive("noise_multiplier", noise_multiplier)
-    coordinates = sum(value.numel() for value in clipped.gradients.values())
-    spacing = grid(multiplier * clipped.clip_norm) if resolution is None else positive("resolution", resolution)
-    if math.frexp(spacing)[0] != 0.5:
-        raise ValueError(f"resolution must be a power of two, got {resolution!r}")
-    sensitivity = clipped.clip_norm + spacing * math.sqrt(coordinates)
-    law = sampler(multiplier * (sensitivity * _UP) / spacing * _UP)
-    noised = _noised(clipped.gradients, spacing, law, source)
-    return NoisySum(noised, law.std * spacing, sensitivity * _UP, spacing, law.sampling_error * coordinates, EXACT)
+    size = sum(value.numel() for value in clipped.gradients.values())
+    noise = GridNoise.calibrated(clipped.clip_norm, size, noise_multiplier=noise_multiplier, resolution=resolution)
+    return noise.added_to(clipped, source)
 
 
 def _noised(

@@ -12,7 +12,7 @@ from client_sdk.protocol.randomness.source import Purpose, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.patients import Loss
-from client_sdk.training.sampling import poisson_batch
+from client_sdk.training.private import poisson_batch
 
 
 class PlainGradients:

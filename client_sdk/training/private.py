@@ -1,7 +1,14 @@
-"""Noised gradients of a hospital's records (Abadi et al. 2016, Algorithm 1), every step charged to the accounts."""
+"""Noised gradients of a hospital's records (Abadi et al. 2016, Algorithm 1), every step charged to the accounts.
+
+Batches are drawn by a cryptographic Poisson sampler. Gradients may be clipped around a released centre instead of zero
+(centred clipping: Karimireddy, He & Jaggi 2021): records that agree with what the last round found keep little to
+clip, and are charged for the little that they moved. Whatever the centre is, one record moves the sum by at most the
+clip norm: it may be any function of what was released.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,11 +20,10 @@ from torch import Tensor, nn
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.bounds import projected
-from client_sdk.training.noise import NoisySum, add_noise
-from client_sdk.training.patients import Loss
-from client_sdk.training.sampling import poisson_batch
+from client_sdk.training.noise import GridNoise, NoisySum
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
@@ -30,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 class PrivateGradients:
     """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
 
-    model, loss  of records as they lie in the dataset; no layer may draw at random
+    gradients  of records as they lie in the dataset; no layer may draw at random
     log_moments        where records have a Bayesian limit: takes in the norms of its accounting sample at every step,
                        and says which
                  records are trained on
@@ -42,8 +48,7 @@ class PrivateGradients:
 
     def __init__(
         self,
-        model: nn.Module,
-        loss: Loss,
+        gradients: PerRecordGradients,
         dataset: TaskDataset,
         settings: StudySettings,
         randomness: RoundRandomness,
@@ -54,9 +59,11 @@ class PrivateGradients:
         total_records: float | None = None,
         centre: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._gradients = PerRecordGradients(model, loss)
+        privacy, model = settings.privacy, gradients.model
+        self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
+        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
-        self._privacy, self._randomness = settings.privacy, randomness
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
@@ -113,7 +120,7 @@ class PrivateGradients:
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
-        noised = add_noise(part, noise_multiplier=privacy.noise_multiplier, source=source)
+        noised = self._noise.added_to(part, source)
         if privacy.client_clip_norm is not None:
             # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm
@@ -146,3 +153,36 @@ def layers(model: nn.Module) -> Sequence[Sequence[str]]:
         if parameter.requires_grad:
             groups.setdefault(name.rpartition(".")[0], []).append(name)
     return list(groups.values())
+
+
+def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -> Rows:
+    """Indices, ascending, of the records drawn: each one independently with probability sampling_rate.
+
+    The coin compares a 64-bit uniform word with ⌊sampling_rate · 2⁶⁴⌋, so the true rate is never above the stated one
+    and less than 2⁻⁶⁴ below it. Empty batches happen, and must still be noised.
+
+    Raises ValueError for a negative number of records or a rate outside [0, 1] (NaN and −0.0 included).
+    """
+    if records < 0:
+        raise ValueError(f"records must be at least 0, got {records}")
+    if not 0.0 <= sampling_rate <= 1.0 or math.copysign(1.0, sampling_rate) < 0:
+        raise ValueError(f"sampling_rate must lie in [0, 1], got {sampling_rate!r}")
+    if sampling_rate == 1.0:
+        return np.arange(records, dtype=np.int64)
+    # Exact: a float below 1 times a power of two only shifts the exponent; int() drops what is below one part in 2^64.
+    threshold = np.uint64(int(math.ldexp(sampling_rate, 64)))
+    return np.flatnonzero(source.words(records, np.uint64) < threshold).astype(np.int64)
+
+
+def released_centre(
+    settings: StudySettings, received: Mapping[str, Array], previous: Mapping[str, Array] | None
+) -> dict[str, Tensor] | None:
+    """The mean gradient that led from the `previous` released weights to the received ones; None: clip around zero.
+
+    previous  parameter name -> weights; None where the round before released none
+    """
+    if settings.training.clipping_centre == "zero" or previous is None:
+        return None
+    rate = settings.training.optimiser.learning_rate
+    with np.errstate(over="ignore"):  # an infinity stops the step, by name
+        return {name: torch.as_tensor((previous[name] - received[name]) / rate) for name in received}

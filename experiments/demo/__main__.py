@@ -63,7 +63,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--drop-out", action="store_true", help="kill a hospital after round 2, start it again later (5 hospitals)"
     )
-    parser.add_argument("--unmasked", action="store_true", help="no secure sum (schemes parallel and client)")
+    parser.add_argument(
+        "--unmasked",
+        action="store_true",
+        help="no secure sum (parallel, client)",
+    )
     parser.add_argument("--epsilon", type=_positive, help="the Bayesian limit, instead of the data set's own")
     parser.add_argument("--clients", type=int, default=4, help="with --data mnist (default 4)")
     parser.add_argument("--records", type=int, default=2000, help="digits per client, with --data mnist (default 2000)")

@@ -25,7 +25,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
-from client_sdk.training.weights import load_weights, weights_of
+from client_sdk.training.local import load_weights, weights_of
 
 BATCH = 128
 # Steps and learning rate of Adam: enough for a linear model to converge, little enough for a network to be quick.

@@ -16,12 +16,6 @@ from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.scenarios import Scenario
 
 BAR = 12
-NOISE = {
-    "client": "central noise",
-    "parallel": "local noise",
-    "sequential": "distributed noise",
-    "joint": "both levels",
-}
 REASONS = {
     "budget-exhausted": "the next round could overspend the budget, so it does not begin",
     "max-steps-reached": "all noised steps that the guarantee allows (max_steps) have been taken",
@@ -45,7 +39,7 @@ class Board:
             f"[bold]{scenario.source}[/]",
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
-            f"Scheme {privacy.scheme} ({NOISE[privacy.scheme]}); noise multiplier {privacy.noise_multiplier:g}, "
+            f"Scheme {privacy.rules.named}; noise multiplier {privacy.noise_multiplier:g}, "
             f"clip norm {privacy.clip_norm:g}, records drawn at rate {privacy.sampling_rate:g}; "
             f"at most {privacy.max_steps} noised steps.",
             *(

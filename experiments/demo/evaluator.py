@@ -11,16 +11,16 @@ from pathlib import Path
 
 import torch
 
+from client_sdk.api.attempts import OperatorKey
 from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
 from client_sdk.api.config import load as load_settings
-from client_sdk.api.credentials import OperatorKey
 from client_sdk.data import load as load_records
 from client_sdk.errors import ConfigurationError, NotFoundError
 from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.protocol.wire.tensors import decode
 from client_sdk.tasks import load as load_task
-from client_sdk.training.weights import load_weights, spec_of_model
+from client_sdk.training.local import load_weights, spec_of_model
 
 PAUSE_SECONDS = 0.15
 

@@ -56,8 +56,9 @@ def _page(
         "",
         f"{scenario.source}; {scenario.split}.",
         f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
-        f"Scheme {privacy.scheme}, noise multiplier {privacy.noise_multiplier:g}, clip norm {privacy.clip_norm:g}, "
-        f"sampling rate {privacy.sampling_rate:g}, max_steps {privacy.max_steps} noised steps.",
+        f"Scheme {privacy.rules.named}, noise multiplier {privacy.noise_multiplier:g}, "
+        f"clip norm {privacy.clip_norm:g}, sampling rate {privacy.sampling_rate:g}, "
+        f"at most {privacy.max_steps} noised steps.",
         "",
         f"Ended after round {budget.round}: {budget.stop_reason}.",
         "",

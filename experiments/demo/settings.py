@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from accounting.plan.schemes import SchemeName
 from client_sdk.protocol.study.settings import (
     BayesianSettings,
     Limit,
     Masking,
     Privacy,
     Schedule,
-    Scheme,
     StudySettings,
 )
 from client_sdk.protocol.study.training import ServerOptimiser, Training
@@ -56,7 +56,9 @@ PARALLEL = {
 }
 
 
-def settings(scenario: Scenario, scheme: Scheme, epsilon: float | None = None, *, masked: bool = True) -> StudySettings:
+def settings(
+    scenario: Scenario, scheme: SchemeName, epsilon: float | None = None, *, masked: bool = True
+) -> StudySettings:
     """The study of a scenario; `epsilon` replaces the Bayesian limit.
 
     Raises:

@@ -14,8 +14,7 @@ from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append
 from accounting.plan.plan import Plan
 from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.wire.canonical import canonical_json
-from client_sdk.protocol.wire.signing import LEDGER_HEAD
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accounting import BayesianAccountant, epsilon_from_moments, log_moment
+from accounting import BayesianAccountant, BayesianSpec, epsilon_from_moments, log_moment
 
 DELTA, FAILURE = 1e-5, 1e-6
 
@@ -37,14 +37,16 @@ class TestOneRecordInEveryRound:
     @pytest.mark.parametrize("adversary", ["path", "adaptive"])
     def test_ours_covers_it(self, composition: str, adversary: str) -> None:
         account = BayesianAccountant(
-            orders=self.ORDERS,
-            delta=DELTA,
-            estimator_failure_probability=FAILURE,
-            max_steps=self.ROUNDS,
-            estimator="betting",
-            composition=composition,  # type: ignore[arg-type]
-            adversary=adversary,  # type: ignore[arg-type]
-            checkpoints=1 if composition == "running" else None,
+            BayesianSpec(
+                orders=self.ORDERS,
+                delta=DELTA,
+                estimator_failure_probability=FAILURE,
+                max_steps=self.ROUNDS,
+                estimator="betting",
+                composition=composition,  # type: ignore[arg-type]
+                adversary=adversary,  # type: ignore[arg-type]
+                checkpoints=1 if composition == "running" else None,
+            )
         )
         accounting_sample: dict[str, object] = {"distances": [0.0, 1.0], "counts": [9900, 100]}
         if composition == "running":
@@ -59,13 +61,15 @@ class TestOneRecordInEveryRound:
         found = {}
         for composition in ("holder", "running"):
             account = BayesianAccountant(
-                orders=[8.0],
-                delta=DELTA,
-                estimator_failure_probability=FAILURE,
-                max_steps=self.ROUNDS,
-                estimator="student-t",
-                composition=composition,  # type: ignore[arg-type]
-                checkpoints=1 if composition == "running" else None,
+                BayesianSpec(
+                    orders=[8.0],
+                    delta=DELTA,
+                    estimator_failure_probability=FAILURE,
+                    max_steps=self.ROUNDS,
+                    estimator="student-t",
+                    composition=composition,  # type: ignore[arg-type]
+                    checkpoints=1 if composition == "running" else None,
+                )
             )
             for _ in range(self.ROUNDS):
                 account.step(rng.beta(1, 9, 5000), noise_std=10.0, sampling_rate=1.0, max_distance=1.0)
@@ -86,13 +90,15 @@ class TestTwoAdaptiveRounds:
 
     def epsilon(self, adversary: str) -> float:
         account = BayesianAccountant(
-            orders=[self.ORDER],
-            delta=self.DELTA,
-            estimator_failure_probability=self.FAILURE,
-            max_steps=2,
-            estimator="betting",
-            adversary=adversary,  # type: ignore[arg-type]
-            cap=False,
+            BayesianSpec(
+                orders=[self.ORDER],
+                delta=self.DELTA,
+                estimator_failure_probability=self.FAILURE,
+                max_steps=2,
+                estimator="betting",
+                adversary=adversary,  # type: ignore[arg-type]
+                cap=False,
+            )
         )
         everybody = [self.POPULATION - 1, 1]
         account.step(

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from accounting import BayesianAccountant, ClassicalAccountant, IndividualFilter, epsilon_from_moments
+from accounting import (
+    BayesianAccountant,
+    BayesianSpec,
+    ClassicalAccountant,
+    FilterSpec,
+    IndividualFilter,
+    epsilon_from_moments,
+)
 from accounting.estimation.histograms import release_charge
 from accounting.units import FloatArray
 
@@ -28,7 +35,14 @@ def rounds_released(distances: FloatArray, fits: Callable[[int, FloatArray], boo
 def raw_rule(rounds: int, distances: FloatArray) -> bool:
     """Go on while what this round cost, from the records' own distances, fits the limit."""
     account = BayesianAccountant(
-        orders=[8.0], delta=1e-4, estimator_failure_probability=1e-5, max_steps=ROUNDS, estimator="student-t", cap=False
+        BayesianSpec(
+            orders=[8.0],
+            delta=1e-4,
+            estimator_failure_probability=1e-5,
+            max_steps=ROUNDS,
+            estimator="student-t",
+            cap=False,
+        )
     )
     spread = distances * np.linspace(1.0, 1.01, distances.size)
     for _ in range(rounds + 1):
@@ -53,7 +67,9 @@ def test_excluding_a_record_in_silence_shows_nothing() -> None:
     """The individual filter acts on raw norms, yet every released number and the certificate are the same."""
     seen = []
     for sample in (WITH_OUTLIER, np.append(TYPICAL, 0.02)):
-        accounting_sample = IndividualFilter(order=8.0, delta=1e-4, limit_epsilon=LIMIT, members=sample.size)
+        accounting_sample = IndividualFilter(
+            FilterSpec(order=8.0, delta=1e-4, limit_epsilon=LIMIT), members=sample.size
+        )
         released = 0
         for _ in range(ROUNDS):
             accounting_sample.admit(sample, noise_std=STD, sampling_rate=1.0)

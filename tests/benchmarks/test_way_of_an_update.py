@@ -9,7 +9,7 @@ import pytest
 from benchmarks.names_of_ours import ASK, NAMES, Stale, left_aside, named
 from benchmarks.structure import RESULTS
 from benchmarks.watched_round import Way, settings
-from benchmarks.way_of_an_update import figures, returns, room_of, rooms_on_the_way, show
+from benchmarks.way_of_an_update import BEGIN, END, figures, on_the_page, returns, room_of, rooms_on_the_way, show
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,11 @@ def test_the_record_counts_its_own_lists() -> None:
         for found in state["way_of_an_update"].values():
             way = Way(found["hospital"]["way"], found["coordinator"]["way"])
             assert figures(way) == found
+
+
+def test_the_page_holds_the_way_and_nothing_else_changes() -> None:
+    found = figures(Way(["client_sdk/study/participation.py"], ["server/worker.py"]))
+    once = on_the_page(f"before\n{BEGIN}old\n{END}after\n", found)
+    assert once.startswith(f"before\n{BEGIN}\n```\nhospital: 1 files, 0 returns {{}}\n")
+    assert once.endswith(f"server/worker.py\n```\n\n{END}after\n")
+    assert on_the_page(once, found) == once

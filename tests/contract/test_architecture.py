@@ -11,6 +11,7 @@ import pytest
 
 import client_sdk.guard.ledger as hospital_ledger
 import server.db.secure_sum_tables
+from benchmarks.way_of_an_update import BEGIN, END
 from client_sdk.guard import egress_log
 from server.db.tables import Base
 
@@ -71,6 +72,15 @@ def test_every_room_is_on_the_map() -> None:
     }
     assert {"accounting/plan", "client_sdk/protocol/wire", "server/services/rounds"} <= rooms
     assert sorted(room for room in rooms if f"`{room}`" not in PAGE) == []
+
+
+def test_the_way_of_an_update_goes_through_both_sides() -> None:
+    way = PAGE.split(BEGIN)[1].split(END)[0]
+    hospital, coordinator = (re.findall(r"\S+\.py$", side, re.M) for side in way.split("\ncoordinator: "))
+    assert hospital[0] == "client_sdk/study/participation.py"
+    assert {"server/services/rounds/close.py", "server/services/rounds/release.py"} <= set(coordinator)
+    assert min(len(hospital), len(coordinator)) > 20
+    assert [path for path in (*hospital, *coordinator) if not _exists(path)] == []
 
 
 def test_every_table_has_its_journey() -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import grimp
 import pytest
 
+from client_sdk.installation import PACKAGES
+
 ROOT = Path(__file__).parents[2]
+HERE = sorted(name for name in PACKAGES if (ROOT / name / "__init__.py").exists())
+TOOLS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
 
 
 @cache
 def _graph() -> grimp.ImportGraph:
-    return grimp.build_graph("accounting", "client_sdk", "server", include_external_packages=True, cache_dir=None)
+    return grimp.build_graph(*HERE, include_external_packages=True, cache_dir=None)
 
 
 def _imports(importer: str) -> set[str]:
@@ -38,16 +45,37 @@ def test_the_declared_contracts_hold() -> None:
     assert run.returncode == 0, run.stdout
 
 
+def _words(path: Path, pattern: str) -> list[str]:
+    return [word for word in re.findall(pattern, path.read_text(), re.M) if word in PACKAGES]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        TOOLS["hatch"]["build"]["targets"]["wheel"]["packages"],
+        TOOLS["coverage"]["run"]["source_pkgs"],
+        TOOLS["pyright"]["include"],
+        TOOLS["pyright"]["strict"],
+        TOOLS["importlinter"]["root_packages"],
+        _words(ROOT / "Dockerfile", r"^COPY (\w+) \1$"),
+        _words(ROOT / ".dockerignore", r"^!(\w+)$"),
+    ],
+    ids=["wheel", "coverage", "pyright", "pyright strict", "import-linter", "Dockerfile", ".dockerignore"],
+)
+def test_every_package_is_known_to_every_tool(listed: list[str]) -> None:
+    assert sorted(listed) == HERE
+
+
 def test_accounting_is_pure() -> None:
     imports = _imports("accounting")
-    assert not _below(imports, "client_sdk", "server", "torch", "fastapi", "sqlalchemy", "httpx", "pydantic")
+    assert not _below(imports, "torch", "fastapi", "sqlalchemy", "httpx", "pydantic")
     assert not _below(imports, "time", "datetime", "socket", "os", "random", "secrets")
 
 
 def test_the_protocol_stands_alone() -> None:
     imports = _imports("client_sdk.protocol")
     allowed = ("accounting.plan", "accounting.units", "accounting.errors")
-    assert _below(imports, "accounting", "client_sdk", "server") == _below(imports, *allowed)
+    assert _below(imports, *PACKAGES) == _below(imports, *allowed)
     assert not _below(imports, "torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting")
 
 
@@ -59,9 +87,23 @@ def test_the_plan_is_pure() -> None:
 
 
 def test_the_coordinator_knows_accounting_and_the_protocol_only() -> None:
-    ours = _below(_imports("server"), "accounting", "client_sdk")
-    assert all(m.startswith(("accounting", "client_sdk.protocol")) for m in ours), ours
+    ours = _below(_imports("server"), *PACKAGES)
+    assert ours == _below(ours, "accounting", "client_sdk.protocol")
     assert not _below(_imports("server"), "torch", "httpx")
+
+
+@pytest.mark.parametrize("package", [name for name in HERE if name not in ("wardround", "simulation")])
+def test_nobody_imports_what_stands_at_the_top(package: str) -> None:
+    assert not _below(_imports(package), "wardround", "simulation")
+
+
+def test_experiments_and_benchmarks_alone_import_a_simulation() -> None:
+    importers = {
+        path.relative_to(ROOT).parts[0]
+        for path in ROOT.glob("[!.]*/**/*.py")
+        if re.search(r"^\s*(from|import) simulation\b", path.read_text(), re.M)
+    }
+    assert importers <= {"simulation", "experiments", "benchmarks", "tests"}
 
 
 def test_the_domain_knows_no_database_no_web_no_clock() -> None:
@@ -97,9 +139,3 @@ def test_importing_everything_of_a_package_loads_only_what_it_may(package: str, 
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, f"{package} loads {run.stderr}"
-
-
-def test_importing_the_sdk_is_lazy() -> None:
-    program = "import sys, client_sdk; sys.exit(', '.join({'torch', 'httpx', 'pydantic'} & set(sys.modules)) or 0)"
-    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, f"client_sdk loads {run.stderr}"

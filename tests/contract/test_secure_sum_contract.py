@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedParameters
-from client_sdk.secure_sum.checks import Floors, Party
+from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.session import SecureSumClient
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery

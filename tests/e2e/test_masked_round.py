@@ -20,7 +20,7 @@ from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from client_sdk.training.local import weights_of
 from server.db.secure_sum_tables import OctetsRow
 from server.services.secure_sum import exchanges
 from tests.factories import laws

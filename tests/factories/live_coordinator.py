@@ -36,6 +36,12 @@ from tests.factories.settings import settings as study_settings
 ORIGIN = "https://study.example.org"
 
 
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    """(status, code) of an answer that is a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
 @dataclass
 class Live:
     """One running coordinator. `skew` is added to the clock that judges request tokens."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
@@ -22,7 +23,7 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import Array, spec_of
-from client_sdk.secure_sum.checks import Floors, Party
+from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.training import Contribution

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
+from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
 from accounting.plan.limits import BayesianPlan, LimitPlan
@@ -84,6 +85,31 @@ class LimitAccount(ABC):
         if self.plan.bayesian is None:
             raise InvalidArgument("plan", "has no Bayesian settings")
         return self.plan.bayesian
+
+    def bayesian_spec(self, *, delta: float, max_steps: int, composition: Composition, sample: Sample) -> BayesianSpec:
+        """What a Bayesian limit fixes beforehand.
+
+        Raises:
+            InvalidArgument: the limit is not Bayesian.
+        """
+        plan, bayesian, limit = self.plan, self.bayesian, self.limit
+        if limit.estimator_failure_probability is None:
+            raise InvalidArgument("estimator_failure_probability", "is missing from a Bayesian limit")
+        return BayesianSpec(
+            orders=bayesian.orders,
+            delta=delta,
+            estimator_failure_probability=limit.estimator_failure_probability,
+            max_steps=max_steps,
+            composition=composition,
+            estimator=bayesian.estimator,
+            adversary=bayesian.adversary,
+            conversion=bayesian.conversion,
+            sample=sample,
+            filter_order=bayesian.filter_order,
+            level=limit.level,
+            observer=plan.observer,
+            relation=self.mechanism.relation,
+        )
 
     @property
     def delta(self) -> float:

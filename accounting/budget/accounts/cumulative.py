@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.bayesian_settings import definition_of
+from accounting.accountants.statement import bayesian_guarantee
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
@@ -190,29 +190,18 @@ class CumulativeLimit(LimitAccount):
         if not revealed:
             sentence = "worst case over all records; the log-moments are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
-        guarantee = Guarantee(
-            epsilon=epsilon,
+        spec = self.bayesian_spec(
             delta=self.limit.delta,
-            level=self.limit.level,
-            definition=definition_of(bayesian.estimator, bayesian.sample, bayesian.adversary),
-            relation=self.mechanism.relation,
-            observer=plan.observer,
-            assumption=sentence + ", each client's estimate for its own population" + promise,
-            steps=self.rounds * self.mechanism.steps_per_round,
-            orders=bayesian.orders,
-            order=order,
-            sampling_rate=(self.mechanism.sampling_rate, self.mechanism.sampling_rate),
             max_steps=plan.max_steps,
-            estimator=bayesian.estimator,
             composition=bayesian.composition,
-            beta=self.beta,
-            gamma=self.limit.estimator_failure_probability,
-            adversary=bayesian.adversary,
             sample=bayesian.sample,
-            conversion=bayesian.conversion,
-            resolution=self._resolution(),
-            capped=True,
         )
+        rate, steps = self.mechanism.sampling_rate, self.rounds * self.mechanism.steps_per_round
+        guarantee = bayesian_guarantee(
+            spec, epsilon, bayesian.orders, order, steps=steps, rates=(rate, rate), resolution=self._resolution()
+        )
+        assumption = sentence + ", each client's estimate for its own population" + promise
+        guarantee = dataclasses.replace(guarantee, assumption=assumption, beta=self.beta, capped=True)
         return self.worded(guarantee)
 
     def _resolution(self) -> str:

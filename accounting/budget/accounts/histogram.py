@@ -10,7 +10,6 @@ import numpy as np
 
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
-from accounting.errors import InvalidArgument
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.report import DistanceHistogram, RoundReport, distance_edges, histogram_in
@@ -85,24 +84,11 @@ class HistogramLimit(LimitAccount):
         self._last_growth = growth_from_json(state["last_growth"])
 
     def _open(self) -> BayesianAccountant:
-        plan, bayesian, limit = self.plan, self.bayesian, self.limit
-        if limit.estimator_failure_probability is None:
-            raise InvalidArgument("estimator_failure_probability", "is missing from a Bayesian limit")
-        return BayesianAccountant(
-            orders=bayesian.orders,
-            delta=self.delta,
-            estimator_failure_probability=limit.estimator_failure_probability,
-            # A published histogram is one more step; at most one a round.
-            max_steps=plan.max_steps + (0 if plan.release is None else plan.rounds),
-            composition="holder",
-            estimator=bayesian.estimator,
-            adversary=bayesian.adversary,
-            conversion=bayesian.conversion,
-            filter_order=bayesian.filter_order,
-            level=limit.level,
-            observer=plan.observer,
-            relation=self.mechanism.relation,
-        )
+        # A published histogram is one more step; at most one a round.
+        most = self.plan.max_steps + (0 if self.plan.release is None else self.plan.rounds)
+        # Records may be held out of training; clients that are measured take part.
+        spec = self.bayesian_spec(delta=self.delta, max_steps=most, composition="holder", sample="members")
+        return BayesianAccountant(spec)
 
     def _charge(self, account: BayesianAccountant, reported: DistanceHistogram | None, publishes: bool) -> None:
         step, release = self.mechanism, self.plan.release

@@ -16,7 +16,7 @@ from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
 from client_sdk.protocol.study.fields import Message, Name
 from client_sdk.protocol.study.messages import Sha256
 from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.

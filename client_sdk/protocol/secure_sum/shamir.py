@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.keystream import keystream
+from client_sdk.protocol.secure_sum.masking import keystream
 
 PRIME = 2**31 + 11
 SECRET_BYTES = 32

@@ -17,7 +17,7 @@ from accounting.units import Definition, Level
 from client_sdk.protocol.study.fields import Finite, Message, Positive, Probability, Rate, Whole
 from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_promise
 from client_sdk.protocol.study.training import Training
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]
@@ -195,16 +195,17 @@ class Privacy(Message):
     @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
         if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
-            raise ValueError("client_clip_norm belongs to scheme joint, which needs it")
+            raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
             raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
         if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
-            raise ValueError(f"scheme {self.scheme} counts on the sum alone being seen: it needs masked updates")
+            raise ValueError(f"scheme {self.rules.named} counts on the sum alone being seen: it needs masked updates")
         if self.masking is None or self.masking.mask_updates:
             return self
         if self.rules.central:
             raise ValueError(
-                f"in scheme {self.scheme} the coordinator reads the log-moments off the updates: mask both or neither"
+                f"in scheme {self.rules.named} the coordinator reads the log-moments off the updates: "
+                "mask both or neither"
             )
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
@@ -274,7 +275,7 @@ class StudySettings(Message):
         if masking is not None and self.schedule.min_clients > MOST_CLIENTS:
             raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")
         if self.privacy.rules.pooled and self.training.algorithm != "fedsgd":
-            raise ValueError(f"scheme {self.privacy.scheme} has one noisy step a round: fedsgd")
+            raise ValueError(f"scheme {self.privacy.rules.named} has one noisy step a round: fedsgd")
         return self
 
     @model_validator(mode="after")
@@ -282,7 +283,7 @@ class StudySettings(Message):
         if self.training.clipping_centre == "zero":
             return self
         if self.privacy.rules.central or self.privacy.masking is not None:
-            raise ValueError("clipping_centre previous-update belongs to scheme parallel without masking")
+            raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
         return self
@@ -290,7 +291,7 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _layers_are_clipped_where_records_are(self) -> Self:
         if self.training.clipping == "per-layer" and self.privacy.rules.central:
-            raise ValueError("clipping per-layer is for records' gradients: scheme client clips whole updates")
+            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
         return self
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ import jwt
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-from client_sdk.protocol.wire.canonical import canonical_json
 
 TOKEN_LIFETIME_SECONDS = 60
 ASSIGNMENT = "wardround/1/assignment"
@@ -42,6 +41,17 @@ class ClockSkew(SigningError):
     def __init__(self, server_time: float) -> None:
         super().__init__("clock-skew", "the token is not valid now: set the clock to the server's time and try again")
         self.server_time = server_time
+
+
+def canonical_json(value: Any) -> bytes:
+    """One byte string for one JSON value: UTF-8, sorted keys, no spaces; what gets hashed and signed.
+
+    Floats are written by their shortest round-trip form, so equal values give equal bytes.
+
+    Raises:
+        ValueError: NaN or an infinity anywhere in the value.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def encode_public_key(key: Ed25519PublicKey) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import mpmath as mp
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
 from accounting import ClassicalAccountant, Definition, EstimatorRefused, InvalidArgument
 from accounting.accountants import averaged
 from accounting.accountants.averaged import AveragedAccountant
-from accounting.mechanisms.loss_grid import LossGrid, LossTable, hockey_stick, step_losses
+from accounting.accountants.bayesian_spec import EstimateSpec
+from accounting.mechanisms.loss_grid import LossGrid, LossTable
 from accounting.units import FloatArray
 
 DELTA, GAMMA = 1e-4, 1e-5
@@ -26,68 +24,20 @@ def _coarse_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(averaged, "_POINTS", 200)
 
 
+def averaged_over(**settings: Any) -> AveragedAccountant:
+    ours = {name: settings.pop(name) for name in ("members", "max_ratio", "bins") if name in settings}
+    defaults = {"delta": DELTA, "estimator_failure_probability": GAMMA}
+    return AveragedAccountant(EstimateSpec(**(defaults | settings)), **ours)
+
+
 def account(
     distances: FloatArray, steps: int, *, std: float = 2.0, rate: float = 0.1, **more: Any
 ) -> AveragedAccountant:
-    settings: dict[str, Any] = {
-        "delta": DELTA,
-        "estimator_failure_probability": GAMMA,
-        "members": distances.size,
-        "max_ratio": 1 / std,
-    }
-    out = AveragedAccountant(**(settings | more))
+    settings: dict[str, Any] = {"members": distances.size, "max_ratio": 1 / std}
+    out = averaged_over(**(settings | more))
     for _ in range(steps):
         out.step(distances, noise_std=std, sampling_rate=rate, max_distance=1.0)
     return out
-
-
-@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
-@pytest.mark.parametrize("ratio", [0.05, 1.0, 3.0])
-@pytest.mark.parametrize("removal", [True, False])
-def test_one_steps_hockey_stick_is_the_integral(rate: float, ratio: float, removal: bool) -> None:
-    def densities(x: float) -> tuple[float, float]:
-        mixed = (1 - rate) * norm.pdf(x) + rate * norm.pdf(x - ratio)
-        return (mixed, float(norm.pdf(x))) if removal else (float(norm.pdf(x)), mixed)
-
-    for epsilon in (-0.5, 0.0, 0.02, 1.0):
-        exact = quad(
-            lambda x, e=epsilon: max(0.0, densities(x)[0] - math.exp(e) * densities(x)[1]), -12, 16, limit=400
-        )[0]
-        found = float(hockey_stick(np.array([epsilon]), ratio, rate, removal=removal)[0])
-        assert found == pytest.approx(exact, abs=1e-7)
-
-
-@pytest.mark.parametrize(("ratio", "rate"), [(0.5, 0.1), (1.4, 0.01), (0.02, 1.0), (2.5, 0.999)])
-@pytest.mark.parametrize("removal", [True, False])
-def test_far_tails_keep_their_digits(ratio: float, rate: float, removal: bool) -> None:
-    """P(loss > ε) − e^ε Q(loss > ε) from 50-digit normal tails, wherever δ is above 1e-13."""
-    with mp.workdps(50):
-        r, q = mp.mpf(ratio), mp.mpf(rate)
-        for epsilon in np.linspace(0.001, 6.0, 25):
-            e = mp.mpf(float(epsilon))
-            growth = mp.exp(e if removal else -e) - 1 + q
-            if growth <= 0:
-                continue
-            edge = mp.log(growth / q) / r + r / 2
-            tails = [mp.ncdf(-edge if removal else edge), mp.ncdf(r - edge if removal else edge - r)]
-            mixed = (1 - q) * tails[0] + q * tails[1]
-            exact = mixed - mp.exp(e) * tails[0] if removal else tails[0] - mp.exp(e) * mixed
-            found = float(hockey_stick(np.array([float(epsilon)]), ratio, rate, removal=removal)[0])
-            if exact > 1e-13:
-                assert abs(found / exact - 1) < 1e-9 or abs(found - exact) < 1e-15
-
-
-@pytest.mark.parametrize("removal", [True, False])
-def test_the_discretised_step_dominates_at_every_epsilon(removal: bool) -> None:
-    grid, ratio, rate = LossGrid(0.01, 4096), 0.7, 0.2
-    masses, infinite = step_losses(ratio, rate, grid, removal=removal)
-    losses = np.fft.fftfreq(grid.size, 1 / grid.size) * grid.interval
-    epsilons = np.linspace(-0.6, 3, 777)
-    over = np.clip(-np.expm1(epsilons[:, None] - losses), 0, None) @ masses + infinite
-    exact = hockey_stick(epsilons, ratio, rate, removal=removal)
-    assert (over >= exact - 1e-14).all()
-    assert float((over - exact).max()) < 1e-3
-    assert masses.sum() + infinite == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(("ratio", "rate", "steps"), [(0.5, 0.1, 300), (0.25, 1.0, 40), (1.4, 0.01, 200)])
@@ -185,7 +135,7 @@ def test_the_bound_on_delta_matches_epsilon() -> None:
 
 def test_a_ratio_that_was_rounded_down_still_fits() -> None:
     for noise in (0.7, 1.1, 3.3):
-        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=3, max_ratio=1 / noise)
+        one = averaged_over(members=3, max_ratio=1 / noise)
         for clip in (0.1, 0.3, 1.7):
             one.step(np.full(3, clip), noise_std=noise * clip, sampling_rate=0.1, max_distance=clip)
         assert one.steps == 3
@@ -196,7 +146,7 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
     plan = [(rng.beta(2, 5, size=20), rate) for rate in (0.1, 0.3, 1.0, 0.1)]
     epsilons = []
     for order in (plan, plan[::-1]):
-        one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=20, max_ratio=0.5)
+        one = averaged_over(members=20, max_ratio=0.5)
         for distances, rate in order:
             one.step(distances, noise_std=2.0, sampling_rate=rate, max_distance=1.0)
         epsilons.append(one.epsilon())
@@ -204,7 +154,7 @@ def test_steps_of_two_kinds_compose_in_any_order() -> None:
 
 
 def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> None:
-    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
+    one = averaged_over(members=5, max_ratio=1.0)
     assert one.epsilon() == 0
     one.step(np.ones(5), noise_std=1.0, sampling_rate=0.0, max_distance=1.0)
     assert one.epsilon() == 0
@@ -226,15 +176,13 @@ def test_nothing_costs_nothing_and_the_certificate_says_what_it_rests_on() -> No
 )
 def test_bad_settings(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument) as error:
-        AveragedAccountant(
-            **({"delta": DELTA, "estimator_failure_probability": GAMMA, "members": 5, "max_ratio": 1.0} | settings)
-        )
+        averaged_over(**({"members": 5, "max_ratio": 1.0} | settings))
     assert error.value.argument == name
 
 
 def test_two_records_are_no_sample() -> None:
     with pytest.raises(EstimatorRefused):
-        AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=2, max_ratio=1.0)
+        averaged_over(members=2, max_ratio=1.0)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +198,7 @@ def test_two_records_are_no_sample() -> None:
     ],
 )
 def test_bad_steps_are_named_and_charge_nothing(name: str, step: dict[str, Any]) -> None:
-    one = AveragedAccountant(delta=DELTA, estimator_failure_probability=GAMMA, members=5, max_ratio=1.0)
+    one = averaged_over(members=5, max_ratio=1.0)
     good: dict[str, Any] = {"distances": np.ones(5), "noise_std": 1.0, "sampling_rate": 0.1, "max_distance": 1.0}
     with pytest.raises(InvalidArgument) as error:
         one.step(**(good | step))

@@ -7,16 +7,13 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy.fft import fft, ifft
 from scipy.optimize import brentq
 from scipy.stats import norm
 
 from accounting import ClassicalAccountant, Definition, InvalidArgument, Level, log_moment
 from accounting.accountants import classical
-from accounting.mechanisms.loss_grid import connect_the_dots
-from accounting.mechanisms.privacy_loss import Steps, grid_interval, numeric_error
+from accounting.mechanisms.privacy_loss import Steps, numeric_error
 
 # noise multiplier, sampling rate, steps, delta; then epsilon by PLD and by RDP at real orders
 WORKLOADS = [
@@ -69,42 +66,6 @@ def test_without_sampling_it_is_the_analytic_gaussian(sigma: float, delta: float
     truth = 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0, 2000))
     found = account(sigma, 1.0, 7, delta).epsilon()
     assert truth <= found <= truth * (1 + 1e-4) + 1e-6
-
-
-@pytest.mark.parametrize(("sigma", "rate", "steps", "delta"), [w[:4] for w in WORKLOADS])
-def test_fft_round_off_stays_under_the_declared_error(sigma: float, rate: float, steps: int, delta: float) -> None:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    interval = 1e-3
-    single = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=interval)
-    for pmf in (single._pmf_remove, single._pmf_add):
-        composed = pmf.to_dense_pmf().self_compose(steps)
-        size = len(composed._probs)
-        probabilities = np.asarray(pmf.to_dense_pmf()._probs, dtype=np.longdouble)
-        length = max(size, probabilities.size)
-        # scipy keeps 80-bit floats: 11 more bits than the library used.
-        better = np.real(ifft(fft(probabilities, length) ** steps))
-        shift = composed._lower_loss - steps * pmf.to_dense_pmf()._lower_loss
-        errors = np.cumsum((np.roll(better, -shift)[:size] - composed._probs)[::-1])
-        assert float(np.abs(errors).max()) <= numeric_error([Steps(sigma, rate, steps)])
-
-
-@pytest.mark.parametrize(("sigma", "rate"), [w[:2] for w in WORKLOADS])
-def test_a_single_step_has_the_masses_of_dp_accountings_own_constructor(sigma: float, rate: float) -> None:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    interval = 1e-3
-    theirs = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=interval)
-    for removal, peer in ((True, theirs._pmf_remove.to_dense_pmf()), (False, theirs._pmf_add.to_dense_pmf())):
-        first, masses, infinite = connect_the_dots(1 / sigma, rate, interval, removal=removal)
-        assert infinite < 1e-20
-        offset = peer._lower_loss - first
-        low, high = max(offset, 0), min(masses.size, offset + peer.size)
-        # Second differences of float64 values near 1, divided by the interval: a few times 4e-16/1e-3 in each.
-        assert np.abs(masses[low:high] - peer._probs[low - offset : high - offset]).max() < 1e-11
-        # Beyond the library's range: at low losses rectified round-off, which can only raise δ.
-        assert masses[:low].sum() < 1e-9
-        assert masses[high:].sum() < 1e-20
 
 
 def test_rdp_is_never_above_the_peers() -> None:
@@ -243,13 +204,6 @@ def test_tiny_and_huge_losses_stay_bounded_by_renyi() -> None:
     # Below the numeric error of the transform no loss distribution may be trusted.
     assert numeric_error([Steps(1.0, 0.1, 10**6)]) > 1e-8
     assert account(1.0, 0.1, 10**6, 1e-8).epsilon() == account(1.0, 0.1, 10**6, 1e-8, method="rdp").epsilon()
-
-
-def test_the_grid_is_a_power_of_two_times_the_finest() -> None:
-    for steps, bound in [([Steps(1.0, 0.1, 10)], 3.0), ([Steps(0.1, 1.0, 1)], 90.0), ([Steps(50.0, 0.01, 9)], 0.01)]:
-        assert math.log2(grid_interval(steps, 1e-5, bound) / 1e-4) == int(
-            math.log2(grid_interval(steps, 1e-5, bound) / 1e-4)
-        )
 
 
 @pytest.mark.parametrize("steps", [1, 10**6])

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting import Definition, IndividualFilter, InvalidArgument, log_moment
+from accounting import Definition, FilterSpec, IndividualFilter, InvalidArgument, log_moment
 
 ORDER, DELTA, LIMIT = 8.0, 1e-5, 2.0
 
 
 def a_filter(members: int = 4, limit: float = LIMIT) -> IndividualFilter:
-    return IndividualFilter(order=ORDER, delta=DELTA, limit_epsilon=limit, members=members)
+    return IndividualFilter(FilterSpec(order=ORDER, delta=DELTA, limit_epsilon=limit), members=members)
 
 
 def bound(limit: float = LIMIT) -> float:

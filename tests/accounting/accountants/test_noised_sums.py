@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import upper_mean
@@ -21,6 +22,9 @@ STEP = {"noise_std": STD, "sampling_rate": RATE, "max_distance": 1.0}
 
 def account(**changes):
     chosen = {
+        "delta": 0.5,
+        "max_steps": 1000,
+        "composition": "running",
         "orders": [1.0, 3.0, 7.0],
         "filter_order": ORDER,
         "estimator_failure_probability": 1e-3,
@@ -30,7 +34,9 @@ def account(**changes):
         "records": 400,
         "noise_std": NOISE,
     }
-    return NoisedSums(**chosen | changes)
+    spec = {name: value for name, value in (chosen | changes).items() if name not in ("records", "noise_std")}
+    ours = {name: value for name, value in (chosen | changes).items() if name in ("records", "noise_std")}
+    return NoisedSums(BayesianSpec(**spec), **ours)
 
 
 def phi(order, distance):

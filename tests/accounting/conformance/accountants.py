@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from accounting import (
+    AveragedAccountant,
     BayesianAccountant,
+    BayesianSpec,
     ClassicalAccountant,
+    EstimateSpec,
+    FilterSpec,
     Guarantee,
     IndividualFilter,
     Odometer,
     epsilon_from_moments,
 )
-from accounting.accountants.averaged import AveragedAccountant
 
 DELTA = 1e-5
 MAX_STEPS = 24
@@ -57,15 +60,17 @@ NUMBERS = (float("nan"), float("inf"), -1.0, -0.0, True, "1", None)
 def _bayesian(estimator: str, composition: str, adversary: str, filtered: bool) -> Subject:
     def make() -> BayesianAccountant:
         return BayesianAccountant(
-            orders=(1, 2, 4, 8.5, 16),
-            delta=DELTA,
-            estimator_failure_probability=DELTA / 10,
-            max_steps=MAX_STEPS,
-            estimator=estimator,  # type: ignore[arg-type]
-            composition=composition,  # type: ignore[arg-type]
-            adversary=adversary,  # type: ignore[arg-type]
-            filter_order=4.5 if filtered else None,
-            checkpoints=4 if composition == "running" else None,
+            BayesianSpec(
+                orders=(1, 2, 4, 8.5, 16),
+                delta=DELTA,
+                estimator_failure_probability=DELTA / 10,
+                max_steps=MAX_STEPS,
+                estimator=estimator,  # type: ignore[arg-type]
+                composition=composition,  # type: ignore[arg-type]
+                adversary=adversary,  # type: ignore[arg-type]
+                filter_order=4.5 if filtered else None,
+                checkpoints=4 if composition == "running" else None,
+            )
         )
 
     def charge(account: BayesianAccountant, event: Event, count: int) -> None:
@@ -147,7 +152,9 @@ def _individual() -> Subject:
     bad += [("measured", [True] * 79)]
     return Subject(
         "individual",
-        lambda: IndividualFilter(order=4.0, delta=DELTA, limit_epsilon=1000.0, members=ACCOUNTING_SAMPLE.size),
+        lambda: IndividualFilter(
+            FilterSpec(order=4.0, delta=DELTA, limit_epsilon=1000.0), members=ACCOUNTING_SAMPLE.size
+        ),
         charge,
         lambda account: epsilon_from_moments(4.0, max(account.state()["spent"]), DELTA)[0],
         None,
@@ -176,7 +183,7 @@ def _averaged() -> Subject:
     return Subject(
         "averaged",
         lambda: AveragedAccountant(
-            delta=DELTA, estimator_failure_probability=DELTA / 10, members=12, max_ratio=1.0, bins=16
+            EstimateSpec(delta=DELTA, estimator_failure_probability=DELTA / 10), members=12, max_ratio=1.0, bins=16
         ),
         charge,
         lambda account: account.epsilon(),

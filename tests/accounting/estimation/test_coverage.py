@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accounting import BayesianAccountant, EstimatorRefused, log_moment, upper_mean
+from accounting import BayesianAccountant, BayesianSpec, EstimatorRefused, log_moment, upper_mean
 from accounting.estimation.upper_mean import lower_counts
 
 SAMPLES = 100
@@ -116,13 +116,15 @@ def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: st
     missed = 0
     for _ in range(runs):
         account = BayesianAccountant(
-            orders=orders,
-            delta=0.5,
-            estimator_failure_probability=failure_probability,
-            max_steps=5,
-            composition=composition,  # type: ignore[arg-type]
-            estimator=method,  # type: ignore[arg-type]
-            checkpoints=[5] if composition == "running" else None,
+            BayesianSpec(
+                orders=orders,
+                delta=0.5,
+                estimator_failure_probability=failure_probability,
+                max_steps=5,
+                composition=composition,  # type: ignore[arg-type]
+                estimator=method,  # type: ignore[arg-type]
+                checkpoints=[5] if composition == "running" else None,
+            )
         )
         accounting_sample = np.where(rng.uniform(size=60) < 0.03, 1.0, 0.1)
         for _ in range(5):

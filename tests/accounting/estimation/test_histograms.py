@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting import BayesianAccountant, InvalidArgument, Relation, log_moment, upper_mean
+from accounting import BayesianAccountant, BayesianSpec, InvalidArgument, Relation, log_moment, upper_mean
 from accounting.estimation import histograms
 from accounting.estimation.histograms import (
     count_values,
     distance_bins,
-    expand,
-    fill_missing,
     release_charge,
     running_sum_bins,
 )
@@ -110,7 +108,7 @@ class TestCounting:
         edges = np.array([0.1, 0.25, 0.5, 1.0])
         for sample in samples(3):
             rounded = np.array([edges[edges >= d].min() for d in np.sort(sample)])
-            assert expand(edges, count_values(sample, edges)).tolist() == rounded.tolist()
+            assert np.repeat(edges, count_values(sample, edges)).tolist() == rounded.tolist()
 
     def test_every_monotone_estimator_reads_counts_as_the_rounded_sample(self) -> None:
         edges = np.linspace(0.05, 1.0, 20)
@@ -118,7 +116,7 @@ class TestCounting:
         for sample, method in itertools.product(samples(4), MONOTONE):
             counts = count_values(sample, edges)
             by_counts = upper_mean(costs, 1e-5, method=method, log_max=float(costs[-1]), counts=counts)
-            one_by_one = np.asarray(log_moment(4.0, expand(edges, counts), noise_std=1.0, sampling_rate=0.5))
+            one_by_one = np.asarray(log_moment(4.0, np.repeat(edges, counts), noise_std=1.0, sampling_rate=0.5))
             assert by_counts == pytest.approx(
                 upper_mean(one_by_one, 1e-5, method=method, log_max=float(costs[-1])), rel=1e-9
             )
@@ -128,14 +126,13 @@ class TestCounting:
         with pytest.raises(InvalidArgument, match="values"):
             count_values([1.1], [0.5, 1.0])
 
-    def test_the_missing_fill_the_top_bin(self) -> None:
-        assert fill_missing([3, 2, 1], 4).tolist() == [3, 2, 5]
-
     def test_the_bayesian_accountant_reads_them(self) -> None:
         sample, edges = samples(5)[0], np.linspace(0.02, 1.0, 50)
         accounts = [
             BayesianAccountant(
-                orders=[4.0], delta=1e-4, estimator_failure_probability=1e-5, max_steps=3, estimator="betting"
+                BayesianSpec(
+                    orders=[4.0], delta=1e-4, estimator_failure_probability=1e-5, max_steps=3, estimator="betting"
+                )
             )
             for _ in range(2)
         ]
@@ -205,9 +202,6 @@ class TestNoise:
         ("log_max", "running_sum_bins", {"log_max": 0.0}),
         ("edges", "count_values", {"values": [0.1], "edges": [1.0, 0.5]}),
         ("values", "count_values", {"values": [math.nan], "edges": [1.0]}),
-        ("counts", "expand", {"edges": [1.0], "counts": [1, 2]}),
-        ("counts", "expand", {"edges": [1.0], "counts": [0.5]}),
-        ("missing", "fill_missing", {"counts": [1], "missing": -1}),
         ("noise_std", "release_charge", {"orders": [1.0], "noise_std": 0.0}),
         ("most_counts", "release_charge", {"orders": [1.0], "noise_std": 1.0, "most_counts": 0}),
     ],

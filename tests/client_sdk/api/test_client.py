@@ -12,11 +12,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.attempts import OperatorKey, ServerClock, Signature
 from client_sdk.api.calls import Call
 from client_sdk.api.client import AsyncClient, Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import OperatorKey, Signature
 from client_sdk.api.transport import AsyncTransport, Transport
 from client_sdk.errors import (
     ApiError,

@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 from client_sdk.errors import ConfigurationError, Refused
-from client_sdk.guard.accounting_sample import SampledRecords
-from client_sdk.guard.distances import accounted
+from client_sdk.guard.accounting_sample import SampledRecords, accounted
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.own_budget import Charge
@@ -18,7 +17,7 @@ from client_sdk.protocol.randomness.source import SecureSource, SeededRandomness
 from client_sdk.protocol.study.settings import AccountingSample, StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
-from client_sdk.training.weights import weights_of
+from client_sdk.training.local import weights_of
 from tests.client_sdk.guard.test_log_moments import phi
 from tests.factories.hospitals import records
 from tests.factories.settings import BAYESIAN, TASK_PARAMETERS, settings

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
@@ -24,7 +25,6 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
-from client_sdk.secure_sum.checks import Floors
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, RoundRecord

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.attempts import ServerClock, Signature
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.credentials import Signature
 from client_sdk.api.transport import Transport
+from client_sdk.errors import SessionEnded
 from client_sdk.protocol.secure_sum.messages import KeyList, SessionView, SurvivorList
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
-from client_sdk.secure_sum.round import MaskedRound, SessionEnded
+from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import Opened, RoundRecord
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+# Registers its failpoints, which are read below.
+import client_sdk.study.participation  # noqa: F401
 from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.wire import failpoints
 from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from client_sdk.training.local import weights_of
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.live_coordinator import live

@@ -12,10 +12,10 @@ import pytest
 
 from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum.messages import SessionView
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.tensors import encode
-from client_sdk.secure_sum.checks import Floors
 from client_sdk.secure_sum.round import MaskedRound
 from tests.factories.coordinator_in_process import Coordinator, problem, reply
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

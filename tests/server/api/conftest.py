@@ -10,10 +10,10 @@ from tests.factories.live_coordinator import Live, live
 _NUMBERS = count(1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """One coordinator for a whole file; tests take studies of their own."""
-    with live(tmp_path_factory.mktemp("home"), body_idle_seconds=0.5) as coordinator:
+    """One coordinator for the whole folder; tests take studies of their own."""
+    with live(tmp_path_factory.mktemp("home"), body_idle_seconds=3.0) as coordinator:
         yield coordinator
 
 

@@ -94,20 +94,6 @@ def test_a_withdrawn_client_gets_no_work(here: Live, study: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "revoked")
 
 
-def test_a_stopping_coordinator_sends_the_waiting_home(tmp_path: Path) -> None:
-    """The caller's patience is shorter than the wait it asks for."""
-    with ThreadPoolExecutor(1) as pool:
-        with live(tmp_path / "home") as stopping:
-            stopping.open_study("ward")
-            who = stopping.enrol("ward", "north")
-            path = "/v1/studies/ward/assignment?wait=25"
-            headers = {"Authorization": f"Bearer {stopping.token(who, 'GET', path)}"}
-            waiting = pool.submit(httpx.get, stopping.url + path, headers=headers, timeout=15, trust_env=False)
-            time.sleep(0.5)
-            assert not waiting.done()
-        assert waiting.result().status_code == 204
-
-
 @pytest.mark.parametrize("wait", ["-1", "56", "nan", "inf", "x"])
 def test_a_wait_out_of_range_is_refused(here: Live, study: str, wait: str) -> None:
     here.open_study(study)

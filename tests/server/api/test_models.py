@@ -36,45 +36,6 @@ def test_a_model_comes_whole_with_its_hash(here: Live, path: str, version: str) 
     assert answer.headers["accept-ranges"] == "bytes"
 
 
-@pytest.mark.parametrize("tags", [ETAG, f"W/{ETAG}", f'"other", {ETAG}'], ids=["same", "weak", "among others"])
-def test_who_has_it_gets_nothing(here: Live, path: str, tags: str) -> None:
-    answer = _get(here, path, If_None_Match=tags)
-    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", ETAG)
-
-
-def test_who_has_another_gets_it(here: Live, path: str) -> None:
-    assert _get(here, path, If_None_Match='"other"').content == BODY
-
-
-@pytest.mark.parametrize(
-    ("wanted", "start", "stop"),
-    [("bytes=0-9", 0, 10), ("bytes=10-", 10, None), ("bytes=-7", len(BODY) - 7, None), ("bytes=5-100000", 5, None)],
-)
-def test_a_range_comes_in_part(here: Live, path: str, wanted: str, start: int, stop: int | None) -> None:
-    answer = _get(here, path, Range=wanted)
-    assert (answer.status_code, answer.content) == (206, BODY[start:stop])
-    assert answer.headers["content-range"] == f"bytes {start}-{(stop or len(BODY)) - 1}/{len(BODY)}"
-
-
-def test_an_interrupted_download_goes_on_only_with_the_same_model(here: Live, path: str) -> None:
-    assert _get(here, path, Range="bytes=10-", If_Range=ETAG).status_code == 206
-    assert _get(here, path, Range="bytes=10-", If_Range='"other"').content == BODY
-
-
-@pytest.mark.parametrize(
-    "wanted", [f"bytes={len(BODY)}-", "bytes=-0", "bytes=9-3"], ids=["past the end", "none", "reversed"]
-)
-def test_a_range_outside_is_refused(here: Live, path: str, wanted: str) -> None:
-    answer = _get(here, path, Range=wanted)
-    assert (answer.status_code, answer.json()["code"]) == (416, "range-not-satisfiable")
-    assert answer.headers["content-range"] == f"bytes */{len(BODY)}"
-
-
-@pytest.mark.parametrize("wanted", ["bytes=0-1,4-5", "lines=1-2", "bytes=x", "bytes", "bytes=" + "9" * 40 + "-"])
-def test_a_range_that_is_not_understood_is_ignored(here: Live, path: str, wanted: str) -> None:
-    assert _get(here, path, Range=wanted).content == BODY
-
-
 def test_the_initial_model_freezes(here: Live, path: str) -> None:
     again = here.operator("PUT", path, content=BODY)
     assert again.status_code == 200
@@ -103,16 +64,3 @@ def test_a_bad_initial_model_is_refused(here: Live, study: str, body: bytes, cod
 def test_no_such_version(here: Live, path: str, version: str) -> None:
     answer = _get(here, path.replace("models/0", f"models/{version}"))
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-model")
-
-
-def test_metrics_stand_beside_a_model(here: Live, path: str) -> None:
-    metrics = {"evaluation_set": "held-out wards", "values": {"accuracy": 0.9}}
-    for status in (201, 200):
-        answer = here.operator("PUT", f"{path}/metrics", json=metrics)
-        assert (answer.status_code, answer.json()) == (status, metrics)
-    missing = here.operator("PUT", path.replace("models/0", "models/9") + "/metrics", json=metrics)
-    assert (missing.status_code, missing.json()["code"]) == (404, "unknown-model")
-    for value in ("NaN", "Infinity"):
-        text = '{"evaluation_set": "a", "values": {"accuracy": X}}'.replace("X", value)
-        answer = here.operator("PUT", f"{path}/metrics", content=text, headers={"Content-Type": "application/json"})
-        assert answer.status_code == 422

@@ -103,18 +103,6 @@ def test_a_large_chunked_json_body_is_cut_off(here: Live) -> None:
     _problem(answer, 413, "body-too-large")
 
 
-@pytest.mark.parametrize(
-    "path", ["rounds/0", "rounds/-1", "rounds/x", f"rounds/{2**31}", "models/-1", "models/01", "models/x"]
-)
-def test_a_bad_path_parameter_is_refused(here: Live, path: str) -> None:
-    _problem(here.operator("GET", f"/v1/studies/a/{path}"), 422, "invalid-request")
-
-
-@pytest.mark.parametrize("query", ["limit=0", "limit=501", "after=-1", "after=x", f"after={2**64}"])
-def test_a_bad_query_is_refused(here: Live, query: str) -> None:
-    _problem(here.operator("GET", f"/v1/studies/a/ledger?{query}"), 422, "invalid-request")
-
-
 def _raising(error: Exception) -> tuple[int, dict[str, object]]:
     sent: list[Message] = []
 

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from client_sdk.protocol.secure_sum.keystream import keystream
+from client_sdk.protocol.secure_sum.masking import keystream
 
 A = hashlib.sha256(b"a").digest()
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.canonical import canonical_json
+from client_sdk.protocol.wire.signing import canonical_json
 from tests.factories.settings import MASKING, settings_json
 
 PARALLEL = settings_json(bayesian=True)
@@ -82,7 +82,7 @@ def _without(path):
 
 def test_a_round_longer_than_the_horizon_is_refused():
     settings = changed("training", {"task": "t", "algorithm": "fedavg", "local_steps": 101})
-    with pytest.raises(ValidationError, match="steps of one round"):
+    with pytest.raises(ValidationError, match="at least the steps of one round"):
         StudySettings.model_validate(settings)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from accounting import InvalidArgument, log_moment, replace_one_moment
-from accounting.mechanisms import composition
+from accounting.mechanisms import as_printed
+from accounting.plan.mechanism import total_noise
 from accounting.units import FloatArray
 
 Z = np.linspace(-40, 40, 80_001)
@@ -38,8 +39,8 @@ class TestClientLevel:
         rng = np.random.default_rng(3)
         centre = rng.normal(size=50)
         updates = centre + 0.01 * rng.normal(size=(20, 50))
-        near = composition.centred_distances(updates, centre, clip_norm=1.0)
-        far = composition.centred_distances(updates, np.zeros(50), clip_norm=1.0)
+        near = as_printed.centred_distances(updates, centre, clip_norm=1.0)
+        far = as_printed.centred_distances(updates, np.zeros(50), clip_norm=1.0)
         assert (near >= np.linalg.norm(updates - centre, axis=1)).all()
         assert near.max() < 0.2
         assert (far == 1.0).all()
@@ -50,25 +51,17 @@ class TestClientLevel:
             other = mine / 2
             p, q = (mixture(rate, gaussian(mean), gaussian(0)) for mean in (mine, other))
             truth = max(divergence(order, p, q), divergence(order, q, p))
-            wrong = float(composition.client_terms(order, mine - other, noise_std=1.0, sampling_rate=rate))
+            wrong = float(log_moment(order, mine - other, noise_std=1.0, sampling_rate=rate))
             sound = float(replace_one_moment(order, mine - other, noise_std=1.0, sampling_rate=rate))
             assert 2 * wrong < truth <= sound
-
-    def test_missing_clients_count_at_the_worst(self) -> None:
-        orders = np.array([2.0, 8.0])
-        terms = composition.client_terms(orders, [0.1, 0.2], noise_std=1.0, sampling_rate=0.3)
-        worst = np.asarray(log_moment(orders, 1.0, noise_std=1.0, sampling_rate=0.3))
-        full = composition.with_missing(terms, worst, 3)
-        assert full.shape == (2, 5)
-        assert (full[:, 2:] == worst[:, None]).all()
 
 
 class TestSequential:
     def test_the_papers_form_is_the_sum_at_b_over_n(self) -> None:
         sizes, batch = [600, 300, 100], 20
-        rates = [composition.paper_rate(batch, sum(sizes)) for _ in sizes]
+        rates = [batch / sum(sizes) for _ in sizes]
         costs = np.array([log_moment([2.0, 8.0], 1.0, noise_std=1.0, sampling_rate=q) for q in rates])
-        found = composition.sequential_as_in_papers(costs)
+        found = as_printed.sequential_as_in_papers(costs)
         assert found == pytest.approx(costs[0] * 3, rel=1e-9)
         assert (found >= [math.fsum(column) for column in costs.T]).all()
 
@@ -78,9 +71,7 @@ class TestSequential:
         paper = clients * float(log_moment(order, 1.0, noise_std=1.0, sampling_rate=batch / (clients * records)))
         rate = batch / records
         truth = divergence(order, mixture(rate, gaussian(1), gaussian(0)), gaussian(0))
-        sound = float(
-            composition.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=1.0)
-        )
+        sound = float(as_printed.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=1.0))
         assert paper < truth / 5
         assert truth <= sound <= truth * (1 + 1e-6)
 
@@ -96,7 +87,7 @@ class TestSequential:
         inside = [divergence(order, *pair) for pair in ((p, q), (q, p))]
         truth = max(math.log(1 - participation + participation * math.exp(x)) for x in inside)
         sound = float(
-            composition.sequential_charge(
+            as_printed.sequential_charge(
                 order, 1.0, sampling_rate=rate, noise_stds=[std] * clients, participation=participation
             )
         )
@@ -112,23 +103,21 @@ class TestSequential:
             p = mixture(alpha, mixture(rate, gaussian(1), q), q)
             truth = max(divergence(order, p, q), divergence(order, q, p))
             sound = float(
-                composition.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=alpha)
+                as_printed.sequential_charge(order, 1.0, sampling_rate=rate, noise_stds=[1.0], participation=alpha)
             )
             assert truth <= sound * (1 + 1e-9)
 
-    def test_local_steps_add_up_at_the_clients_own_noise(self) -> None:
-        one = composition.local_steps_charge([3.0], 0.5, noise_std=1.0, sampling_rate=0.1, local_steps=1)
-        five = composition.local_steps_charge([3.0], 0.5, noise_std=1.0, sampling_rate=0.1, local_steps=5)
-        assert five == pytest.approx(5 * one, rel=1e-12)
-        helped = composition.sequential_charge([3.0], 0.5, sampling_rate=0.1, noise_stds=[1.0] * 10, participation=1.0)
-        assert helped < one
+    def test_the_noise_of_others_makes_a_step_cheaper(self) -> None:
+        alone = log_moment([3.0], 0.5, noise_std=1.0, sampling_rate=0.1)
+        helped = as_printed.sequential_charge([3.0], 0.5, sampling_rate=0.1, noise_stds=[1.0] * 10, participation=1.0)
+        assert helped < alone / 5
 
 
 class TestParallel:
     def test_cumulative_maximum_is_at_most_the_sum_of_maxima(self) -> None:
         rng = np.random.default_rng(5)
         rounds = rng.exponential(size=(30, 7, 4))
-        cumulative = composition.parallel_maximum(rounds.sum(axis=0))
+        cumulative = as_printed.parallel_maximum(rounds.sum(axis=0))
         assert (cumulative <= rounds.max(axis=1).sum(axis=0)).all()
         assert (cumulative >= rounds.sum(axis=0)).all()
 
@@ -136,15 +125,8 @@ class TestParallel:
         rng = np.random.default_rng(11)
         for clients, rho in itertools.product((1, 3, 50, 1000), (0.5, 5.0, 200.0)):
             values = rng.exponential(size=clients) * 10 ** rng.uniform(-3, 2)
-            bound = composition.log_sum_exp_bound(values, rho)
+            bound = as_printed.log_sum_exp_bound(values, rho)
             assert values.max() <= bound <= (values.max() + math.log(clients) / rho) * (1 + 1e-9)
-
-    def test_a_threshold_bounds_everybody_within_one_step_of_the_grid(self) -> None:
-        grid = np.geomspace(1e-6, 1e4, 1024)
-        rng = np.random.default_rng(13)
-        for _ in range(50):
-            values = 10 ** rng.uniform(-6, 4, size=9)
-            assert values.max() <= composition.threshold_bound(values, grid) <= values.max() * 1.023
 
 
 class TestJoint:
@@ -156,21 +138,21 @@ class TestJoint:
         mixed = 2 * kept - removed
         removal = dimension / 2 * (math.log(kept / removed) + math.log(kept / mixed))
         assert removal == pytest.approx(5.0, abs=0.05)
-        zeroed = composition.joint_terms([1.0], [0.0], noise_stds=[0.1] * clients)
+        zeroed = as_printed.joint_terms([1.0], [0.0], noise_stds=[0.1] * clients)
         assert float(zeroed[0, 0]) == 0.0
 
     def test_honest_shares_carry_the_noise(self) -> None:
-        share = composition.honest_share_std(2.0, 5)
-        terms = composition.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 5)
+        share = 2.0 / math.sqrt(5)
+        terms = as_printed.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 5)
         exact = log_moment([1.0, 4.0], [0.5, 1.0], noise_std=2.0, sampling_rate=1.0)
         assert terms == pytest.approx(np.asarray(exact), rel=1e-12)
-        surplus = composition.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 9)
+        surplus = as_printed.joint_terms([1.0, 4.0], [0.5, 1.0], noise_stds=[share] * 9)
         assert (surplus < terms).all()
 
     def test_sampling_is_credited_only_when_the_noise_is_constant(self) -> None:
         with pytest.raises(InvalidArgument, match="constant_noise"):
-            composition.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5)
-        credited = composition.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5, constant_noise=True)
+            as_printed.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5)
+        credited = as_printed.joint_terms([1.0], [1.0], noise_stds=[1.0], sampling_rate=0.5, constant_noise=True)
         exact = log_moment([1.0], [1.0], noise_std=1.0, sampling_rate=0.5)
         assert credited == pytest.approx(exact, rel=1e-12)
 
@@ -184,27 +166,18 @@ class TestJoint:
 @pytest.mark.parametrize(
     ("name", "call", "values"),
     [
-        ("clip_norm", composition.centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
-        ("centre", composition.centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
-        ("updates", composition.centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
-        ("batch_size", composition.paper_rate, {"batch_size": 5, "total_records": 4}),
-        ("costs", composition.sequential_as_in_papers, {"costs": [[-1.0]]}),
-        ("ledgers", composition.parallel_maximum, {"ledgers": [[math.inf]]}),
-        ("sharpness", composition.log_sum_exp_bound, {"values": [1.0], "sharpness": math.nan}),
-        ("values", composition.threshold_bound, {"values": [3.0], "thresholds": [1.0, 2.0]}),
-        ("thresholds", composition.threshold_bound, {"values": [1.0], "thresholds": [2.0, 1.0]}),
-        ("noise_stds", composition.total_noise, {"noise_stds": [1.0, 0.0]}),
-        ("noise_stds", composition.total_noise, {"noise_stds": []}),
-        ("honest", composition.honest_share_std, {"total_std": 1.0, "honest": 0}),
+        ("clip_norm", as_printed.centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
+        ("centre", as_printed.centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
+        ("updates", as_printed.centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
+        ("costs", as_printed.sequential_as_in_papers, {"costs": [[-1.0]]}),
+        ("ledgers", as_printed.parallel_maximum, {"ledgers": [[math.inf]]}),
+        ("sharpness", as_printed.log_sum_exp_bound, {"values": [1.0], "sharpness": math.nan}),
+        ("noise_stds", total_noise, {"noise_stds": [1.0, 0.0]}),
+        ("noise_stds", total_noise, {"noise_stds": []}),
         (
             "participation",
-            composition.sequential_charge,
+            as_printed.sequential_charge,
             {"orders": 2.0, "distances": 1.0, "sampling_rate": 0.1, "noise_stds": [1.0], "participation": -0.0},
-        ),
-        (
-            "local_steps",
-            composition.local_steps_charge,
-            {"orders": 2.0, "distances": 1.0, "noise_std": 1.0, "sampling_rate": 0.1, "local_steps": 0},
         ),
     ],
 )

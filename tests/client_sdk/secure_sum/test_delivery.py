@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.api.credentials import Signature
+from client_sdk.api.attempts import Signature
+from client_sdk.guard.policy import Floors
 from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
 from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.study.messages import LedgerEntry, Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.secure_sum.checks import Floors
+from client_sdk.secure_sum.delivery import MaskedDelivery
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.ring_encoding import from_bytes
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
-from client_sdk.secure_sum.study import MaskedStudy
-from client_sdk.training import Contribution
+from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum_views as views
 from tests.factories.masked_studies import reported_log_moments
 from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
@@ -31,31 +31,33 @@ from tests.factories.settings import settings
 
 RECORDS = 137
 SETTINGS = settings("sequential", masked=True, bayesian=True)
+SPEC = spec_of_model(torch.nn.Linear(2, 3))
 
 
-def study(folder: Path, report: dict[str, Any] | None) -> MaskedStudy:
+def study(folder: Path, report: dict[str, Any] | None) -> MaskedDelivery:
     entries = [
         LedgerEntry(sequence=2, kind="settled", round=1, body={"report": report}, previous="0" * 64, sha256="1" * 64)
     ]
     ledger: Any = SimpleNamespace(
         ledger=lambda name, after: SimpleNamespace(entries=[] if report is None or after else entries)
     )
-    task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
-    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
+    training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
-    return MaskedStudy(ledger, membership, Floors(1, 4, False), training, folder)
+    return MaskedDelivery(ledger, membership, Floors(1, 4, False), training, folder, _nobody)
+
+
+def _nobody(assignment: object) -> Roster:
+    raise AssertionError("no session is joined here")
 
 
 def _streams(round: int) -> RoundRandomness:
     return SecureRandomness().in_round("mercy", round)
 
 
-def reported(made: MaskedStudy, round: int) -> float:
-    vectors = vectors_of(SETTINGS, made._model, 5)
-    update = {name: np.full(shape, 0.01, np.float32) for name, (shape, _) in made._model.items()}
-    body = made.body(
-        round, vectors, Contribution(update, None), reported_log_moments((0.5, 0.1, 0.2, 0.3, 0.4)), update
-    )
+def reported(made: MaskedDelivery, round: int) -> float:
+    vectors = vectors_of(SETTINGS, SPEC, 5)
+    update = {name: np.full(shape, 0.01, np.float32) for name, (shape, _) in SPEC.items()}
+    body = made.body(round, vectors, Contribution(update, None), reported_log_moments((0.5, 0.1, 0.2, 0.3, 0.4)))
     (spec,) = [one for one in vectors if one.name == "metrics"]
     return int(from_bytes(body)[0]["metrics"][0]) / 2**spec.scale_bits
 
@@ -99,18 +101,15 @@ def after_a_restart(folder: Path, run: Run) -> SecureSumClient:
         for name, key in run.world.roster.items()
     ]
     roster = Roster(study=STUDY, members=members, fingerprint="0" * 64)
-    client: Any = SimpleNamespace(
-        roster=lambda study, round: roster, credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example")
-    )
+    client: Any = SimpleNamespace(credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example"))
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
-    task = SimpleNamespace(model=lambda: torch.nn.Linear(2, 3))
-    training: Any = SimpleNamespace(settings=SETTINGS, task=task, dataset=range(RECORDS), randomness_in=_streams)
+    training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
     assignment: Any = SimpleNamespace(
         round=ROUND, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
     )
-    made = MaskedStudy(client, membership, Floors(1, 4, False), training, folder)
-    made.round(assignment)
+    made = MaskedDelivery(client, membership, Floors(1, 4, False), training, folder, lambda _: roster)
+    made._of(assignment)
     made.close()
     return SecureSumClient(mine.party, STUDY, ROUND, FileStore(folder))
 

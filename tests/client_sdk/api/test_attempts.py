@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from client_sdk.api.retry import Backoff, may_repeat, retry_after_seconds
+from client_sdk.api.attempts import Backoff, may_repeat, retry_after_seconds
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -1,0 +1,176 @@
+"""What is fixed before the first step of an account that estimates, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from accounting.accountants.costs import Rows
+from accounting.accountants.holder import HolderComposition, Weights
+from accounting.accountants.running import RunningComposition, declared_checkpoints
+from accounting.encoding import fields_to_json
+from accounting.errors import InvalidArgument
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
+from accounting.mechanisms.conversion import Conversion
+from accounting.mechanisms.exact import Direction
+from accounting.units import (
+    Definition,
+    FloatArray,
+    Level,
+    Observer,
+    Relation,
+    check_choice,
+    check_count,
+    check_delta,
+    check_orders,
+    check_positive,
+)
+
+Composition = Literal["holder", "running"]
+Adversary = Literal["path", "adaptive"]
+Sample = Literal["members", "held-out", "public"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "composition": ("holder", "running"),
+    "adversary": ("path", "adaptive"),
+    "conversion": ("improved", "chernoff"),
+    "direction": ("forward", "printed"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateSpec:
+    """A guarantee that is estimated from a sample: its δ, who is sampled, how, and for whom it speaks.
+
+    delta      of the certificate; `estimator_failure_probability`, 0 < γ < delta, is its part that covers the
+               estimates
+    estimator  "betting", "band", "bernstein": distribution-free; "student-t": assumes a normal law
+    sample     whose records are measured
+
+    Raises InvalidArgument, which names the field that is wrong.
+    """
+
+    delta: float
+    estimator_failure_probability: float
+    estimator: Estimator = "betting"
+    sample: Sample = "members"
+    level: Level = Level.INSTANCE
+    observer: Observer = Observer.RELEASES
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if check_delta(self.estimator_failure_probability, "estimator_failure_probability") >= self.delta:
+            raise InvalidArgument(
+                "estimator_failure_probability", f"must be below delta = {self.delta!r}, of which it is a part"
+            )
+        check_choice("estimator", self.estimator, ESTIMATORS)
+        check_choice("sample", self.sample, ("members", "held-out", "public"))
+        self._keep(level=Level(self.level), observer=Observer(self.observer))
+
+    @property
+    def beta(self) -> float:
+        """What is left of delta for the privacy loss."""
+        return self.delta - self.estimator_failure_probability
+
+    def _keep(self, **values: object) -> None:
+        """Keep what was given in its one form: equal specs compare equal, whatever sequences they were given as."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesianSpec(EstimateSpec):
+    """Everything that a `BayesianAccountant` fixes beforehand.
+
+    orders         conversion orders λ > 0, increasing
+    max_steps      the most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
+    composition    "holder": each step is bounded by itself; "running": each record's own sum is
+    adversary      "path": the papers' claim; "adaptive": rounds may depend on what earlier ones said
+    weights        Hölder weights fixed beforehand, instead of 1/max_steps
+    checkpoints    running: steps at which estimates are read, or how many of them; None: every step, failure/(t(t+1))
+    filter_order   λ* fixed before round 1: `epsilon` is read there alone, with the whole failure probability
+    limit_epsilon  steps that might pass it at λ* are refused
+    cap            the log-moment never exceeds the classical one, Σ φ(λ, max_distance)
+
+    >>> spec = BayesianSpec(orders=[2, 4, 8], delta=1e-5, estimator_failure_probability=1e-6, max_steps=100)
+    >>> spec.orders, str(spec.definition)
+    ((2.0, 4.0, 8.0), 'bayesian')
+    """
+
+    orders: Sequence[float]
+    max_steps: int | None = None
+    composition: Composition = "holder"
+    estimator: Estimator = "student-t"
+    adversary: Adversary = "path"
+    conversion: Conversion = "improved"
+    filter_order: float | None = None
+    limit_epsilon: float | None = None
+    checkpoints: int | Sequence[int] | None = None
+    cap: bool = True
+    weights: Sequence[float] | None = None
+    relation: Relation = Relation.ADD_REMOVE
+    direction: Direction = "forward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
+        weights = None if self.weights is None else _numbers("weights", self.weights)
+        self._keep(orders=_numbers("orders", self.orders), checkpoints=points, weights=weights)
+        self._keep(cap=bool(self.cap), relation=Relation(self.relation))
+        check_orders(self.orders)
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        if self.max_steps is not None:
+            check_count("max_steps", self.max_steps)
+        for name in ("filter_order", "limit_epsilon"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+        if self.limit_epsilon is not None and self.filter_order is None:
+            raise InvalidArgument("limit_epsilon", "is enforced at a filter_order fixed beforehand")
+        if self.composition == "running" and self.weights is not None:
+            raise InvalidArgument("weights", "belong to composition holder")
+        if self.composition == "holder" and self.checkpoints is not None:
+            raise InvalidArgument("checkpoints", "belong to composition running")
+        self.open_ledger()
+
+    @cached_property
+    def rows(self) -> FloatArray:
+        """Conversion orders: the statement's, which share the failure probability, then the filter's with all of it."""
+        return np.array([*self.orders, *([] if self.filter_order is None else [self.filter_order])])
+
+    @property
+    def enforced(self) -> slice:
+        """The rows `epsilon` is read from."""
+        return slice(len(self.orders) if self.filter_order is not None else 0, None)
+
+    @property
+    def definition(self) -> Definition:
+        """Certified: nothing is assumed of the population, the run did not depend on the sample, rounds may adapt."""
+        certified = self.sample == "held-out" and self.adversary == "adaptive" and self.estimator in DISTRIBUTION_FREE
+        return Definition.CERTIFIED if certified else Definition.BAYESIAN
+
+    def open_ledger(self) -> HolderComposition | RunningComposition:
+        """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
+        count, failure = len(self.orders), self.estimator_failure_probability
+        orders = 2 * self.rows + 1 if self.adversary == "adaptive" else self.rows
+        once = np.arange(orders.size) >= count
+        rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
+        if self.composition == "holder":
+            return HolderComposition(rows, Weights(self.max_steps, self.weights), failure)
+        return RunningComposition(rows, self.max_steps, declared_checkpoints(self.checkpoints, self.max_steps))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; equal settings give equal dictionaries."""
+        return fields_to_json(self)
+
+
+def _numbers(name: str, values: Sequence[float] | FloatArray) -> tuple[float, ...]:
+    """A tuple of floats from any sequence of numbers; refuses text and the like by name."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf" or array.ndim != 1:
+        raise InvalidArgument(name, "must be a sequence of numbers")
+    return tuple(array.astype(np.float64).tolist())

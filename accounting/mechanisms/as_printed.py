@@ -1,0 +1,113 @@
+"""What one round costs, by scheme: the papers' formulas, beside the sound ones, for whoever studies them.
+
+Triastcyn & Faltings 2019, section V; Triastcyn 2020, section 6.4. Every function returns log-moments in nats, never
+below the exact value of its own formula. d and s are on one scale: the sum of the updates as the coordinator receives
+it. Budgets are kept by `accounting.budget`, not by these. Client level: `log_moment` of `centred_distances`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from accounting.errors import InvalidArgument
+from accounting.mechanisms.divergence import Values, log_moment, sampled_bound
+from accounting.mechanisms.special import log_sum
+from accounting.plan.mechanism import total_noise
+from accounting.units import FloatArray, check_array, check_positive, check_rate
+
+# Sums of a few thousand float64 terms; covered once more by rounding every term up.
+_SUM_INFLATION = 1e-12
+
+
+def centred_distances(updates: FloatArray, centre: FloatArray, *, clip_norm: float) -> FloatArray:
+    """d_i = ‖clip_C(u_i − v)‖, shape (clients,), for updates (clients, parameters) and a centre (parameters,).
+
+    The centre v must be public or already released (the previous aggregate): then the clients' agreement makes d
+    small, and the sensitivity of Σ clip_C(u_i − v) is still C. A centre computed from this round's updates is not.
+    Raises InvalidArgument.
+    """
+    ceiling = check_positive("clip_norm", clip_norm)
+    rows = check_array("updates", updates, low=-math.inf, shape=2)
+    point = check_array("centre", centre, low=-math.inf)
+    if point.size != rows.shape[1]:
+        raise InvalidArgument("centre", f"has {point.size} parameters, the updates {rows.shape[1]}")
+    norms = np.linalg.norm(rows - point, axis=1)
+    return np.minimum(np.nextafter(norms, np.inf), ceiling)
+
+
+def sequential_as_in_papers(costs: FloatArray) -> FloatArray:
+    """The papers' sequential instance accounting: Σ_i ĉ_i(λ), each client's cost computed at q = B_i/N.
+
+    costs  (clients, orders) nats, N the records of all clients together;  returns (orders,)
+
+    As in the papers, for comparison. It presumes secret, independent participation that the sum does not betray,
+    clients of equal size and total noise that does not depend on who takes part; where updates or participation are
+    visible it understates the loss (`sequential_charge` is the sound one). Raises InvalidArgument.
+    """
+    return check_array("costs", costs, shape=2).sum(axis=0) * (1 + _SUM_INFLATION)
+
+
+def sequential_charge(
+    orders: Values, distances: Values, *, sampling_rate: float, noise_stds: Sequence[float], participation: float
+) -> FloatArray:
+    """Sound sequential charge: log(1 − α + α e^{φ(λ, d; B_i/N_i, √Σs_j²)}), by joint convexity, both directions.
+
+    distances      norms of this client's records' contributions to the sum
+    sampling_rate  the client's own B_i/N_i, Poisson
+    noise_stds     s_j of the honest survivors of the secure sum, this client among them; one noisy local step a round
+    participation  α_i: the probability with which the client takes part unseen; 1 where participation is visible,
+                   as it is to the coordinator and to peers
+
+    Shape (orders, records). A round costs the largest value over clients: a record lives at one of them. With several
+    local steps a round the noise of others does not help: each is charged at the client's own noise. Raises
+    InvalidArgument.
+    """
+    alpha = check_rate("participation", participation)
+    full = log_moment(orders, distances, noise_std=total_noise(noise_stds), sampling_rate=sampling_rate)
+    return sampled_bound(full, alpha)
+
+
+def parallel_maximum(ledgers: FloatArray) -> FloatArray:
+    """Parallel instance accounting: the largest of the clients' cumulative ledgers (clients, orders), per order.
+
+    On cumulative ledgers it is tighter than summing each round's maximum, and valid: a record's whole loss stands in
+    its own client's ledger. Raises InvalidArgument.
+    """
+    return check_array("ledgers", ledgers, shape=2).max(axis=0)
+
+
+def log_sum_exp_bound(values: Values, sharpness: float) -> float:
+    """(1/ρ) ln Σ_i e^{ρ c_i}: a sum stands in for the maximum; between max and max + ln K/ρ, rounded up.
+
+    values  (clients,) nats. Raises InvalidArgument.
+    """
+    rho, costs = check_positive("sharpness", sharpness), check_array("values", values)
+    bound = float(log_sum(rho * costs)) / rho
+    return max(float(costs.max()), bound * (1 + _SUM_INFLATION))
+
+
+def joint_terms(
+    orders: Values,
+    update_norms: Values,
+    *,
+    noise_stds: Sequence[float],
+    sampling_rate: float = 1.0,
+    constant_noise: bool = False,
+) -> FloatArray:
+    """Joint accounting: client-level log-moments from the noise that clients already add for their records.
+
+    update_norms    ‖u_i‖ before noise, clipped: divergence with and without the whole update
+    noise_stds      s_j of the honest survivors that are guaranteed; a surplus is free
+    sampling_rate   below 1 only with `constant_noise`
+    constant_noise  the total noise does not depend on who takes part: a helper or the coordinator tops it up
+
+    Shape (orders, clients). The neighbouring relation is zero-out: the client takes part and adds its noise, its
+    signal is zero. Removing the client would remove its noise too, and in many dimensions that shows. One noisy step
+    a round (FedSGD) only; a missing client counts at the clip norm. Raises InvalidArgument.
+    """
+    if check_rate("sampling_rate", sampling_rate) < 1 and not constant_noise:
+        raise InvalidArgument("sampling_rate", "below 1 needs constant_noise: who takes part shows in the noise")
+    return log_moment(orders, update_norms, noise_std=total_noise(noise_stds), sampling_rate=sampling_rate)

@@ -1,0 +1,119 @@
+"""How a contribution leaves its hospital: in the clear, or under masks (`client_sdk.secure_sum.delivery`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from client_sdk.api.client import Client
+from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.identity import Membership
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.messages import AssignmentBody
+from client_sdk.protocol.wire.tensors import UPDATE, encode
+from client_sdk.secure_sum.delivery import MaskedDelivery
+from client_sdk.study.verifier import CoordinatorVerifier
+from client_sdk.training import Contribution, LocalTraining
+
+
+class Delivery(Protocol):
+    """One hospital's way out in one study. Of a round: `prepare`, `body` unless the bytes are finished, `send`."""
+
+    def prepare(self, assignment: AssignmentBody) -> Sequence[VectorSpec]:
+        """What others must hold before this hospital pays and trains, such as its keys and shares.
+
+        Returns:
+            The vectors that `body` fills; none where the update travels as it is.
+
+        Raises:
+            SessionEnded: nothing is to be paid or trained for this round.
+            Refused, BadAssignment: something that was shown is not acceptable.
+        """
+        ...
+
+    def total_records(self) -> float | None:
+        """N of all clients, where the study sums the papers' costs and N is known."""
+        ...
+
+    def body(
+        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+    ) -> bytes:
+        """The finished bytes of a round, made once: the same are sent as often as it takes.
+
+        Raises:
+            TrainingStopped: a value is not finite or does not fit its vector.
+        """
+        ...
+
+    def send(self, round: int, body: bytes) -> None:
+        """Send what `body` made.
+
+        Raises:
+            SessionEnded, ConflictError: the coordinator did not take it; their `code` says why.
+            Refused: the others' part is not acceptable.
+        """
+        ...
+
+    def leave(self, assignment: AssignmentBody) -> None:
+        """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
+        ...
+
+    def close(self) -> None:
+        """Let another process take over."""
+        ...
+
+
+class ClearDelivery:
+    """Update and log-moments as they are, in one request."""
+
+    def __init__(self, client: Client, membership: Membership) -> None:
+        self._client, self._study, self._name = client, membership.study, membership.client
+
+    def prepare(self, assignment: AssignmentBody) -> tuple[()]:
+        """Nobody needs anything before."""
+        return ()
+
+    def total_records(self) -> None:
+        """The papers' costs are summed under masks only."""
+
+    def body(
+        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+    ) -> bytes:
+        return clear_body(made, log_moments)
+
+    def send(self, round: int, body: bytes) -> None:
+        self._client.put_update(self._study, round, self._name, body)
+
+    def leave(self, assignment: AssignmentBody) -> None:
+        """The refusal says everything."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def clear_body(made: Contribution, log_moments: LogMomentBounds | None) -> bytes:
+    """The bytes of a contribution that nothing hides.
+
+    Raises:
+        TrainingStopped: a bound that is not finite.
+    """
+    update = {UPDATE + name: array for name, array in made.update.items()}
+    return encode(update | ({} if log_moments is None else log_moments.tensors()))
+
+
+def delivery_of(
+    client: Client,
+    membership: Membership,
+    policy: SitePolicy,
+    training: LocalTraining,
+    verifier: CoordinatorVerifier,
+    folder: Path,
+) -> Delivery:
+    """The delivery that the study's settings ask for. folder: of the study's files on this disk."""
+    masking = training.settings.privacy.masking
+    if masking is None:
+        return ClearDelivery(client, membership)
+    floors = policy.floors().raised_to(masking)
+    return MaskedDelivery(client, membership, floors, training, folder / "secure-sum", verifier.roster)

@@ -1,0 +1,35 @@
+"""The Bayesian limit of records: formula, reservations, a bound that never falls."""
+
+import mpmath as mp
+import pytest
+
+from accounting.budget.budget import Budget
+from accounting.plan.report import CumulativeMoments, DistanceHistogram
+from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
+
+
+def test_the_cumulative_account_reads_as_the_formula_says():
+    budget = Budget(plan())
+    budget.reserve(1)
+    budget.settle(1, CumulativeMoments(0.05, (0.01, 0.02, 0.06)))
+    bayesian = budget.accounts[0]
+    assert bayesian.epsilon() == pytest.approx(float(exact_epsilon(12, mp.mpf(0.05), DELTA - FAILURE)), rel=1e-9)
+    assert bayesian.epsilon() >= exact_epsilon(12, mp.mpf(0.05), mp.mpf(DELTA) - mp.mpf(FAILURE))
+
+
+def test_a_report_above_the_reservation_or_none_is_charged_at_the_reservation():
+    worst = 2 * exact_moment(12, 2.0, 0.1)
+    for report in (None, CumulativeMoments(1e3, (1e3,) * 3), CumulativeMoments(0.0, (0.0,)), DistanceHistogram((1,))):
+        budget = Budget(plan())
+        budget.reserve(1)
+        budget.settle(1, report)
+        assert budget.accounts[0].epsilon() == pytest.approx(float(exact_epsilon(12, worst, DELTA - FAILURE)), rel=1e-9)
+
+
+def test_the_bound_never_falls_when_a_later_report_is_smaller():
+    budget = Budget(plan())
+    for number, reported in enumerate((0.05, 0.02), start=1):
+        budget.reserve(number)
+        budget.settle(number, CumulativeMoments(reported, (0.01, 0.02, 0.03)))
+    alone = exact_epsilon(12, mp.mpf(0.05), DELTA - FAILURE)
+    assert budget.accounts[0].epsilon() == pytest.approx(float(alone), rel=1e-9)

@@ -1,0 +1,64 @@
+"""What a coordinator says it took, page by page, against the hospital's own ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from client_sdk.errors import LostLedger
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.own_budget import Charge
+from client_sdk.study.past import require_known_past, rounds_received
+
+PRICE = Charge("instance", 1.0, 0.5, 1)
+
+
+def showing(*pages: dict[int, str]) -> Any:
+    """A client to whom every page shows rounds of mercy and grace."""
+
+    def rounds(study: str, after: str | None) -> Any:
+        place = int(after or 0)
+        shown = [
+            SimpleNamespace(
+                round=round,
+                clients=[
+                    SimpleNamespace(client="mercy", state=state),
+                    SimpleNamespace(client="grace", state="received"),
+                ],
+            )
+            for round, state in pages[place].items()
+        ]
+        return SimpleNamespace(rounds=shown, next=str(place + 1) if place + 1 < len(pages) else None)
+
+    return SimpleNamespace(rounds=rounds)
+
+
+def test_every_page_is_read_and_only_what_was_received_of_this_hospital_counts() -> None:
+    client = showing({1: "received", 2: "refused"}, {3: "received"}, {4: "assigned"})
+    assert rounds_received(client, "sepsis", "mercy") == {1, 3}
+
+
+def test_rounds_of_which_nobody_may_be_seen_show_nothing() -> None:
+    page = SimpleNamespace(rounds=[SimpleNamespace(round=1, clients=None)], next=None)
+    client: Any = SimpleNamespace(rounds=lambda study, after: page)
+    assert rounds_received(client, "sepsis", "mercy") == set()
+
+
+def test_a_round_that_the_ledger_does_not_know_stops_the_hospital(tmp_path: Path) -> None:
+    with HospitalLedger.open(tmp_path / "icu.db") as ledger:
+        ledger.charge("sepsis", 1, PRICE, (), "0" * 64)
+        with pytest.raises(LostLedger, match="from round 2 on"):
+            require_known_past(showing({1: "received", 2: "received", 3: "received"}), ledger, "sepsis", "mercy", "icu")
+
+
+def test_an_answer_that_a_crash_kept_out_of_the_log_is_added_once(tmp_path: Path) -> None:
+    with HospitalLedger.open(tmp_path / "icu.db") as ledger:
+        for round in (1, 2):
+            ledger.charge("sepsis", round, PRICE, (), "0" * 64)
+            ledger.finish_update("sepsis", round, sha256=str(round) * 64, size=5, sums=None)
+        ledger.mark_answered("sepsis", 1, "1" * 64, "round-closed")
+        require_known_past(showing({1: "received", 2: "received"}), ledger, "sepsis", "mercy", "icu")
+        assert [(d.round, d.answer) for d in ledger.departures()] == [(1, "round-closed"), (2, "accepted")]

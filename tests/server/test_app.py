@@ -1,0 +1,63 @@
+"""The application: every router in it, headers on every answer, and a worker inside only where it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+
+import server.api
+from server.app import ROUTERS, create_app
+from server.config import Settings
+from server.coordinator import prepare
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    prepare(Settings(home=tmp_path))
+    return tmp_path
+
+
+def _answers(app: FastAPI, *paths: str) -> list[httpx.Response]:
+    """Of a running application: started, asked in this process, shut down."""
+
+    async def scenario() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://here") as http,
+        ):
+            return [await http.get(path) for path in paths]
+
+    return asyncio.run(scenario())
+
+
+def test_every_router_of_the_api_is_mounted() -> None:
+    names = [f"server.api.{found.name}" for found in pkgutil.iter_modules(server.api.__path__)]
+    found = [getattr(importlib.import_module(name), "router", None) for name in names]
+    routers = {id(router) for router in found if isinstance(router, APIRouter)}
+    assert len(routers) > 10
+    assert routers <= {id(router) for router in ROUTERS}
+
+
+def test_an_application_over_its_settings_answers_and_closes_what_it_opened(home: Path) -> None:
+    app = create_app(Settings(home=home, worker=False))
+    ready, nowhere = _answers(app, "/readyz", "/nowhere/")
+    assert (ready.status_code, nowhere.status_code) == (200, 404)
+    assert nowhere.headers["content-type"] == "application/problem+json"
+    assert nowhere.headers["x-request-id"] == nowhere.json()["request_id"]
+    assert asyncio.run(app.state.context.watcher.wait("sepsis", 0, 10)) is False, "nobody waits in a closed application"
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_worker_runs_inside_where_it_is_wanted(home: Path, worker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr("server.worker.Worker.run", lambda self: ran.append("worker"))
+    (alive,) = _answers(create_app(Settings(home=home, worker=worker)), "/livez")
+    assert alive.status_code == 200
+    assert ran == ["worker"] * worker
