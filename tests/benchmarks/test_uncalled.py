@@ -45,9 +45,6 @@ STAYS = {
     "SeededRandomness",
     # Erases the secrets of a session that nobody will ask about again; nothing calls it yet.
     "forget_if_expired",
-    # Sessions for tests.
-    "plan_session",
-    "signed_vector",
     # The API of operator keys: whoever writes an operator's tool sends these calls.
     "create_operator_key",
     "operator_keys",

@@ -24,10 +24,11 @@ from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from client_sdk.training.private import PrivateGradients
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 ORDER, DELTA = 3.0, 1e-5
-TASK = load("logistic-regression", task_parameters())
+TASK = load("logistic-regression", TASK_PARAMETERS)
 DATA = TASK.dataset(records(20))
 NORMS = PerRecordGradients(TASK.model(), TASK.loss).norms(DATA.inputs, DATA.targets).numpy()
 
@@ -151,7 +152,7 @@ def test_nobody_loses_more_than_the_bound_over_a_run_that_adapts() -> None:
     worst = phi(1.0, std=1.5, rate=0.5)
     own, model = budget(6.5 * worst), TASK.model()
     randomness = SeededRandomness(3, allow_insecure=True).in_round("client", 1)
-    steps = PrivateGradients(model, TASK.loss, DATA, chosen, randomness, individual=own)
+    steps = PrivateGradients(PerRecordGradients(model, TASK.loss), DATA, chosen, randomness, individual=own)
     true, taken = np.zeros(len(DATA)), np.zeros(len(DATA))
     for step in range(1, rounds + 1):
         room = own.filter.has_room(noise_std=1.05, sampling_rate=0.5, max_distance=0.7)

@@ -7,7 +7,7 @@ from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.settings import StudySettings
-from tests.factories.hospitals import settings
+from tests.factories.settings import settings
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 

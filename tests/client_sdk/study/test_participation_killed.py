@@ -23,8 +23,9 @@ from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.live_coordinator import live
+from tests.factories.settings import settings
 
 ENROLMENT = ("hospital.after-enrolment", "hospital.before-enrolment")
 REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
