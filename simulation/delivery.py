@@ -1,0 +1,100 @@
+"""Contributions that never leave the process, summed by the functions that the coordinator calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.messages import AssignmentBody
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Array, decode, spec_of
+from client_sdk.study.delivery import clear_body
+from client_sdk.training import Contribution
+from server.domain.admission import Findings, body_spec, examine
+from server.domain.release import State, begin, noised_sum, released
+
+# round -> draw(std, size): (size,) discrete Gaussian integers
+Draws = Callable[[int], Callable[[float, int], NDArray[np.int64]]]
+
+
+@dataclass
+class MemoryStudy:
+    """The other end: takes the bodies of a round as the coordinator would, and releases its model.
+
+    weights   parameter name -> float32: what was released last
+    draws     the coordinator's noise
+    findings  of the round under way, by client
+
+    Raises ConfigurationError for a study that sums under masks: there is nobody to hide from in one process.
+    """
+
+    settings: StudySettings
+    weights: Mapping[str, Array]
+    draws: Draws
+    findings: dict[str, Findings] = field(default_factory=dict)
+    _bodies: dict[str, dict[str, Array]] = field(default_factory=dict)
+    _state: State | None = None
+
+    def __post_init__(self) -> None:
+        if self.settings.privacy.masking is not None:
+            raise ConfigurationError("masking: contributions are delivered in memory without masks")
+        self._model = spec_of(self.weights)
+
+    def take(self, name: str, body: bytes) -> None:
+        """One client's body; the one it replaces is forgotten.
+
+        Raises:
+            TensorError, Rejected: what the coordinator would not take either.
+        """
+        tensors = decode(body, body_spec(self.settings, self._model))
+        self.findings[name] = examine(self.settings, self._model, tensors.items())
+        self._bodies[name] = tensors
+
+    def release(self, round: int) -> Mapping[str, Array]:
+        """The weights after `round`, out of what was taken; the next round begins empty.
+
+        Raises:
+            NotFinite: nothing can be released from these updates.
+        """
+        state = begin(self.settings.training.optimiser, self._model) if self._state is None else self._state
+        # In the order of the names, whoever came first: sums of floats depend on it.
+        bodies = [self._bodies[name].items() for name in sorted(self._bodies)]
+        total = noised_sum(self.settings, self._model, bodies, None, self.draws(round))
+        self.weights, self._state = released(self.settings, self.weights, total, state)
+        self._bodies, self.findings = {}, {}
+        return self.weights
+
+
+class MemoryDelivery:
+    """One client's way to a `MemoryStudy`; a `client_sdk.study.delivery.Delivery`."""
+
+    def __init__(self, study: MemoryStudy, name: str) -> None:
+        self._study, self._name = study, name
+
+    def prepare(self, assignment: AssignmentBody) -> tuple[()]:
+        """Nobody needs anything before."""
+        return ()
+
+    def total_records(self) -> None:
+        """The papers' costs are summed under masks only."""
+
+    def body(
+        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+    ) -> bytes:
+        """The very bytes that would travel."""
+        return clear_body(made, log_moments)
+
+    def send(self, round: int, body: bytes) -> None:
+        self._study.take(self._name, body)
+
+    def leave(self, assignment: AssignmentBody) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""
