@@ -11,6 +11,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY accounting accounting
 COPY client_sdk client_sdk
 COPY server server
+COPY simulation simulation
 COPY wardround wardround
 COPY migrations migrations
 

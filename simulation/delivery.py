@@ -37,8 +37,8 @@ class MemoryStudy:
     settings: StudySettings
     weights: Mapping[str, Array]
     draws: Draws
-    findings: dict[str, Findings] = field(default_factory=dict)
-    _bodies: dict[str, dict[str, Array]] = field(default_factory=dict)
+    findings: dict[str, Findings] = field(default_factory=dict[str, Findings])
+    _bodies: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
     _state: State | None = None
 
     def __post_init__(self) -> None:
