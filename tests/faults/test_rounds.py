@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol.wire import failpoints
+from client_sdk.protocol.wire.tensors import TensorError
 from server.db.session import Database
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
@@ -100,7 +101,7 @@ class Simulation:
         with dying_at(death[0] if death else "nowhere"):
             try:
                 self.do(*operation)
-            except Rejected:
+            except (Rejected, TensorError):
                 # Operators and hospitals may always ask; a refusal changes nothing, which the laws check.
                 pass
             except Killed:
