@@ -50,6 +50,7 @@ class MaskedDelivery:
         self._training, self._folder, self._roster = training, folder, roster
         self._settings = training.settings
         self._store: FileStore | None = None
+        self._left_behind: set[int] = set()
         self._round: MaskedRound | None = None
         self._records_reported: float | None = None
 
@@ -132,7 +133,9 @@ class MaskedDelivery:
 
     def _opened(self) -> FileStore:
         if self._store is None:
-            self._store = FileStore(self._folder)
+            self._store = store = FileStore(self._folder)
+            study = self._membership.study
+            self._left_behind = {number for number in store.rounds(study) if store.has_secrets(study, number)}
         return self._store
 
     def _of(self, assignment: AssignmentBody) -> MaskedRound:
@@ -143,6 +146,12 @@ class MaskedDelivery:
             for number in store.rounds(self._membership.study):
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
+        # Killed in the middle of a round: no step of that session may ever come again, and its expiry has to be kept.
+        for number in self._left_behind - {assignment.round}:
+            ended = SecureSumClient(party, self._membership.study, number, store)
+            ended.forget_if_expired(int(self._client.clock.now()))
+            if not store.has_secrets(self._membership.study, number):
+                self._left_behind.discard(number)
         plan = SessionPlan.of(
             self._settings,
             self._training.spec,

@@ -43,8 +43,6 @@ STAYS = {
     "format",
     # Tests of seeded runs, and simulations.
     "SeededRandomness",
-    # Erases the secrets of a session that nobody will ask about again; nothing calls it yet.
-    "forget_if_expired",
     # The API of operator keys: whoever writes an operator's tool sends these calls.
     "create_operator_key",
     "operator_keys",

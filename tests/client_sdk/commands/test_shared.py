@@ -71,7 +71,7 @@ def test_a_table_is_wide_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
     assert shown.startswith("Title")
 
 
-@pytest.mark.parametrize("name", ["Sepsis", "a b", "", "ä", "a" * 64])
+@pytest.mark.parametrize("name", ["Sepsis", "a b", "", pytest.param("ä", id="umlaut"), "a" * 64])
 def test_a_name_that_no_study_can_have_is_refused_here(name: str) -> None:
     with pytest.raises(typer.BadParameter, match="lower-case"):
         a_name(name)

@@ -56,10 +56,15 @@ def check(layer: ConvLayer, a: Tensor, g: Tensor, rows: list[dict[str, Tensor]])
         torch.testing.assert_close(inner[key], true.flatten(1) @ centre[key].flatten())
 
 
+def short(value: Any) -> str:
+    """A case's name: the layer's class, or its values without the words."""
+    return value.__name__ if isinstance(value, type) else " ".join(str(each) for each in value.values())
+
+
 @pytest.mark.parametrize("keep", [1 << 22, 0], ids=["kept", "again"])
 @pytest.mark.parametrize("channels", [2, 6], ids=["few channels", "many channels"])
 @pytest.mark.parametrize(
-    ("kind", "how"), [(nn.Conv1d, how) for how in ONE] + [(nn.Conv2d, how) for how in TWO], ids=str
+    ("kind", "how"), [(nn.Conv1d, how) for how in ONE] + [(nn.Conv2d, how) for how in TWO], ids=short
 )
 def test_every_closed_form_is_autograds(
     kind: type[nn.Conv1d] | type[nn.Conv2d], how: dict[str, Any], channels: int, keep: int,
@@ -86,7 +91,7 @@ def test_where_positions_are_few_the_gram_form_is_taken(monkeypatch: pytest.Monk
     assert asked == [BATCH]
 
 
-@pytest.mark.parametrize(("kind", "how"), [(nn.Conv1d, ONE[3]), (nn.Conv2d, TWO[0]), (nn.Conv2d, TWO[1])], ids=str)
+@pytest.mark.parametrize(("kind", "how"), [(nn.Conv1d, ONE[3]), (nn.Conv2d, TWO[0]), (nn.Conv2d, TWO[1])], ids=short)
 def test_the_signal_is_the_inputs_gradient(kind: type[nn.Conv1d] | type[nn.Conv2d], how: dict[str, Any]) -> None:
     layer, a, g, _ = made(kind, 4, how)
     x = a.clone().requires_grad_()

@@ -26,7 +26,7 @@ from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum_views as views
 from tests.factories.masked_studies import reported_log_moments
-from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 from tests.factories.settings import settings
 
 RECORDS = 137
@@ -93,7 +93,7 @@ def begun(folder: Path) -> Run:
     return run
 
 
-def after_a_restart(folder: Path, run: Run) -> SecureSumClient:
+def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NOW) -> SecureSumClient:
     """The hospital's half, as the process that was started again finds it."""
     mine = run.world.hospitals[ME]
     members = [
@@ -101,12 +101,15 @@ def after_a_restart(folder: Path, run: Run) -> SecureSumClient:
         for name, key in run.world.roster.items()
     ]
     roster = Roster(study=STUDY, members=members, fingerprint="0" * 64)
-    client: Any = SimpleNamespace(credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example"))
+    client: Any = SimpleNamespace(
+        credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example"),
+        clock=SimpleNamespace(now=lambda: now),
+    )
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
     training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
     assignment: Any = SimpleNamespace(
-        round=ROUND, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
+        round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
     )
     made = MaskedDelivery(client, membership, Floors(1, 4, False), training, folder, lambda _: roster)
     made._of(assignment)
@@ -137,3 +140,15 @@ def test_a_directory_put_back_from_a_copy_never_masks_again(tmp_path: Path) -> N
     # Two vectors under one stream: their difference is that of the words.
     with pytest.raises(StateRefused, match="secrets are erased"):
         again.mask(views.inbox(run.session, ME), OTHER_WORDS, NOW)
+
+
+@pytest.mark.parametrize(("late", "kept"), [(0, True), (1, False)], ids=["until it expires", "not after"])
+def test_a_hospital_killed_in_a_round_keeps_its_secrets_no_longer_than_the_session(
+    tmp_path: Path, late: int, kept: bool
+) -> None:
+    here = tmp_path / "state"
+    run = begun(here)
+    after_a_restart(here, run, round=ROUND + 1, now=EXPIRES + late)._store.close()  # type: ignore[attr-defined]
+    store = FileStore(here)
+    assert store.has_secrets(STUDY, ROUND) is kept
+    store.close()
