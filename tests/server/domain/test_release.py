@@ -28,7 +28,7 @@ from server.domain.release import (
     state_spec,
     to_tensors,
 )
-from tests.factories.studies import settings
+from tests.factories.settings import settings
 
 MODEL: dict[str, Array] = {"a": np.zeros((300, 7), np.float32), "b": np.zeros(5, np.float32)}
 SPEC = spec_of(MODEL)
