@@ -32,8 +32,7 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import Limit, Privacy, Schedule, StudySettings
-from client_sdk.protocol.study.training import ServerOptimiser, Training
+from client_sdk.protocol.study.settings import Limit, Privacy, Schedule, ServerOptimiser, StudySettings, Training
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of
 from client_sdk.study.enrolment import enrol
 from experiments.live import LiveCoordinator

@@ -23,7 +23,7 @@ from torch import nn
 
 from benchmarks.private_step import small_cnn, tf_cnn
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.losses import cross_entropy
+from client_sdk.gradients.layers import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit

@@ -16,8 +16,8 @@ from client_sdk.protocol.study.settings import (
     Privacy,
     Schedule,
     StudySettings,
+    Training,
 )
-from client_sdk.protocol.study.training import Training
 from experiments.live import LiveHospital
 from experiments.processes import Processes
 

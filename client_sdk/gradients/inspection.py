@@ -7,9 +7,9 @@ from typing import cast
 
 from torch import nn
 
-from .convolution import ConvLayer
-from .errors import NotLayerwise, UnsupportedLayer
-from .layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.convolution import ConvLayer
+from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
+from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
 KNOWN: dict[type[nn.Module], type[Layer]] = {

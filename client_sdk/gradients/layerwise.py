@@ -17,13 +17,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .clipping import stop_if_not_finite
-from .errors import NotLayerwise
-from .inspection import known_layers, trainable
-from .layers import Kept, Layer, LinearLayer, squared_norms
-from .losses import SIGNALS
-from .pooling import max_pools, pooled_by_comparison
-from .precision import full_precision
+from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
+from client_sdk.gradients.errors import NotLayerwise
+from client_sdk.gradients.inspection import known_layers, trainable
+from client_sdk.gradients.layers import SIGNALS, Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}

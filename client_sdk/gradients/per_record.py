@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from .inspection import trainable
-from .layers import squared_norms
-from .layerwise import Loss, add, checked_losses
-from .precision import full_precision
+from client_sdk.gradients.clipping import full_precision
+from client_sdk.gradients.inspection import trainable
+from client_sdk.gradients.layers import squared_norms
+from client_sdk.gradients.layerwise import Loss, add, checked_losses
 
 
 class Gradients:

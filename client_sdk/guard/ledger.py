@@ -23,7 +23,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, Le
 from client_sdk.guard import egress_log as egress_log
 from client_sdk.guard.egress_log import Departure
 from client_sdk.guard.own_budget import Charge, OwnLimit, require_affordable
-from client_sdk.protocol.study.fields import NAME_PATTERN
+from client_sdk.protocol.study.settings import NAME_PATTERN
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (

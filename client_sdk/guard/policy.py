@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.own_budget import OwnLimit
-from client_sdk.protocol.study.fields import Name, Positive, Probability
-from client_sdk.protocol.study.settings import LevelName, Masking, StudySettings
+from client_sdk.protocol.study.settings import LevelName, Masking, Name, Positive, Probability, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]

@@ -22,7 +22,6 @@ from client_sdk.errors import (
     SessionEnded,
     UnexpectedAnswer,
 )
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
@@ -39,11 +38,11 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.secure_sum.checks import Party, shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party, shows_totals
 from client_sdk.secure_sum.store import Store
 
 T = TypeVar("T")

@@ -16,7 +16,6 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
@@ -32,14 +31,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.secure_sum.checks import (
-    Party,
-    check_cohort,
-    check_consistency,
-    check_parameters,
-    check_survivors,
-    shows_totals,
-)
+from client_sdk.protocol.secure_sum.vectors import RingVector
 from client_sdk.secure_sum.refusals import (
     CohortRefused,
     ResultRefused,
@@ -48,7 +40,19 @@ from client_sdk.secure_sum.refusals import (
     SurvivorsRefused,
     VectorsRefused,
 )
-from client_sdk.secure_sum.steps import digests_of_words, mask_vector, open_inbox, opened_shares, seal_shares
+from client_sdk.secure_sum.steps import (
+    Party,
+    check_cohort,
+    check_consistency,
+    check_parameters,
+    check_survivors,
+    digests_of_words,
+    mask_vector,
+    open_inbox,
+    opened_shares,
+    seal_shares,
+    shows_totals,
+)
 from client_sdk.secure_sum.store import Opened, RoundRecord, Secrets, SessionRecord, Store, opened_rounds
 
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]

@@ -1,19 +1,147 @@
-"""The arithmetic of a hospital's steps: sealing and opening shares, masking. Pure, given secrets and randomness."""
+"""What a hospital checks and computes at each step of the secure sum. Pure, given secrets and randomness."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from client_sdk.protocol.secure_sum import masking, shamir
+from client_sdk.guard.policy import Floors
+from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError, RingVector
-from client_sdk.protocol.secure_sum.messages import Inbox, KeysMessage, OpenedShare, SessionParameters
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.secure_sum.refusals import CohortRefused, SharesRefused, VectorsRefused
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyMessage,
+    Inbox,
+    KeysMessage,
+    Manifest,
+    OpenedShare,
+    ParameterFault,
+    SessionParameters,
+    SignedParameters,
+    require_sound,
+)
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec
+from client_sdk.secure_sum.refusals import (
+    CohortRefused,
+    ParametersRefused,
+    SharesRefused,
+    SurvivorsRefused,
+    VectorsRefused,
+)
 from client_sdk.secure_sum.store import Secrets
+
+
+@dataclass(frozen=True)
+class Party:
+    """One hospital in one study. `roster` holds the members whose fingerprint `roster_fingerprint` was pinned."""
+
+    client: str
+    identity: Ed25519PrivateKey
+    coordinator: Ed25519PublicKey
+    roster: Mapping[str, Ed25519PublicKey]
+    roster_fingerprint: str
+    floors: Floors
+
+
+def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, now: int) -> SessionParameters:
+    """The parameters, if this hospital may join their session.
+
+    plan  known from the signed assignment, the settings and this hospital's own task, not from the session
+
+    Raises:
+        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what had to be signed.
+    """
+    ph = transcript.parameters_hash(signed.parameters)
+    if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
+        raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
+    try:
+        parameters = SessionParameters.from_bytes(signed.parameters)
+        require_sound(parameters)
+        _check_floors(parameters, party)
+        if now > parameters.expires:
+            raise ParametersRefused("session-expired", "the session has expired")
+        _check_due(parameters, plan.due(parameters))
+    except ParameterFault as fault:
+        raise ParametersRefused(fault.code, str(fault)) from fault
+    return parameters
+
+
+_OTHER = {
+    "study": ("wrong-round", "the session belongs to another study"),
+    "round": ("wrong-round", "the session belongs to another round, not to this one"),
+    "model": ("wrong-model", "the session names another model than the assignment"),
+    "roster": ("wrong-roster", "the session names another roster than the pinned one"),
+    "vectors": ("wrong-vectors", "the session sums other vectors, lengths or ranges than expected"),
+}
+
+
+def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
+    for name in SessionParameters.model_fields:
+        if getattr(parameters, name) != getattr(due, name):
+            raise ParametersRefused(
+                *_OTHER.get(name, ("wrong-parameters", f"{name} is not what follows from the study's settings"))
+            )
+
+
+def _check_floors(parameters: SessionParameters, party: Party) -> None:
+    floors = party.floors
+    if parameters.clients == 3 and not floors.allow_three:
+        raise ParametersRefused("too-few-clients", "sums of three clients are not allowed by this hospital")
+    if parameters.clients > len(party.roster):
+        raise ParametersRefused("too-many-clients", "the session plans more clients than the roster has")
+    if parameters.colluders < floors.colluders:
+        raise ParametersRefused(
+            "few-colluders",
+            f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}",
+        )
+    if parameters.min_survivors < floors.min_survivors:
+        raise ParametersRefused(
+            "low-survivors",
+            f"the session would open sums of {parameters.min_survivors}, this hospital asks {floors.min_survivors}",
+        )
+
+
+def check_cohort(
+    entries: Sequence[KeysMessage],
+    own: KeysMessage,
+    parameters: SessionParameters,
+    ph: bytes,
+    party: Party,
+    previous_cohort: frozenset[str] | None,
+) -> None:
+    """U1: sorted, of allowed size, everyone on the roster and signed for this session, no key twice, ours unaltered.
+
+    Raises:
+        CohortRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-cohort", CohortRefused)
+    least = max(parameters.threshold, parameters.min_survivors)
+    if not least <= len(entries) <= parameters.clients:
+        raise CohortRefused(
+            "cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {parameters.clients}"
+        )
+    for entry in entries:
+        identity = party.roster.get(entry.client)
+        if identity is None:
+            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster")
+        statement = transcript.keys_statement(ph, entry.client, entry.share_key, entry.mask_key)
+        if not transcript.is_signed(identity, entry.signature, statement):
+            raise CohortRefused("unsigned-key", f"the masking keys of {entry.client} are not signed for this session")
+    if own not in entries:
+        raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered")
+    keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
+    if len(set(keys)) != len(keys):
+        raise CohortRefused("repeated-key", "a masking key occurs twice")
+    names = frozenset(entry.client for entry in entries)
+    if previous_cohort is not None and len(names ^ previous_cohort) == 1:
+        raise CohortRefused(
+            "neighbouring-cohort", "the cohort differs from the last one by one client, whose value the two sums show"
+        )
 
 
 def seal_shares(
@@ -63,6 +191,22 @@ def open_inbox(
     return received
 
 
+def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVector]) -> dict[str, bytes]:
+    """SHA-256 of each vector before masking.
+
+    Raises:
+        VectorsRefused: a vector too many or too few, of the wrong size, or with a word beyond its cap.
+    """
+    if set(words) != {spec.name for spec in parameters.vectors}:
+        raise VectorsRefused("other-vectors", "exactly the vectors of the session are sent, no fewer and no more")
+    try:
+        for spec in parameters.vectors:
+            secure_sum_vectors.require_in_range(spec, words[spec.name])
+    except EncodingError as error:
+        raise VectorsRefused("out-of-range", str(error)) from error
+    return {name: hashlib.sha256(np.ascontiguousarray(vector).data).digest() for name, vector in words.items()}
+
+
 def mask_vector(
     client: str,
     secrets: Secrets,
@@ -94,6 +238,78 @@ def mask_vector(
     return buffer
 
 
+def check_survivors(
+    entries: Sequence[Manifest],
+    own: Manifest,
+    sharers: Iterable[str],
+    parameters: SessionParameters,
+    h1: bytes,
+    identities: Mapping[str, Ed25519PublicKey],
+) -> None:
+    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
+
+    identities: of the cohort, as its masking keys were checked with. Whoever left the study since is still in the sum.
+
+    Raises:
+        SurvivorsRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
+    u2 = tuple(sharers)
+    if len(entries) < parameters.min_survivors:
+        raise SurvivorsRefused(
+            "few-survivors", f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
+        )
+    if own not in entries:
+        raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
+    names = {spec.name for spec in parameters.vectors}
+    said = transcript.sharers_hash(h1, u2)
+    for entry in entries:
+        identity = identities.get(entry.client)
+        if entry.client not in u2 or identity is None:
+            raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
+        statement = transcript.masked_statement(h1, said, entry.client, entry.digests)
+        if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
+            raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
+
+
+def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
+    """Whether sums of two rounds over almost the same clients would show one client's value.
+
+    Costs are summed as they are, and a hospital's number of records is the same in every round. Updates carry noise or
+    are new in every round, histograms are of one round, and a maximum is no sum.
+    """
+    return any(spec.encoding == "costs" for spec in vectors)
+
+
+def check_consistency(
+    entries: Sequence[ConsistencyMessage],
+    survivors: Sequence[Manifest],
+    parameters: SessionParameters,
+    statement: bytes,
+    identities: Mapping[str, Ed25519PublicKey],
+) -> None:
+    """At least t distinct survivors signed the very survivor set that this hospital was shown.
+
+    identities: as for `check_survivors`.
+
+    Raises:
+        SurvivorsRefused: too few valid signatures.
+    """
+    names = {entry.client for entry in survivors}
+    valid: set[str] = set()
+    for entry in entries:
+        if len(valid) == parameters.threshold:
+            return
+        identity = identities.get(entry.client) if entry.client in names else None
+        if identity is not None and transcript.is_signed(identity, entry.signature, statement):
+            valid.add(entry.client)
+    if len(valid) < parameters.threshold:
+        raise SurvivorsRefused(
+            "few-signatures",
+            f"{len(valid)} survivors signed this survivor set; {parameters.threshold} must before anything is opened",
+        )
+
+
 def opened_shares(secrets: Secrets, sharers: Sequence[str], survivors: set[str]) -> tuple[OpenedShare, ...]:
     """For each member of U2 one share: of its seed if it survived, of its mask key if it was lost."""
     opened: list[OpenedShare] = []
@@ -106,17 +322,10 @@ def opened_shares(secrets: Secrets, sharers: Sequence[str], survivors: set[str])
     return tuple(opened)
 
 
-def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVector]) -> dict[str, bytes]:
-    """SHA-256 of each vector before masking.
-
-    Raises:
-        VectorsRefused: a vector too many or too few, of the wrong size, or with a word beyond its cap.
-    """
-    if set(words) != {spec.name for spec in parameters.vectors}:
-        raise VectorsRefused("other-vectors", "exactly the vectors of the session are sent, no fewer and no more")
-    try:
-        for spec in parameters.vectors:
-            secure_sum_vectors.require_in_range(spec, words[spec.name])
-    except EncodingError as error:
-        raise VectorsRefused("out-of-range", str(error)) from error
-    return {name: hashlib.sha256(np.ascontiguousarray(vector).data).digest() for name, vector in words.items()}
+def _require_sorted(
+    entries: Sequence[KeysMessage] | Sequence[Manifest],
+    code: str,
+    refusal: type[CohortRefused] | type[SurvivorsRefused],
+) -> None:
+    if any(a.client >= b.client for a, b in pairwise(entries)):
+        raise refusal(code, "the list is not in the order of the client names, each once")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, Records
-from client_sdk.gradients.losses import cross_entropy, logistic
+from client_sdk.gradients.layers import cross_entropy, logistic
 from client_sdk.tasks.dataset import TaskDataset
 
 

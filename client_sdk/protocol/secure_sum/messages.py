@@ -13,9 +13,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, W
 from client_sdk.protocol.secure_sum import shamir
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
-from client_sdk.protocol.study.fields import Message, Name
 from client_sdk.protocol.study.messages import Sha256
-from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
+from client_sdk.protocol.study.settings import MOST_CLIENTS, Message, Name, least_survivors, least_threshold
 from client_sdk.protocol.wire.signing import canonical_json
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"

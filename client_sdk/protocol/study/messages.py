@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from client_sdk.protocol.study.fields import Finite, Message, Name, Positive
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.settings import Finite, LevelName, Message, Name, Positive, StudySettings
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 EncodedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url")]

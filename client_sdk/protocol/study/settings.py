@@ -1,6 +1,7 @@
 """The frozen settings of a study: what is trained, how, and which privacy limits are kept.
 
-Privacy settings have no defaults: whoever opens a study writes every one of them down.
+At the top is what every message on the wire is made of: strict numbers, names, and values that never change. Privacy
+settings have no defaults: whoever opens a study writes every one of them down.
 """
 
 from __future__ import annotations
@@ -9,20 +10,119 @@ import hashlib
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from accounting.plan.limits import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
 from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
 from accounting.units import Definition, Level
-from client_sdk.protocol.study.fields import Finite, Message, Positive, Probability, Rate, Whole
-from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_promise
-from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import canonical_json
+
+NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
+
+
+def _not_negative_zero(value: float) -> float:
+    if value == 0 and math.copysign(1.0, value) < 0:
+        raise ValueError("negative zero is not a number of this protocol")
+    return value
+
+
+# Strict: "1" and true are no numbers where numbers are promises.
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=True), AfterValidator(_not_negative_zero)]
+Whole = Annotated[int, Field(strict=True)]
+Positive = Annotated[Finite, Field(gt=0)]
+Probability = Annotated[Finite, Field(gt=0, lt=1)]
+Rate = Annotated[Finite, Field(gt=0, le=1)]
+
+
+class Message(BaseModel):
+    """Base of everything on the wire: unknown fields are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ServerOptimiser(Message):
+    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+
+    name: Literal["plain", "momentum", "adam"] = "plain"
+    learning_rate: Positive = 1.0
+    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
+    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.99
+    stability: Positive = 1e-8
+
+
+class LocalOptimiser(Message):
+    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
+
+    name: Literal["plain", "momentum", "adam"] = "plain"
+    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
+    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.999
+    stability: Positive = 1e-8
+
+
+class LearningRateSchedule(Message):
+    """The clients' learning rate in a round, by the round's number alone.
+
+    constant  learning_rate
+    step      learning_rate, times `factor` after every `every` rounds
+    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
+    """
+
+    name: Literal["constant", "step", "cosine"] = "constant"
+    every: Whole = Field(default=10, ge=1, le=10_000_000)
+    factor: Rate = 0.5
+    final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+
+    def share(self, round: int, rounds: int) -> float:
+        """What the learning rate is multiplied with in round `round`; in [0, 1].
+
+        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
+        """
+        if self.name == "step":
+            return self.factor ** ((round - 1) // self.every)
+        if self.name == "cosine":
+            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
+        return 1.0
+
+
+class Training(Message):
+    """What a client computes. `task` names code that the hospital has installed; it never travels.
+
+    clipping          flat: a record's whole gradient to clip_norm; per-layer: each layer's part to clip_norm / √layers
+    clipping_centre   zero; or previous-update: what the last round made of the model, known to all, is taken off every
+                      record's gradient before it is clipped, and added to the noised mean again
+    rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
+    """
+
+    task: str = Field(min_length=1, max_length=128)
+    task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
+    algorithm: Literal["fedsgd", "fedavg"]
+    local_steps: Whole = Field(ge=1, le=100_000)
+    learning_rate: Positive = 1.0
+    learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
+    local_optimiser: LocalOptimiser = LocalOptimiser()
+    clipping: Literal["flat", "per-layer"] = "flat"
+    clipping_centre: Literal["zero", "previous-update"] = "zero"
+    rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
+    optimiser: ServerOptimiser = ServerOptimiser()
+
+    @model_validator(mode="after")
+    def _one_gradient_is_one_step(self) -> Self:
+        if self.algorithm != "fedsgd":
+            return self
+        if self.local_steps != 1:
+            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
+        if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
+            raise ValueError(
+                "fedsgd sends a gradient and takes no local step: local_optimiser and learning_rate_schedule belong "
+                "to fedavg; choose the coordinator's optimiser instead"
+            )
+        return self
+
 
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]
 Disclosure = Literal["plain", "noised", "at-end"]
-
 # Estimators that never fall when one value of the sample rises.
 MONOTONE = ("betting", "band")
 
@@ -68,6 +168,29 @@ class BayesianSettings(Message):
     def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
         """As the accounts know it; `sample`: whose records are measured."""
         return BayesianPlan(**self.model_dump(), sample=sample)
+
+
+# How many clients a secure sum needs: n clients are planned, c of them may collude with the coordinator, t shares
+# rebuild a secret.
+MOST_CLIENTS = 1_000
+
+
+def least_threshold(clients: int, colluders: int) -> int:
+    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
+    return (clients + colluders) // 2 + 1
+
+
+def least_survivors(clients: int, colluders: int, threshold: int) -> int:
+    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, colluders + 3)
+
+
+def least_promise(colluders: int, *, allow_three: bool) -> int:
+    """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
+
+    c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
+    """
+    return 3 if allow_three and colluders <= 1 else colluders + 3
 
 
 class Masking(Message):

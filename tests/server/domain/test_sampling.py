@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from scipy.stats import binomtest
 
-from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import Purpose, Randomness, RandomSource, SeededRandomness
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins, Purpose, Randomness, RandomSource, SeededRandomness
 from server.domain.sampling import sample
 
 

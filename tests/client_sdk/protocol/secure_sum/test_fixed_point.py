@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol.secure_sum import fixed_point as fp
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError
+from client_sdk.protocol.secure_sum import vectors as fp
+from client_sdk.protocol.secure_sum.vectors import EncodingError
 
 COSTS = st.floats(min_value=0, allow_nan=False, allow_infinity=False, max_value=1e30).map(abs)
 SIGNED = st.floats(min_value=-3.0, max_value=3.0)
