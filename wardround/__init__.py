@@ -127,8 +127,8 @@ if TYPE_CHECKING:
     from client_sdk.tasks import Classification, Task, TaskDataset, TaskError
     from client_sdk.tasks import load as load_task
     from client_sdk.tasks import names as task_names
+    from client_sdk.training.gradients import poisson_batch
     from client_sdk.training.noise import NoisySum, add_noise
-    from client_sdk.training.private import poisson_batch
 
 # Module -> what stands in it; `there=here` where it has another name here.
 _NAMES_IN = {
@@ -162,7 +162,7 @@ _NAMES_IN = {
     "client_sdk.study.participation": "Outcome",
     "client_sdk.tasks": "Classification Task TaskDataset TaskError load=load_task names=task_names",
     "client_sdk.training.noise": "NoisySum add_noise",
-    "client_sdk.training.private": "poisson_batch",
+    "client_sdk.training.gradients": "poisson_batch",
 }
 _HOME = {
     name.rpartition("=")[2]: (module, name.partition("=")[0])

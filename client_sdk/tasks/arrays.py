@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from client_sdk.data import DataError, Examples, Records
-from client_sdk.tasks.parameters import TaskParameters
-from client_sdk.tasks.task import Classification, TaskDataset
+from client_sdk.tasks.task import Classification, TaskDataset, TaskParameters
 
 
 class ImageParameters(TaskParameters):

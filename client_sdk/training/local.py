@@ -24,12 +24,10 @@ from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRand
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
-from client_sdk.training.bounds import clipped, norm_of
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
+from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
-from client_sdk.training.plain import PlainGradients
-from client_sdk.training.private import PrivateGradients, released_centre
 
 _CHECKPOINT = "checkpoint"
 

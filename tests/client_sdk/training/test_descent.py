@@ -15,8 +15,8 @@ from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import LearningRateSchedule, StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
+from client_sdk.training.gradients import layers
 from client_sdk.training.local import weights_of
-from client_sdk.training.private import layers
 from tests.factories.hospitals import records, settings, task_parameters
 
 SILENT = 1e-7
