@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -30,10 +31,11 @@ from client_sdk.secure_sum.refusals import (
     CohortRefused,
     ParametersRefused,
     SharesRefused,
+    StateRefused,
     SurvivorsRefused,
     VectorsRefused,
 )
-from client_sdk.secure_sum.store import Secrets
+from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,71 @@ class Party:
     roster: Mapping[str, Ed25519PublicKey]
     roster_fingerprint: str
     floors: Floors
+
+
+@dataclass(frozen=True)
+class Current:
+    """The session as stored, with what follows from it."""
+
+    record: RoundRecord
+    session: SessionRecord
+
+    @cached_property
+    def parameters(self) -> SessionParameters:
+        return SessionParameters.from_bytes(self.session.parameters)
+
+    @cached_property
+    def ph(self) -> bytes:
+        return transcript.parameters_hash(self.session.parameters)
+
+    @cached_property
+    def h1(self) -> bytes:
+        members = ((entry.client, entry.share_key, entry.mask_key) for entry in self.session.cohort)
+        return transcript.cohort_hash(self.ph, members)
+
+    @cached_property
+    def u2(self) -> bytes:
+        return transcript.sharers_hash(self.h1, self.session.sharers)
+
+    @property
+    def client(self) -> str:
+        return self.session.keys.client
+
+    @property
+    def secrets(self) -> Secrets:
+        if self.session.secrets is None:
+            raise StateRefused("session-over", "this session was unmasked, left or has expired: its secrets are erased")
+        return self.session.secrets
+
+    @property
+    def least(self) -> int:
+        """Fewest clients that must go on for the session to end in a sum."""
+        return max(self.parameters.threshold, self.parameters.min_survivors)
+
+    def identity(self, client: str) -> Ed25519PublicKey | None:
+        """What a member's masking keys were checked with; whoever left the study since is still in the sum."""
+        raw = self.session.identities.get(client)
+        return None if raw is None else Ed25519PublicKey.from_public_bytes(raw)
+
+    @cached_property
+    def u3(self) -> bytes:
+        entries = self.session.survivors
+        said = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
+        return transcript.survivors_hash(self.h1, said)
+
+    @property
+    def consistency_statement(self) -> bytes:
+        """What every survivor signs: that this U3 was shown to it."""
+        return transcript.consistency_statement(self.h1, self.u3)
+
+    def masked_statement(self, client: str, digests: Mapping[str, bytes]) -> bytes:
+        """What a client signs over its vectors: it names U2."""
+        return transcript.masked_statement(self.h1, self.u2, client, digests)
+
+    def having(self, **changes: object) -> Current:
+        """The same with other fields of the session."""
+        session = self.session.model_copy(update=changes)
+        return Current(self.record.model_copy(update={"session": session}), session)
 
 
 def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, now: int) -> SessionParameters:
@@ -107,12 +174,7 @@ def _check_floors(parameters: SessionParameters, party: Party) -> None:
 
 
 def check_cohort(
-    entries: Sequence[KeysMessage],
-    own: KeysMessage,
-    parameters: SessionParameters,
-    ph: bytes,
-    party: Party,
-    previous_cohort: frozenset[str] | None,
+    entries: Sequence[KeysMessage], current: Current, party: Party, previous_cohort: frozenset[str] | None
 ) -> None:
     """U1: sorted, of allowed size, everyone on the roster and signed for this session, no key twice, ours unaltered.
 
@@ -120,19 +182,17 @@ def check_cohort(
         CohortRefused: with the first of these that fails.
     """
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    least = max(parameters.threshold, parameters.min_survivors)
-    if not least <= len(entries) <= parameters.clients:
-        raise CohortRefused(
-            "cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {parameters.clients}"
-        )
+    least, most = current.least, current.parameters.clients
+    if not least <= len(entries) <= most:
+        raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
     for entry in entries:
         identity = party.roster.get(entry.client)
         if identity is None:
             raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster")
-        statement = transcript.keys_statement(ph, entry.client, entry.share_key, entry.mask_key)
+        statement = transcript.keys_statement(current.ph, entry.client, entry.share_key, entry.mask_key)
         if not transcript.is_signed(identity, entry.signature, statement):
             raise CohortRefused("unsigned-key", f"the masking keys of {entry.client} are not signed for this session")
-    if own not in entries:
+    if current.session.keys not in entries:
         raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered")
     keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
     if len(set(keys)) != len(keys):
@@ -144,16 +204,15 @@ def check_cohort(
         )
 
 
-def seal_shares(
-    client: str, secrets: Secrets, cohort: Sequence[KeysMessage], h1: bytes, threshold: int, seed: bytes
-) -> tuple[bytes, bytes]:
+def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     """The sealed slots for the others, in their order, and the share that stays here.
 
     Raises:
         CohortRefused: a public key with which no secret can be agreed.
     """
-    shares = shamir.split((secrets.seed, secrets.mask_private), len(cohort), threshold, seed)
-    agreement = masking.Agreement(client, secrets.share_private, h1)
+    client, secrets, cohort = current.client, current.secrets, current.session.cohort
+    shares = shamir.split((secrets.seed, secrets.mask_private), len(cohort), current.parameters.threshold, seed)
+    agreement = masking.Agreement(client, secrets.share_private, current.h1)
     slots, kept = b"", b""
     for entry, share in zip(cohort, shares, strict=True):
         if entry.client == client:
@@ -163,20 +222,19 @@ def seal_shares(
             key = agreement.share_key(entry.client, entry.share_key)
         except masking.MaskingError as error:
             raise CohortRefused("unusable-key", str(error)) from error
-        slots += masking.seal_share(key, h1, client, entry.client, share)
+        slots += masking.seal_share(key, current.h1, client, entry.client, share)
     return slots, kept
 
 
-def open_inbox(
-    client: str, secrets: Secrets, cohort: Sequence[KeysMessage], h1: bytes, inbox: Inbox
-) -> dict[str, bytes]:
+def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     """The shares of the other members of U2, by sender.
 
     Raises:
-        SharesRefused: from outside the cohort, twice from one sender, not opening, or no field elements.
+        SharesRefused: too few, from outside the cohort, twice from one sender, not opening, or no field elements.
     """
-    public = {entry.client: entry.share_key for entry in cohort if entry.client != client}
-    agreement = masking.Agreement(client, secrets.share_private, h1)
+    client, h1 = current.client, current.h1
+    public = {entry.client: entry.share_key for entry in current.session.cohort if entry.client != client}
+    agreement = masking.Agreement(client, current.secrets.share_private, h1)
     received: dict[str, bytes] = {}
     for entry in inbox.entries:
         if entry.sender not in public or entry.sender in received:
@@ -188,6 +246,9 @@ def open_inbox(
         except (masking.MaskingError, shamir.SharingError) as error:
             raise SharesRefused("malformed-share", f"the share from {entry.sender} is refused: {error}") from error
         received[entry.sender] = share
+    if len(received) + 1 < current.least:
+        found = len(received) + 1
+        raise SharesRefused("few-shares", f"only {found} clients shared their secrets, {current.least} must")
     return received
 
 
@@ -207,28 +268,25 @@ def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVect
     return {name: hashlib.sha256(np.ascontiguousarray(vector).data).digest() for name, vector in words.items()}
 
 
-def mask_vector(
-    client: str,
-    secrets: Secrets,
-    cohort: Sequence[KeysMessage],
-    h1: bytes,
-    sharers: Sequence[str],
-    spec: VectorSpec,
-    words: RingVector,
-) -> RingVector:
+def mask_vector(current: Current, spec: VectorSpec, words: RingVector) -> RingVector:
     """A fresh buffer: words, canary and self mask, plus the masks with later names, minus those with earlier ones.
 
     Raises:
         CohortRefused: a public key with which no secret can be agreed.
     """
-    public = {entry.client: entry.mask_key for entry in cohort}
-    agreement = masking.Agreement(client, secrets.mask_private, h1)
+    client, secrets = current.client, current.secrets
+    public = {entry.client: entry.mask_key for entry in current.session.cohort}
+    agreement = masking.Agreement(client, secrets.mask_private, current.h1)
     try:
-        keys = {peer: agreement.mask_key(peer, public[peer], spec.name) for peer in sharers if peer != client}
+        keys = {
+            peer: agreement.mask_key(peer, public[peer], spec.name)
+            for peer in current.session.sharers
+            if peer != client
+        }
     except masking.MaskingError as error:
         raise CohortRefused("unusable-key", str(error)) from error
-    own = masking.self_mask_key(secrets.seed, h1, spec.name)
-    buffer = secure_sum_vectors.canary_buffer(spec, h1, client)
+    own = masking.self_mask_key(secrets.seed, current.h1, spec.name)
+    buffer = secure_sum_vectors.canary_buffer(spec, current.h1, client)
     masking.apply_masks(
         buffer,
         head=words,
@@ -238,36 +296,26 @@ def mask_vector(
     return buffer
 
 
-def check_survivors(
-    entries: Sequence[Manifest],
-    own: Manifest,
-    sharers: Iterable[str],
-    parameters: SessionParameters,
-    h1: bytes,
-    identities: Mapping[str, Ed25519PublicKey],
-) -> None:
+def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
-
-    identities: of the cohort, as its masking keys were checked with. Whoever left the study since is still in the sum.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
     """
     _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
-    u2 = tuple(sharers)
+    parameters = current.parameters
     if len(entries) < parameters.min_survivors:
         raise SurvivorsRefused(
             "few-survivors", f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
         )
-    if own not in entries:
+    if current.session.manifest not in entries:
         raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
     names = {spec.name for spec in parameters.vectors}
-    said = transcript.sharers_hash(h1, u2)
     for entry in entries:
-        identity = identities.get(entry.client)
-        if entry.client not in u2 or identity is None:
+        identity = current.identity(entry.client)
+        if entry.client not in current.session.sharers or identity is None:
             raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
-        statement = transcript.masked_statement(h1, said, entry.client, entry.digests)
+        statement = current.masked_statement(entry.client, entry.digests)
         if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
             raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
 
@@ -281,40 +329,34 @@ def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
     return any(spec.encoding == "costs" for spec in vectors)
 
 
-def check_consistency(
-    entries: Sequence[ConsistencyMessage],
-    survivors: Sequence[Manifest],
-    parameters: SessionParameters,
-    statement: bytes,
-    identities: Mapping[str, Ed25519PublicKey],
-) -> None:
+def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -> None:
     """At least t distinct survivors signed the very survivor set that this hospital was shown.
-
-    identities: as for `check_survivors`.
 
     Raises:
         SurvivorsRefused: too few valid signatures.
     """
-    names = {entry.client for entry in survivors}
+    names = {entry.client for entry in current.session.survivors}
+    statement, threshold = current.consistency_statement, current.parameters.threshold
     valid: set[str] = set()
     for entry in entries:
-        if len(valid) == parameters.threshold:
+        if len(valid) == threshold:
             return
-        identity = identities.get(entry.client) if entry.client in names else None
+        identity = current.identity(entry.client) if entry.client in names else None
         if identity is not None and transcript.is_signed(identity, entry.signature, statement):
             valid.add(entry.client)
-    if len(valid) < parameters.threshold:
+    if len(valid) < threshold:
         raise SurvivorsRefused(
             "few-signatures",
-            f"{len(valid)} survivors signed this survivor set; {parameters.threshold} must before anything is opened",
+            f"{len(valid)} survivors signed this survivor set; {threshold} must before anything is opened",
         )
 
 
-def opened_shares(secrets: Secrets, sharers: Sequence[str], survivors: set[str]) -> tuple[OpenedShare, ...]:
+def opened_shares(current: Current) -> tuple[OpenedShare, ...]:
     """For each member of U2 one share: of its seed if it survived, of its mask key if it was lost."""
+    survivors = {entry.client for entry in current.session.survivors}
     opened: list[OpenedShare] = []
-    for peer in sharers:
-        both = secrets.shares[peer]
+    for peer in current.session.sharers:
+        both = current.secrets.shares[peer]
         if peer in survivors:
             opened.append(OpenedShare(peer=peer, kind="seed", share=both[: shamir.SHARE_BYTES]))
         else:

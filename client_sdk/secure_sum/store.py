@@ -94,9 +94,6 @@ class RoundRecord(Message):
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()
 
-    def with_session(self, session: SessionRecord | None) -> RoundRecord:
-        return self.model_copy(update={"session": session})
-
 
 class Store(Protocol):
     """Where the records live. `save` returns once the bytes survive a power cut."""
