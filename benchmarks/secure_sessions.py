@@ -34,8 +34,7 @@ import numpy as np
 from sqlalchemy import create_engine, make_url, text
 
 from benchmarks.measured import RETAIN, peak_mib, processor_seconds
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Answer, Outgoing, Transport
 from client_sdk.errors import ConflictError

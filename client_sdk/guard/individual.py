@@ -21,9 +21,8 @@ from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
-from client_sdk.guard.accounting_sample import accounted
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.log_moments import accounted
+from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]

@@ -16,13 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
-from client_sdk.guard import egress_log as egress_log
-from client_sdk.guard.egress_log import Departure
-from client_sdk.guard.own_budget import Charge, OwnLimit, require_affordable
+from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.protocol.study.settings import NAME_PATTERN
 
 _SCHEMA = """
@@ -43,9 +41,24 @@ CREATE TABLE IF NOT EXISTS heads_seen (
     reserved INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS egress_log (
+    number   INTEGER PRIMARY KEY,
+    study    TEXT NOT NULL,
+    round    INTEGER NOT NULL,
+    what     TEXT NOT NULL CHECK (what IN ('update', 'refusal')),
+    sha256   TEXT NOT NULL,
+    bytes    INTEGER NOT NULL,
+    charge   INTEGER REFERENCES entries (sequence),
+    ready_at TEXT NOT NULL,
+    answer   TEXT,
+    sent_at  TEXT,
+    UNIQUE (study, round, what, sha256)
+);
 """
 # Stands beside the studies' sums under what can be no study's name.
 _INDIVIDUAL = "/individual"
+
+What = Literal["update", "refusal"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,25 @@ class SeenHead:
     sequence: int = 0
     sha256: str = GENESIS
     reserved: int = 0
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One body. `ready_at`: from here on it may have left; `sent_at`, `answer`: when and how the coordinator answered.
+
+    charge: sequence number of the ledger entry that paid for it; a refusal needs none.
+    Times are UTC in ISO 8601.
+    """
+
+    study: str
+    round: int
+    what: What
+    sha256: str
+    bytes: int
+    charge: int | None
+    ready_at: str
+    answer: str | None = None
+    sent_at: str | None = None
 
 
 class HospitalLedger:
@@ -180,18 +212,18 @@ class HospitalLedger:
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
             departure = Departure(study, round, "update", sha256, size, charged.sequence, self._moment())
-            egress_log.make_ready(self._connection, departure)
+            _make_ready(self._connection, departure)
 
     def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
         """A refusal is about to leave."""
         with self._writing():
             departure = Departure(study, round, "refusal", sha256, size, None, self._moment())
-            egress_log.make_ready(self._connection, departure)
+            _make_ready(self._connection, departure)
 
     def mark_answered(self, study: str, round: int, sha256: str, answer: str) -> None:
         """The coordinator answered to a body that left."""
         with self._writing():
-            egress_log.mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
+            _mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
@@ -245,7 +277,7 @@ class HospitalLedger:
 
     def departures(self, study: str | None = None) -> list[Departure]:
         """The egress log."""
-        return egress_log.departures(self._connection, study)
+        return _departures(self._connection, study)
 
     def _sums(self, key: str) -> bytes | None:
         row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (key,)).fetchone()
@@ -310,7 +342,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA + egress_log.SCHEMA)
+        connection.executescript(_SCHEMA)
     except sqlite3.DatabaseError:
         connection.close()
         raise
@@ -336,3 +368,41 @@ def _release(lock: int | None) -> None:
 def _entry_of(row: tuple[Any, ...]) -> Entry:
     sequence, kind, _, round, body, previous, sha256 = row
     return Entry(sequence, kind, round, json.loads(body), previous, sha256)
+
+
+def _make_ready(connection: sqlite3.Connection, departure: Departure) -> None:
+    """Write the body down before its first byte leaves; a body made ready twice is one line."""
+    connection.execute(
+        "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            departure.study,
+            departure.round,
+            departure.what,
+            departure.sha256,
+            departure.bytes,
+            departure.charge,
+            departure.ready_at,
+        ),
+    )
+
+
+def _mark_answered(
+    connection: sqlite3.Connection, study: str, round: int, sha256: str, *, answer: str, sent_at: str
+) -> None:
+    """Keep the first answer to a body; a repetition changes nothing."""
+    connection.execute(
+        "UPDATE egress_log SET answer = ?, sent_at = ?"
+        " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
+        (answer, sent_at, study, round, sha256),
+    )
+
+
+def _departures(connection: sqlite3.Connection, study: str | None = None) -> list[Departure]:
+    """Everything that left or may have left, oldest first."""
+    rows = connection.execute(
+        "SELECT study, round, what, sha256, bytes, charge, ready_at, answer, sent_at FROM egress_log"
+        " WHERE ? IS NULL OR study = ? ORDER BY number",
+        (study, study),
+    )
+    return [Departure(*row) for row in rows]

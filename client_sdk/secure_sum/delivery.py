@@ -14,8 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from accounting.plan.report import DISTANCE_BINS, distance_bin
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.errors import ConfigurationError, LedgerDamaged, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from client_sdk.guard.egress_log import What
-from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.ledger import HospitalLedger, What
+from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
 from client_sdk.protocol.study.messages import BudgetStatement
 from client_sdk.protocol.study.settings import StudySettings
 

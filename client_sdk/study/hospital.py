@@ -13,21 +13,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api.attempts import ServerClock, Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+from client_sdk.guard.policy import POLICY_FILE, Charge, SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.messages import Study
-from client_sdk.study.enrolment import enrol
+from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
-from client_sdk.study.rotation import rotate
 
 if TYPE_CHECKING:
     from client_sdk.study.participation import Outcome
@@ -259,7 +256,7 @@ def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskData
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
-    from client_sdk.study.past import rounds_received
+    from client_sdk.study.verifier import rounds_received
 
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from client_sdk.api.client import Client
+from client_sdk.durable import Outbox
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
@@ -28,12 +29,10 @@ from client_sdk.errors import (
     TrainingStopped,
     UpdateDisputed,
 )
-from client_sdk.guard.egress_log import Outbox
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.own_budget import Charge, histograms_in, require_within_study
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy import Charge, SitePolicy, histograms_in, require_within_study
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.source import Purpose
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
@@ -43,8 +42,7 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit
 from client_sdk.study.delivery import Delivery
 from client_sdk.study.events import OnRound, round_event
-from client_sdk.study.past import require_known_past
-from client_sdk.study.verifier import CoordinatorVerifier
+from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.training import LocalTraining
 
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger, SeenHead, ledger_path
-from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent, require_affordable
+from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent, require_affordable
 from tests.factories.hospitals import settings
 
 CHARGE = Charge("instance", 1.0, 0.5, 2)
