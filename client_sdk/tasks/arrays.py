@@ -87,10 +87,7 @@ class LastLayer(Classification):
         self.classes = self.parameters.classes
 
     def model(self) -> nn.Module:
-        layer = nn.Linear(self.parameters.features, self.outputs)
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+        return self.linear(self.parameters.features)
 
     def dataset(self, data: Records) -> TaskDataset:
         examples = _examples(self.name, data)

@@ -52,8 +52,8 @@ class NumberColumn:
         if np.isinf(values).any():
             raise DataError(f"column {self.name}: {int(np.isinf(values).sum())} infinite values")
         absent = np.isnan(values)
-        if self.missing is None and absent.any():
-            raise DataError(f"column {self.name}: {int(absent.sum())} missing values, and the study allows none")
+        if self.missing is None:
+            _require_present(self.name, absent)
         filled = values if self.missing is None else np.where(absent, self.missing, values)
         # Halved before the difference, so that public bounds near the largest float do not overflow.
         middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
@@ -83,8 +83,8 @@ class CategoryColumn:
         unknown = int(np.sum(~absent & ~hits.any(axis=1)))
         if unknown:
             raise DataError(f"column {self.name}: {unknown} values outside the study's categories")
-        if absent.any() and not self.missing:
-            raise DataError(f"column {self.name}: {int(absent.sum())} missing values, and the study allows none")
+        if not self.missing:
+            _require_present(self.name, absent)
         return (np.column_stack([hits, absent]) if self.missing else hits).astype(np.float64)
 
 
@@ -98,9 +98,8 @@ def read_columns(parameters: Mapping[str, object]) -> tuple[Column, ...]:
         TaskError: no column, or a description that is not one of the four forms.
     """
     # By name: the order that a model's weights refer to must survive canonical JSON.
-    found = [
-        _read(key.removeprefix(PREFIX), text) for key, text in sorted(parameters.items()) if key.startswith(PREFIX)
-    ]
+    described = sorted(item for item in parameters.items() if item[0].startswith(PREFIX))
+    found = [_read(key.removeprefix(PREFIX), text) for key, text in described]
     if not found:
         raise TaskError(f"at least one parameter {PREFIX}<name> is needed")
     return tuple(found)
@@ -137,11 +136,11 @@ class TableTask(Classification, Generic[P]):
     """A classifier whose inputs are the declared columns of a table."""
 
     name: ClassVar[str]
-    parameters: P
+    kind: type[P]
 
-    def __init__(self, kind: type[P], parameters: Mapping[str, Any]) -> None:
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
         own = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
-        self.parameters = kind.read(self.name, own)
+        self.parameters = self.kind.read(self.name, own)
         self.columns = read_columns(parameters)
         self.classes = self.parameters.classes
         self.features = sum(column.width for column in self.columns)
@@ -159,30 +158,26 @@ class TableTask(Classification, Generic[P]):
 class LogisticRegression(TableTask[TableParameters]):
     """One linear layer, zero at the start."""
 
-    name = "logistic-regression"
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        super().__init__(TableParameters, parameters)
+    name, kind = "logistic-regression", TableParameters
 
     def model(self) -> nn.Module:
-        layer = nn.Linear(self.features, self.outputs)
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+        return self.linear(self.features)
 
 
 class MultilayerPerceptron(TableTask[PerceptronParameters]):
     """`layers` hidden layers of `hidden` units with tanh (Papernot et al. 2021: bounded activations clip less)."""
 
-    name = "mlp"
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        super().__init__(PerceptronParameters, parameters)
+    name, kind = "mlp", PerceptronParameters
 
     def model(self) -> nn.Module:
         widths = [self.features] + [self.parameters.hidden] * self.parameters.layers
         hidden = [module for a, b in pairwise(widths) for module in (nn.Linear(a, b), nn.Tanh())]
         return nn.Sequential(*hidden, nn.Linear(widths[-1], self.outputs))
+
+
+def _require_present(name: str, absent: np.ndarray) -> None:
+    if absent.any():
+        raise DataError(f"column {name}: {int(absent.sum())} missing values, and the study allows none")
 
 
 def _read(name: str, text: object) -> Column:

@@ -71,6 +71,13 @@ class Classification(Task):
 
     classes: int
 
+    def linear(self, features: int) -> nn.Linear:
+        """One layer to the outputs, zero at the start."""
+        layer = nn.Linear(features, self.outputs)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        return layer
+
     @property
     def outputs(self) -> int:
         """Columns that the model must give."""

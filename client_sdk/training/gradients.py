@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, PerRecordGradients
+from client_sdk.gradients.inspection import gradients_of, trainable
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
     from client_sdk.guard.log_moments import LogMomentBounds
 from dataclasses import replace
-from typing import cast
 
 from client_sdk.errors import TrainingStopped
 from client_sdk.training.patients import Loss
@@ -68,7 +68,7 @@ class PrivateGradients:
     ) -> None:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
-        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        coordinates = sum(p.numel() for p in trainable(model).values())
         self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
@@ -168,7 +168,7 @@ class PlainGradients:
     ) -> None:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
-        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._parameters = trainable(model)
 
     def at(self, step: int) -> dict[str, Tensor]:
         """Parameter name -> mean gradient; `step` says which batch.
@@ -183,13 +183,7 @@ class PlainGradients:
         total = losses.sum() / self._privacy.expected_batch_size
         if not bool(torch.isfinite(total)):
             raise TrainingStopped("the loss")
-        found = torch.autograd.grad(total, list(self._parameters.values()), allow_unused=True)
-        # Torch's annotation leaves out the None of an unused parameter.
-        some = cast("tuple[torch.Tensor | None, ...]", found)
-        return {
-            name: torch.zeros_like(parameter) if gradient is None else gradient
-            for (name, parameter), gradient in zip(self._parameters.items(), some, strict=True)
-        }
+        return gradients_of(total, self._parameters)
 
     def accounts(self) -> tuple[None, None]:
         """Nothing is charged here."""
@@ -199,9 +193,8 @@ class PlainGradients:
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:
     """The names of the trainable parameters, grouped by the module that holds them."""
     groups: dict[str, list[str]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            groups.setdefault(name.rpartition(".")[0], []).append(name)
+    for name in trainable(model):
+        groups.setdefault(name.rpartition(".")[0], []).append(name)
     return list(groups.values())
 
 

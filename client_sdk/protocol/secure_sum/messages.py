@@ -5,41 +5,24 @@ Signatures cover values (`transcript`), not JSON; only `SessionParameters` is ha
 
 from __future__ import annotations
 
-import binascii
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
 
-from client_sdk.protocol.secure_sum import shamir
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
+from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
 from client_sdk.protocol.study.messages import Sha256
-from client_sdk.protocol.study.settings import MOST_CLIENTS, Message, Name, least_survivors, least_threshold
-from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.study.settings import MOST_CLIENTS, Message, Name
+from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.
-SLOT_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+SLOT_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
-_TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
-
-
-def _from_base64url(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        standard = value.encode("ascii").translate(_TO_STANDARD) + b"=" * (-len(value) % 4)
-        raw = binascii.a2b_base64(standard, strict_mode=True)
-    except ValueError as error:
-        raise ValueError("not base64url") from error
-    if _to_base64url(raw) != value:
-        raise ValueError("base64url is written without padding and in canonical form")
-    return raw
-
-
-def _to_base64url(raw: bytes) -> str:
-    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
+def _octets_of(value: Any) -> Any:
+    return from_base64url(value) if isinstance(value, str) else value
 
 
 def _text(smallest: int, largest: int) -> WithJsonSchema:
@@ -49,10 +32,11 @@ def _text(smallest: int, largest: int) -> WithJsonSchema:
 
 
 # bytes in Python, unpadded base64url in JSON.
-Octets = Annotated[bytes, BeforeValidator(_from_base64url), PlainSerializer(_to_base64url, when_used="json")]
+Octets = Annotated[bytes, BeforeValidator(_octets_of), PlainSerializer(to_base64url, when_used="json")]
 Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
+Share = Annotated[Octets, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES), _text(SHARE_BYTES, SHARE_BYTES)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
 
 
@@ -123,6 +107,17 @@ class SessionParameters(Message):
 
     def vector(self, name: str) -> VectorSpec | None:
         return next((spec for spec in self.vectors if spec.name == name), None)
+
+
+# n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
+def least_threshold(clients: int, colluders: int) -> int:
+    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
+    return (clients + colluders) // 2 + 1
+
+
+def least_survivors(clients: int, colluders: int, threshold: int) -> int:
+    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
@@ -239,11 +234,7 @@ class OpenedShare(Message):
 
     peer: Name
     kind: Literal["seed", "mask-key"]
-    share: Annotated[
-        Octets,
-        Field(min_length=shamir.SHARE_BYTES, max_length=shamir.SHARE_BYTES),
-        _text(shamir.SHARE_BYTES, shamir.SHARE_BYTES),
-    ]
+    share: Share
 
 
 class UnmaskMessage(Message):

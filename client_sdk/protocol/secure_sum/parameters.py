@@ -25,7 +25,14 @@ from accounting.plan.limits import limit_among
 from accounting.plan.report import DISTANCE_BINS
 from accounting.plan.schemes import Scheme
 from accounting.units import Definition, Level
-from client_sdk.protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
+from client_sdk.protocol.secure_sum.messages import (
+    Deadlines,
+    ParameterFault,
+    SessionParameters,
+    least_survivors,
+    least_threshold,
+    require_sound,
+)
 from client_sdk.protocol.secure_sum.vectors import (
     ThresholdGrid,
     VectorSpec,
@@ -34,14 +41,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
-from client_sdk.protocol.study.settings import (
-    MOST_CLIENTS,
-    Masking,
-    Privacy,
-    StudySettings,
-    least_survivors,
-    least_threshold,
-)
+from client_sdk.protocol.study.settings import MOST_CLIENTS, Masking, Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"

@@ -34,12 +34,10 @@ from client_sdk.protocol.study.settings import Message, Positive
 
 RingBits: TypeAlias = Literal[32, 64]
 RingVector: TypeAlias = NDArray[np.unsignedinteger[Any]]
-Reals: TypeAlias = NDArray[np.floating[Any]]
 VectorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 # Blocks of this many values keep the temporaries of an encoding inside the cache.
 _BLOCK = 1 << 16
-_MAX_SCALE_BITS = 62
 _COST_SCALE_BITS = 32
 
 
@@ -137,17 +135,12 @@ def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes])
     if values.shape != (spec.length,):
         raise EncodingError(f"values of {spec.name} have shape {values.shape}, not ({spec.length},)")
     if spec.encoding == "counts":
-        if values.dtype.kind not in "iu":
-            raise EncodingError(f"values of {spec.name} are counts: integers, not {values.dtype}")
-        return encode_counts(values.astype(np.int64), ring_bits=spec.ring_bits, cap=spec.cap)
-    if values.dtype.kind != "f":
-        raise EncodingError(f"values of {spec.name} are floats, not {values.dtype}")
-    reals = values.astype(np.float64, copy=False)
+        return encode_counts(values, ring_bits=spec.ring_bits, cap=spec.cap)
     if spec.grid is not None:
-        return encode_thresholds(reals, spec.grid.thresholds, randomness)
+        return encode_thresholds(values, spec.grid.thresholds, randomness)
     if spec.encoding == "costs":
-        return np.concatenate(encode_costs(reals, scale_bits=spec.scale_bits, cap=spec.cap))
-    return encode_signed(reals, ring_bits=spec.ring_bits, scale_bits=spec.scale_bits, cap=spec.cap)
+        return np.concatenate(encode_costs(values, scale_bits=spec.scale_bits, cap=spec.cap))
+    return encode_signed(values, ring_bits=spec.ring_bits, scale_bits=spec.scale_bits, cap=spec.cap)
 
 
 def require_in_range(spec: VectorSpec, words: RingVector) -> None:
@@ -228,24 +221,24 @@ def largest_cap(clients: int, ring_bits: RingBits) -> int:
     return (2 ** (8 * ring_dtype(ring_bits).itemsize - 1) - 1) // clients
 
 
-def encode_signed(values: Reals, *, ring_bits: RingBits, scale_bits: int, cap: int) -> RingVector:
+def encode_signed(values: Values, *, ring_bits: RingBits, scale_bits: int, cap: int) -> RingVector:
     """Nearest integers to values · 2^scale_bits, in two's complement; shape (d,) in and out.
 
     Raises:
         EncodingError: NaN, an infinity, a magnitude above `cap` ring units, or an array that is not (d,) floats.
     """
-    dtype, scale = ring_dtype(ring_bits), _scale(scale_bits)
+    dtype = ring_dtype(ring_bits)
     _require_reals(values)
     signed = np.dtype("<i4") if ring_bits == 32 else np.dtype("<i8")
     words = np.empty(values.shape, dtype)
     for start in range(0, values.size, _BLOCK):
         block = values[start : start + _BLOCK].astype(np.float64)
-        np.rint(np.ldexp(block, scale, out=block), out=block)
+        np.rint(np.ldexp(block, scale_bits, out=block), out=block)
         low, high = float(block.min()), float(block.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise EncodingError("values holds NaN, an infinity or a number beyond float64 once scaled")
         if int(high) > cap or -int(low) > cap:
-            raise EncodingError(f"values exceeds the range ±{cap} · 2^-{scale}: clip it or choose a smaller scale")
+            raise EncodingError(f"values exceeds the range ±{cap} · 2^-{scale_bits}: clip it or choose a smaller scale")
         words[start : start + _BLOCK] = block.astype(signed).view(dtype)
     return words
 
@@ -253,10 +246,10 @@ def encode_signed(values: Reals, *, ring_bits: RingBits, scale_bits: int, cap: i
 def decode_signed(total: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
     """Summed words back to reals; exact in the 32-bit ring, nearest float64 in the 64-bit ring."""
     signed = total.view(np.dtype(f"<i{total.dtype.itemsize}"))
-    return np.ldexp(signed.astype(np.float64), -_scale(scale_bits))
+    return np.ldexp(signed.astype(np.float64), -scale_bits)
 
 
-def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[RingVector, RingVector]:
+def encode_costs(values: Values, *, scale_bits: int, cap: int) -> tuple[RingVector, RingVector]:
     """Costs rounded up to multiples of 2^-scale_bits in Z_2^64, and 0/1 saturation words; both of shape (d,).
 
     Multiplying by a power of two and the ceiling are exact in float64, and a positive cost never becomes 0.
@@ -265,14 +258,9 @@ def encode_costs(values: Reals, *, scale_bits: int, cap: int) -> tuple[RingVecto
     Raises:
         EncodingError: NaN, a negative cost, -0.0, or an array that is not (d,) floats.
     """
-    scale = _scale(scale_bits)
-    _require_reals(values)
-    if np.isnan(values).any():
-        raise EncodingError("values holds NaN: a cost is a number or infinity")
-    if np.signbit(values).any():
-        raise EncodingError("values holds a negative number or -0.0: a cost is never below zero")
+    _require_costs(values)
     with np.errstate(over="ignore"):
-        units = np.ceil(np.ldexp(values.astype(np.float64), scale))
+        units = np.ceil(np.ldexp(values.astype(np.float64), scale_bits))
     saturated = units > _float_at_most(cap)
     words = np.where(saturated, 0.0, units).astype("<u8")
     words[saturated] = cap
@@ -286,10 +274,10 @@ def decode_costs(total: RingVector, saturated: RingVector, *, scale_bits: int) -
     nearest = total.astype(np.float64)
     short = nearest.astype(np.uint64) < total
     upward = np.where(short, np.nextafter(nearest, np.inf), nearest)
-    return np.where(saturated != 0, np.inf, np.ldexp(upward, -_scale(scale_bits)))
+    return np.where(saturated != 0, np.inf, np.ldexp(upward, -scale_bits))
 
 
-def encode_counts(counts: NDArray[np.integer[Any]], *, ring_bits: RingBits, cap: int) -> RingVector:
+def encode_counts(counts: Values, *, ring_bits: RingBits, cap: int) -> RingVector:
     """Counts of 0 … cap as words, shape (d,).
 
     Raises:
@@ -335,7 +323,9 @@ def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
     return grid
 
 
-def encode_thresholds(values: Reals, grid: tuple[float, ...], randomness: Callable[[int], bytes]) -> NDArray[np.uint64]:
+def encode_thresholds(
+    values: Values, grid: tuple[float, ...], randomness: Callable[[int], bytes]
+) -> NDArray[np.uint64]:
     """Words of shape (values.size · len(grid),), one row of thresholds after the other.
 
     `randomness(n)` returns n uniform bytes. An infinite value exceeds every threshold.
@@ -343,10 +333,7 @@ def encode_thresholds(values: Reals, grid: tuple[float, ...], randomness: Callab
     Raises:
         EncodingError: NaN, a negative value or -0.0, or an array that is not (d,) floats.
     """
-    if values.ndim != 1 or values.dtype.kind != "f":
-        raise EncodingError("values is a one-dimensional array of floats")
-    if np.isnan(values).any() or np.signbit(values).any():
-        raise EncodingError("values holds NaN, a negative number or -0.0: a maximum is taken over costs")
+    _require_costs(values)
     exceeds = values.astype(np.float64)[:, None] > np.array(grid)
     words = np.frombuffer(randomness(8 * exceeds.size), dtype="<u8").reshape(exceeds.shape)
     return np.where(exceeds, words, np.uint64(0)).ravel()
@@ -359,15 +346,15 @@ def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.
     return np.append(np.array(grid), np.inf)[above]
 
 
-def _scale(scale_bits: int) -> int:
-    if not 0 <= scale_bits <= _MAX_SCALE_BITS:
-        raise EncodingError(f"scale_bits lies in 0 … {_MAX_SCALE_BITS}, not {scale_bits}")
-    return scale_bits
-
-
-def _require_reals(values: Reals) -> None:
+def _require_reals(values: Values) -> None:
     if values.ndim != 1 or values.dtype.kind != "f":
         raise EncodingError("values is a one-dimensional array of floats")
+
+
+def _require_costs(values: Values) -> None:
+    _require_reals(values)
+    if np.isnan(values).any() or np.signbit(values).any():
+        raise EncodingError("values holds NaN, a negative number or -0.0: a cost is a number from 0 on, or infinity")
 
 
 def _float_at_most(cap: int) -> float:

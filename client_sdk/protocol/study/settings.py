@@ -33,6 +33,7 @@ Whole = Annotated[int, Field(strict=True)]
 Positive = Annotated[Finite, Field(gt=0)]
 Probability = Annotated[Finite, Field(gt=0, lt=1)]
 Rate = Annotated[Finite, Field(gt=0, le=1)]
+Share = Annotated[Finite, Field(ge=0, lt=1)]
 
 
 class Message(BaseModel):
@@ -41,23 +42,20 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class ServerOptimiser(Message):
-    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
-
-    name: Literal["plain", "momentum", "adam"] = "plain"
-    learning_rate: Positive = 1.0
-    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
-    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.99
-    stability: Positive = 1e-8
-
-
 class LocalOptimiser(Message):
     """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
 
     name: Literal["plain", "momentum", "adam"] = "plain"
-    momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.9
-    second_momentum: Annotated[Finite, Field(ge=0, lt=1)] = 0.999
+    momentum: Share = 0.9
+    second_momentum: Share = 0.999
     stability: Positive = 1e-8
+
+
+class ServerOptimiser(LocalOptimiser):
+    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+
+    learning_rate: Positive = 1.0
+    second_momentum: Share = 0.99
 
 
 class LearningRateSchedule(Message):
@@ -113,10 +111,8 @@ class Training(Message):
         if self.local_steps != 1:
             raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
         if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            raise ValueError(
-                "fedsgd sends a gradient and takes no local step: local_optimiser and learning_rate_schedule belong "
-                "to fedavg; choose the coordinator's optimiser instead"
-            )
+            others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
+            raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
         return self
 
 
@@ -170,19 +166,7 @@ class BayesianSettings(Message):
         return BayesianPlan(**self.model_dump(), sample=sample)
 
 
-# How many clients a secure sum needs: n clients are planned, c of them may collude with the coordinator, t shares
-# rebuild a secret.
-MOST_CLIENTS = 1_000
-
-
-def least_threshold(clients: int, colluders: int) -> int:
-    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
-    return (clients + colluders) // 2 + 1
-
-
-def least_survivors(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
-    return 3 if clients == 3 else max(threshold, colluders + 3)
+MOST_CLIENTS = 1_000  # of a secure sum
 
 
 def least_promise(colluders: int, *, allow_three: bool) -> int:
@@ -213,10 +197,8 @@ class Masking(Message):
     def _enough_honest_survivors(self) -> Self:
         least = least_promise(self.colluders, allow_three=self.allow_three)
         if self.min_survivors < least:
-            raise ValueError(
-                f"min_survivors must be at least {least}: no sum is opened that leaves fewer than three honest clients "
-                "beside the colluders, or two among three clients"
-            )
+            honest = "fewer than three honest clients beside the colluders, or two among three clients"
+            raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
         return self
 
     @property
@@ -311,12 +293,8 @@ class Privacy(Message):
         return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
 
     @model_validator(mode="after")
-    def _limits_fit_the_scheme(self) -> Self:
-        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
-        return self
-
-    @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
+        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
         if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
             raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
@@ -326,10 +304,8 @@ class Privacy(Message):
         if self.masking is None or self.masking.mask_updates:
             return self
         if self.rules.central:
-            raise ValueError(
-                f"in scheme {self.rules.named} the coordinator reads the log-moments off the updates: "
-                "mask both or neither"
-            )
+            read = "the coordinator reads the log-moments off the updates"
+            raise ValueError(f"in scheme {self.rules.named} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
         return self
@@ -346,15 +322,12 @@ class Privacy(Message):
         require_release(self.rules, self.limit_plans, self.bayesian_plan)
         if not self.rules.counts_clients:
             if self.accounting_sample is None:
-                raise ValueError(
-                    "noised at instance level needs an accounting sample: without one the number of records would show"
-                )
+                shown = "without one the number of records would show"
+                raise ValueError(f"noised at instance level needs an accounting sample: {shown}")
         elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
-            raise ValueError(
-                "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
-            )
+            raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")
         return self
 
     @model_validator(mode="after")
@@ -362,13 +335,11 @@ class Privacy(Message):
         if self.accounting_sample is None:
             return self
         if self.bayesian is None or not self.estimates_records:
-            raise ValueError(
-                "accounting_sample: records are measured for a Bayesian limit at instance level, and there is none"
-            )
+            there_is_none = "records are measured for a Bayesian limit at instance level, and there is none"
+            raise ValueError(f"accounting_sample: {there_is_none}")
         if self.bayesian.estimator not in MONOTONE:
-            raise ValueError(
-                "accounting_sample: it may have to be filled up, so the estimator must never fall: betting or band"
-            )
+            filled = "it may have to be filled up, so the estimator must never fall"
+            raise ValueError(f"accounting_sample: {filled}: betting or band")
         return self
 
 
@@ -385,13 +356,9 @@ class StudySettings(Message):
     schedule: Schedule
 
     @model_validator(mode="after")
-    def _a_round_fits_max_steps(self) -> Self:
+    def _a_round_can_be_closed(self) -> Self:
         if self.steps_per_round > self.privacy.max_steps:
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
-        return self
-
-    @model_validator(mode="after")
-    def _masked_rounds_have_their_survivors(self) -> Self:
         masking = self.privacy.masking
         if masking is not None and self.schedule.min_clients < masking.min_survivors:
             raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
@@ -402,19 +369,15 @@ class StudySettings(Message):
         return self
 
     @model_validator(mode="after")
-    def _the_previous_update_is_a_gradient_in_the_clear(self) -> Self:
+    def _clipping_fits_the_scheme(self) -> Self:
+        if self.training.clipping == "per-layer" and self.privacy.rules.central:
+            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
         if self.training.clipping_centre == "zero":
             return self
         if self.privacy.rules.central or self.privacy.masking is not None:
             raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
-        return self
-
-    @model_validator(mode="after")
-    def _layers_are_clipped_where_records_are(self) -> Self:
-        if self.training.clipping == "per-layer" and self.privacy.rules.central:
-            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
         return self
 
     @property

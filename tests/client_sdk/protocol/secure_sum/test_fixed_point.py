@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from client_sdk.protocol.secure_sum import vectors as fp
 from client_sdk.protocol.secure_sum.vectors import EncodingError
@@ -130,8 +131,8 @@ def test_bad_counts_are_refused_by_name(counts) -> None:
 def test_bad_settings_are_refused_by_name() -> None:
     with pytest.raises(EncodingError, match="ring_bits"):
         fp.ring_dtype(16)  # type: ignore[arg-type]
-    with pytest.raises(EncodingError, match="scale_bits"):
-        fp.encode_costs(np.zeros(1), scale_bits=63, cap=1)
+    with pytest.raises(ValidationError, match="scale_bits"):
+        fp.VectorSpec(name="x", encoding="signed", length=1, ring_bits=64, scale_bits=63, cap=1)
     with pytest.raises(EncodingError, match="clients"):
         fp.largest_cap(0, 32)
 
