@@ -21,8 +21,7 @@ import numpy.typing as npt
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
-from accounting.plan.limits import BayesianPlan, LimitPlan
-from accounting.plan.plan import Plan
+from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.units import Definition, Level
 from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
