@@ -212,8 +212,20 @@ def ring_vectors_of(
     """
     words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
-        noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
-        values = _values(spec, privacy, model, randomness.round, made, log_moments, records, noise)
+        if spec.name == UPDATE:
+            values = flatten(made.update, model)
+        elif spec.name == histogram_name(privacy.rules):
+            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+            values = _histogram(privacy, randomness.round, made.client_distance, noise)
+        elif spec.name == METRICS:
+            values = np.array([float(records)])
+        elif spec.name == PAPERS and log_moments is not None:
+            values = log_moments.paper_costs()
+        elif spec.name == TERMS and log_moments is not None:
+            reported = log_moments.tensors()
+            values = np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
+        else:
+            raise TrainingStopped(f"vector {spec.name}")
         try:
             words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
         except EncodingError as error:
@@ -221,33 +233,7 @@ def ring_vectors_of(
     return words
 
 
-def _values(
-    spec: VectorSpec,
-    privacy: Privacy,
-    model: tensors.Spec,
-    round: int,
-    made: Contribution,
-    log_moments: LogMomentBounds | None,
-    records: int,
-    source: RandomSource,
-) -> Values:
-    if spec.name == UPDATE:
-        return flatten(made.update, model)
-    if spec.name == histogram_name(privacy.rules):
-        return _histogram(privacy, spec, round, made.client_distance, source)
-    if spec.name == METRICS:
-        return np.array([float(records)])
-    if log_moments is None:
-        raise TrainingStopped(f"vector {spec.name}")
-    if spec.name == PAPERS:
-        return log_moments.paper_costs()
-    if spec.name == TERMS:
-        reported = log_moments.tensors()
-        return np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
-    raise TrainingStopped(f"vector {spec.name}")
-
-
-def _histogram(privacy: Privacy, spec: VectorSpec, round: int, distance: float | None, source: RandomSource) -> Values:
+def _histogram(privacy: Privacy, round: int, distance: float | None, source: RandomSource) -> Values:
     """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
     counts = np.zeros(DISTANCE_BINS, np.int64)

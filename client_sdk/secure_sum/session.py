@@ -39,7 +39,7 @@ from client_sdk.secure_sum.refusals import (
     VectorsRefused,
 )
 from client_sdk.secure_sum.steps import Current, Party
-from client_sdk.secure_sum.store import Opened, RoundRecord, Secrets, SessionRecord, Store, opened_rounds
+from client_sdk.secure_sum.store import Opened, RoundRecord, Secrets, SessionRecord, Store, opened_rounds, record_of
 
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]
 
@@ -279,8 +279,7 @@ class SecureSumClient:
         return transcript.sign(self._party.identity, statement)
 
     def _load(self) -> RoundRecord:
-        raw = self._store.load(self._study, self._round)
-        return RoundRecord(study=self._study, round=self._round) if raw is None else RoundRecord.from_bytes(raw)
+        return record_of(self._store, self._study, self._round)
 
     def _save(self, record: RoundRecord) -> None:
         self._store.save(self._study, self._round, record.to_bytes())

@@ -169,13 +169,18 @@ class SessionView(Message):
     failure: str | None = None
 
 
-class KeysMessage(Message):
-    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+class Said(Message):
+    """By one client, under its signature."""
 
     client: Name
+    signature: Signature
+
+
+class KeysMessage(Said):
+    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+
     share_key: Key
     mask_key: Key
-    signature: Signature
 
 
 class KeyList(Message):
@@ -184,13 +189,11 @@ class KeyList(Message):
     entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class SharesMessage(Message):
+class SharesMessage(Said):
     """Step 1: `slots` holds 88 sealed bytes for every other member of U1, in the order of their names."""
 
-    client: Name
     commitment: Digest
     slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES), _text(0, 1_000 * SLOT_BYTES)]
-    signature: Signature
 
 
 class DeliveredShare(Message):
@@ -204,12 +207,10 @@ class Inbox(Message):
     entries: tuple[DeliveredShare, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class Manifest(Message):
+class Manifest(Said):
     """Step 2: SHA-256 of the octets of each masked vector, under one signature."""
 
-    client: Name
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
-    signature: Signature
 
 
 class SurvivorList(Message):
@@ -218,11 +219,8 @@ class SurvivorList(Message):
     entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class ConsistencyMessage(Message):
+class ConsistencyMessage(Said):
     """Step 3: a survivor's signature over the survivor set that it was shown."""
-
-    client: Name
-    signature: Signature
 
 
 class ConsistencyList(Message):
@@ -237,12 +235,10 @@ class OpenedShare(Message):
     share: Share
 
 
-class UnmaskMessage(Message):
+class UnmaskMessage(Said):
     """Step 4: one opened share per member of U2, in the order of their names."""
 
-    client: Name
     shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
-    signature: Signature
 
     @model_validator(mode="after")
     def _one_share_per_peer(self) -> Self:

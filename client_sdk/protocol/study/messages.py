@@ -178,6 +178,13 @@ class Spent(Message):
     spent: Finite
 
 
+class RoundClient(Message):
+    client: Name
+    state: Literal["sampled", "received", "refused", "missing"]
+    sha256: Sha256 | None
+    refusal: Refusal | None
+
+
 class RoundView(Message):
     """One round as everybody may see it; `clients` (names, digests) only for operators.
 
@@ -194,13 +201,6 @@ class RoundView(Message):
     metrics: Metrics | None
     spent: list[Spent] | None
     clients: list[RoundClient] | None
-
-
-class RoundClient(Message):
-    client: Name
-    state: Literal["sampled", "received", "refused", "missing"]
-    sha256: Sha256 | None
-    refusal: Refusal | None
 
 
 class RoundList(Message):
@@ -305,6 +305,3 @@ class Event(Message):
     study: Name
     round: int | None
     at: AwareDatetime
-
-
-RoundView.model_rebuild()
