@@ -237,12 +237,8 @@ def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) ->
     """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
-        raise ValueError(
-            f"loss must return one value per record, shape ({len(inputs)},), got {tuple(losses.shape)}; "
-            "use reduction='none'"
-        )
-    named = {"inputs": inputs, "targets": targets, "the loss": losses}
-    if isinstance(outputs, Tensor):
-        named = {"inputs": inputs, "targets": targets, "the model's output": outputs, "the loss": losses}
-    stop_if_not_finite(named)
+        found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
+        raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
+    output = {"the model's output": outputs} if isinstance(outputs, Tensor) else {}
+    stop_if_not_finite({"inputs": inputs, "targets": targets, **output, "the loss": losses})
     return losses

@@ -270,10 +270,8 @@ class SecureSumClient:
         names = frozenset(entry.client for entry in survivors.entries)
         for opened in opened_rounds(self._store, self._study, self._round):
             if opened.model == current.parameters.model and len(names ^ frozenset(opened.survivors)) == 1:
-                raise SurvivorsRefused(
-                    "neighbouring-survivors",
-                    "an earlier sum from this very model was over one client more or less, whose value the two show",
-                )
+                why = "an earlier sum from this very model was over one client more or less, whose value the two show"
+                raise SurvivorsRefused("neighbouring-survivors", why)
 
     def _sign(self, statement: bytes) -> bytes:
         return transcript.sign(self._party.identity, statement)

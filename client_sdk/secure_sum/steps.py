@@ -162,15 +162,11 @@ def _check_floors(parameters: SessionParameters, party: Party) -> None:
     if parameters.clients > len(party.roster):
         raise ParametersRefused("too-many-clients", "the session plans more clients than the roster has")
     if parameters.colluders < floors.colluders:
-        raise ParametersRefused(
-            "few-colluders",
-            f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}",
-        )
+        detail = f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}"
+        raise ParametersRefused("few-colluders", detail)
     if parameters.min_survivors < floors.min_survivors:
-        raise ParametersRefused(
-            "low-survivors",
-            f"the session would open sums of {parameters.min_survivors}, this hospital asks {floors.min_survivors}",
-        )
+        detail = f"sums of {parameters.min_survivors} would be opened, this hospital asks {floors.min_survivors}"
+        raise ParametersRefused("low-survivors", detail)
 
 
 def check_cohort(
@@ -199,9 +195,8 @@ def check_cohort(
         raise CohortRefused("repeated-key", "a masking key occurs twice")
     names = frozenset(entry.client for entry in entries)
     if previous_cohort is not None and len(names ^ previous_cohort) == 1:
-        raise CohortRefused(
-            "neighbouring-cohort", "the cohort differs from the last one by one client, whose value the two sums show"
-        )
+        detail = "the cohort differs from the last one by one client, whose value the two sums show"
+        raise CohortRefused("neighbouring-cohort", detail)
 
 
 def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
@@ -305,9 +300,8 @@ def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
     parameters = current.parameters
     if len(entries) < parameters.min_survivors:
-        raise SurvivorsRefused(
-            "few-survivors", f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
-        )
+        detail = f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
+        raise SurvivorsRefused("few-survivors", detail)
     if current.session.manifest not in entries:
         raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
     names = {spec.name for spec in parameters.vectors}
@@ -345,10 +339,8 @@ def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -
         if identity is not None and transcript.is_signed(identity, entry.signature, statement):
             valid.add(entry.client)
     if len(valid) < threshold:
-        raise SurvivorsRefused(
-            "few-signatures",
-            f"{len(valid)} survivors signed this survivor set; {threshold} must before anything is opened",
-        )
+        detail = f"{len(valid)} survivors signed this survivor set; {threshold} must before anything is opened"
+        raise SurvivorsRefused("few-signatures", detail)
 
 
 def opened_shares(current: Current) -> tuple[OpenedShare, ...]:

@@ -139,10 +139,8 @@ def require_sound(parameters: SessionParameters) -> None:
         raise ParameterFault("low-threshold", f"threshold {t} is below {least_threshold(n, c)} for n = {n}, c = {c}")
     if t > n or parameters.min_survivors > n:
         raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {max(t, parameters.min_survivors)}")
-    if parameters.min_survivors < least_survivors(n, c, t):
-        raise ParameterFault(
-            "low-survivors", f"min_survivors {parameters.min_survivors} is below {least_survivors(n, c, t)}"
-        )
+    if (survivors := parameters.min_survivors) < least_survivors(n, c, t):
+        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {least_survivors(n, c, t)}")
     names = [spec.name for spec in parameters.vectors]
     if len(set(names)) != len(names):
         raise ParameterFault("repeated-vector", "two vectors share a name, and with it their masks")

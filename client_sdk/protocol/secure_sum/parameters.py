@@ -93,12 +93,10 @@ class SessionPlan:
             ParameterFault: no session of so many clients is sound.
         """
         masking = self.masking
-        if not 3 <= clients <= MOST_CLIENTS:
-            few = clients < 3
-            raise ParameterFault(
-                "too-few-clients" if few else "too-many-clients",
-                f"a session has {3 if few else MOST_CLIENTS} clients at {'least' if few else 'most'}, not {clients}",
-            )
+        if clients < 3:
+            raise ParameterFault("too-few-clients", f"a session has 3 clients at least, not {clients}")
+        if clients > MOST_CLIENTS:
+            raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
         threshold = least_threshold(clients, masking.colluders)
         survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
         if max(threshold, survivors) > clients:
@@ -181,9 +179,8 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
         cap = largest_cap(clients, 64)
     bits = -round(math.log2(spacing))
     if not 0 <= bits <= 48 or cap > largest_cap(clients, 64):
-        raise ParameterFault(
-            "unsound-vector", "clip_norm or noise_multiplier: updates of this scale do not fit the masks"
-        )
+        detail = "clip_norm or noise_multiplier: updates of this scale do not fit the masks"
+        raise ParameterFault("unsound-vector", detail)
     return VectorSpec(name=UPDATE, encoding="signed", length=size, ring_bits=ring, scale_bits=bits, cap=cap)
 
 
