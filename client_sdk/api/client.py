@@ -7,30 +7,30 @@ PUT always; POST where the request surely never arrived or the coordinator said 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Generic, Literal, Protocol, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
 from client_sdk.api import calls
-from client_sdk.api.calls import Action, Call, Version
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, AsyncTransport, Outgoing, Transport
+from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
-from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.wire.signing import request_token
 
 T = TypeVar("T")
+P = ParamSpec("P")
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
 PASSING = frozenset({408, 425, 429, 502, 503, 504})
@@ -115,6 +115,16 @@ class _Base:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
 
 
+def _method(call: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    """A method of `Client` that sends what `call` makes of its arguments."""
+
+    @functools.wraps(call)
+    def send(client: Client, *given: P.args, **named: P.kwargs) -> T:
+        return client.send(call(*given, **named))
+
+    return send
+
+
 class Client(_Base):
     """Blocking. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer; any other call goes through `send`.
 
@@ -139,7 +149,7 @@ class Client(_Base):
         exchange = self._attempts(call)
         while True:
             try:
-                answer = self._transport.send(exchange.request())
+                answer = self._transport.send(call, exchange.headers())
             except ConnectionFailed as error:
                 self.sleep(exchange.failed(error))
                 continue
@@ -148,62 +158,25 @@ class Client(_Base):
                 return exchange.result
             self.sleep(pause)
 
-    def create_study(self, study: messages.StudyCreate) -> messages.Study:
-        return self.send(calls.create_study(study))
-
-    def studies(self, after: str | None = None) -> messages.StudyList:
-        return self.send(calls.studies(after))
-
-    def study(self, name: str) -> messages.Study:
-        return self.send(calls.study(name))
-
-    def move_study(self, name: str, action: Action) -> messages.Study:
-        return self.send(calls.move_study(name, action))
-
-    def put_initial_model(self, name: str, body: bytes) -> messages.ModelInfo:
-        return self.send(calls.put_initial_model(name, body))
-
-    def invite(self, name: str, invitation: messages.InvitationCreate) -> messages.Invitation:
-        return self.send(calls.invite(name, invitation))
-
-    def enrol(self, request: messages.EnrolmentRequest) -> messages.Enrolment:
-        return self.send(calls.enrol(request))
-
-    def roster(self, name: str, round: int | None = None) -> messages.Roster:
-        return self.send(calls.roster(name, round))
-
-    def rotate_key(self, name: str, client: str, rotation: messages.KeyRotation) -> None:
-        self.send(calls.rotate_key(name, client, rotation))
-
-    def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
-        self.send(calls.leave(name, client, how))
-
-    def assignment(self, name: str, wait_seconds: float = calls.POLL_SECONDS) -> messages.Assignment | None:
-        return self.send(calls.assignment(name, wait_seconds))
-
-    def model(self, name: str, version: Version = "latest", *, largest: int = calls.LARGEST_MODEL) -> bytes:
-        return self.send(calls.model(name, version, largest=largest))
-
-    def put_update(self, name: str, round: int, client: str, body: bytes) -> messages.UpdateReceipt:
-        return self.send(calls.put_update(name, round, client, body))
-
-    def put_refusal(self, name: str, round: int, client: str, refusal: messages.Refusal) -> None:
-        self.send(calls.put_refusal(name, round, client, refusal))
-
-    def put_metrics(self, name: str, version: int, metrics: messages.Metrics) -> None:
-        self.send(calls.put_metrics(name, version, metrics))
-
-    def budget(self, name: str) -> messages.BudgetStatement:
-        return self.send(calls.budget(name))
-
-    def ledger(self, name: str, after: int = 0, limit: int | None = None) -> messages.LedgerPage:
-        return self.send(calls.ledger(name, after, limit))
-
-    def rounds(self, name: str, after: str | None = None) -> messages.RoundList:
-        return self.send(calls.rounds(name, after))
-
-    def health(self, what: Literal["livez", "readyz"] = "readyz") -> Mapping[str, str]:
-        return self.send(calls.health(what))
+    create_study = _method(calls.create_study)
+    studies = _method(calls.studies)
+    study = _method(calls.study)
+    move_study = _method(calls.move_study)
+    put_initial_model = _method(calls.put_initial_model)
+    invite = _method(calls.invite)
+    enrol = _method(calls.enrol)
+    roster = _method(calls.roster)
+    rotate_key = _method(calls.rotate_key)
+    leave = _method(calls.leave)
+    assignment = _method(calls.assignment)
+    model = _method(calls.model)
+    put_update = _method(calls.put_update)
+    put_refusal = _method(calls.put_refusal)
+    put_metrics = _method(calls.put_metrics)
+    budget = _method(calls.budget)
+    ledger = _method(calls.ledger)
+    rounds = _method(calls.rounds)
+    health = _method(calls.health)
 
     def close(self) -> None:
         self._transport.close()
@@ -236,7 +209,7 @@ class AsyncClient(_Base):
         exchange = self._attempts(call)
         while True:
             try:
-                answer = await self._transport.send(exchange.request())
+                answer = await self._transport.send(call, exchange.headers())
             except ConnectionFailed as error:
                 await self.sleep(exchange.failed(error))
                 continue
@@ -256,7 +229,7 @@ class AsyncClient(_Base):
 
 
 class Attempts(Generic[T]):
-    """`request()` gives the next attempt; `failed` and `answered` say how long to wait, or raise.
+    """`headers()` are the next attempt's; `failed` and `answered` say how long to wait, or raise.
 
     `answered` returns None once `result` is there.
     """
@@ -270,11 +243,9 @@ class Attempts(Generic[T]):
         self._clock_corrected = False
         self.result: T
 
-    def request(self) -> Outgoing:
+    def headers(self) -> dict[str, str]:
         call = self._call
-        headers: dict[str, str] = {}
-        if call.content_type is not None:
-            headers["Content-Type"] = call.content_type
+        headers = {} if call.content_type is None else {"Content-Type": call.content_type}
         if self._credentials is not None and not call.open:
             # Signed anew for each attempt: the signature holds for a minute only.
             headers["Authorization"] = self._credentials.authorization(
@@ -284,7 +255,7 @@ class Attempts(Generic[T]):
                 now=self._clock.now(),
                 token_id=self._token_id,
             )
-        return Outgoing(call.method, call.target, headers, call.body, call.quiet_seconds, call.answer_limit)
+        return headers
 
     def failed(self, error: ConnectionFailed) -> float:
         """Seconds to wait.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
-from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.plan import BayesianPlan, Plan
 from accounting.units import Definition, Level
 from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
@@ -69,7 +69,7 @@ class SampledRecords:
         Raises:
             ConfigurationError: the held-out sample would leave nothing to train on. Stays in this building.
         """
-        digests = [_digest(patient) for patient in patients]
+        digests = [patient_digest(patient) for patient in patients]
         if setting is None:
             return cls(tuple(digests), None)
         if setting.source == "held-out" and len(digests) <= setting.records:
@@ -93,7 +93,7 @@ class SampledRecords:
             Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
         """
         slot = {digest: i for i, digest in enumerate(self.digests)}
-        found = [slot.get(_digest(patient), -1) for patient in patients]
+        found = [slot.get(patient_digest(patient), -1) for patient in patients]
         slots = np.array(found, dtype=np.int64)
         rows = np.flatnonzero(slots >= 0).astype(np.int64)
         if self.setting is None and rows.size < slots.size:
@@ -144,7 +144,8 @@ class LogMomentBounds:
         )
         self._rows = self._sample.rows_of(patients)
         self._account = _account(plan, plan.bayesian, self._sample.size)
-        self._papers = _as_in_papers(plan, plan.bayesian) if sums_as_in_papers(privacy) else None
+        papers = sums_as_in_papers(privacy)
+        self._papers = BayesianAccountant(_as_in_papers(plan, plan.bayesian)) if papers else None
         self._paper_costs = np.zeros(len(plan.bayesian.orders))
 
     @classmethod
@@ -221,8 +222,8 @@ class LogMomentBounds:
                 self._account.step(None, **self._step)
                 if self._papers is not None:
                     self._papers.step(None, **self._own_step(None))
-            if isinstance(self._account, NoisedSums) and self._publishes(round):
-                self._account.publish(None)
+            if (sums := self._published(round)) is not None:
+                sums.publish(None)
 
     def measure(self, norms: npt.NDArray[np.float64], *, rounding: float, total_records: float | None = None) -> None:
         """One noised step.
@@ -247,9 +248,9 @@ class LogMomentBounds:
 
     def publish(self, round: int, source: RandomSource) -> None:
         """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise."""
-        release = self._plan.release
-        if release is not None and isinstance(self._account, NoisedSums) and self._publishes(round):
-            self._account.publish(self._account.histogram() + sampler(release.std).sample(BINS, source))
+        release, sums = self._plan.release, self._published(round)
+        if release is not None and sums is not None:
+            sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 
     def paper_costs(self) -> npt.NDArray[np.float64]:
         """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers; rounded up."""
@@ -284,9 +285,10 @@ class LogMomentBounds:
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged(_DAMAGED) from error
 
-    def _publishes(self, round: int) -> bool:
-        account = self._account
-        return self._plan.publishes(round) and isinstance(account, NoisedSums) and not account.exhausted
+    def _published(self, round: int) -> NoisedSums | None:
+        """The sums that are read through noise after this round; None: not after this one."""
+        sums = self._account
+        return sums if isinstance(sums, NoisedSums) and self._plan.publishes(round) and not sums.exhausted else None
 
     def _own_step(self, total_records: float | None) -> dict[str, Any]:
         """The papers' step: the client's own noise alone, records sampled at B_i/N."""
@@ -324,21 +326,15 @@ def _state_of(settings: StudySettings, saved: bytes) -> tuple[SampledRecords, di
 
 
 def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccountant | NoisedSums:
-    limit = _instance_limit(plan)
     checkpoints: int | list[int] | None = None
     if plan.release is not None:
         checkpoints = max(1, plan.rounds // plan.release.every)
     elif bayesian.composition == "running":
         checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
-    spec = BayesianSpec(
-        orders=bayesian.orders,
-        delta=limit.delta,
-        estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-        max_steps=plan.max_steps,
+    spec = replace(
+        _as_in_papers(plan, bayesian),
         composition=bayesian.composition,
-        estimator=bayesian.estimator,
         adversary=bayesian.adversary,
-        conversion=bayesian.conversion,
         sample=bayesian.sample,
         filter_order=bayesian.filter_order,
         checkpoints=checkpoints,
@@ -348,9 +344,12 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
     return BayesianAccountant(spec)
 
 
-def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
-    limit = _instance_limit(plan)
-    spec = BayesianSpec(
+def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianSpec:
+    """What the limit that speaks for records fixes for the papers' costs; this hospital's own add to it."""
+    limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
+    if limit is None:
+        raise ValueError("settings: this study has no Bayesian limit at instance level")
+    return BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
@@ -358,16 +357,8 @@ def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
-    return BayesianAccountant(spec)
 
 
-def _instance_limit(plan: Plan) -> LimitPlan:
-    """The Bayesian limit that speaks for records."""
-    limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
-    if limit is None:
-        raise ValueError("settings: this study has no Bayesian limit at instance level")
-    return limit
-
-
-def _digest(patient: str) -> str:
+def patient_digest(patient: str) -> str:
+    """What stands for a patient on this disk."""
     return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

@@ -11,6 +11,7 @@ from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, Rost
 from client_sdk.guard.ledger import HospitalLedger, SeenHead
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead, Roster
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import (
     ASSIGNMENT,
     LEDGER_HEAD,
@@ -24,16 +25,14 @@ from client_sdk.protocol.wire.signing import (
 class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
-    settings_sha256  frozen when the hospital joined
-    masked           the study's keys for masks are believed through its roster, which is then looked at in every round
-    head             the coordinator's ledger as it was last seen; it only ever moves on
+    settings  frozen when the hospital joined; where they ask for masks, the keys for these are believed through the
+              study's roster, which is then looked at in every round
+    head      the coordinator's ledger as it was last seen; it only ever moves on
     """
 
-    def __init__(
-        self, client: Client, membership: Membership, settings_sha256: str, head: SeenHead, *, masked: bool = False
-    ) -> None:
-        self._client, self._membership, self._settings_sha256 = client, membership, settings_sha256
-        self._key, self._masked = decode_public_key(membership.coordinator_key), masked
+    def __init__(self, client: Client, membership: Membership, settings: StudySettings, head: SeenHead) -> None:
+        self._client, self._membership, self._settings_sha256 = client, membership, settings.digest()
+        self._key, self._masked = decode_public_key(membership.coordinator_key), settings.privacy.masking is not None
         self.head = head
         self._roster: tuple[str, Roster] | None = None
 

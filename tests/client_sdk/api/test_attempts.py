@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from client_sdk.api.calls import Call
 from client_sdk.api.client import PROBLEM, Attempts, Backoff, OperatorKey, ServerClock, may_repeat, retry_after_seconds
-from client_sdk.api.transport import Answer
+from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import ClockSkewError, ConfigurationError, ConnectionFailed, ServerFailure, UnexpectedAnswer
 
 KEY = OperatorKey("wrk_1_s")
@@ -51,7 +50,7 @@ def test_each_attempt_is_signed_anew_and_a_post_keeps_its_token_id() -> None:
     for method, named in (("GET", False), ("PUT", False), ("DELETE", False), ("POST", True)):
         noting = Noting()
         exchange = attempts(method, credentials=noting, body=b"b")
-        assert [exchange.request().headers["Authorization"] for _ in range(2)] == ["Bearer 1", "Bearer 2"]
+        assert [exchange.headers()["Authorization"] for _ in range(2)] == ["Bearer 1", "Bearer 2"]
         first, second = noting.asked
         assert first == second
         assert (first["method"], first["target"], first["body"], first["now"]) == (method, "/v1/x?a=1", b"b", 1000.0)
@@ -59,8 +58,8 @@ def test_each_attempt_is_signed_anew_and_a_post_keeps_its_token_id() -> None:
 
 
 def test_an_open_call_shows_no_credentials_and_needs_none() -> None:
-    assert "Authorization" not in attempts(credentials=KEY, open=True).request().headers
-    assert "Authorization" not in attempts(credentials=None, open=True).request().headers
+    assert "Authorization" not in attempts(credentials=KEY, open=True).headers()
+    assert "Authorization" not in attempts(credentials=None, open=True).headers()
     with pytest.raises(ConfigurationError, match="operator key"):
         attempts(credentials=None)
 

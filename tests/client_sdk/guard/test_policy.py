@@ -8,7 +8,7 @@ import pytest
 
 from accounting.budget.budget import Budget
 from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefused
-from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, histograms_in, require_within_study
+from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, require_within_study
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from tests.factories.hospitals import settings
@@ -73,7 +73,7 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
     policy = SitePolicy.read(path)
     assert policy.excluded_patients == ("p3", "p1", "p7")
     assert policy.own_limits() == (
-        OwnLimit("instance", 2.0, 1e-6, OwnLimit.usual_order(2.0, 1e-6)),
+        OwnLimit("instance", 2.0, 1e-6, math.log(1e6)),
         OwnLimit("client", 4.0, 1e-5, 3.0),
     )
     assert not policy.unnoised_updates
@@ -184,15 +184,15 @@ def test_the_hospital_stops_where_the_budget_stops(scheme):
     study = STUDIES[scheme]
     rounds = rounds_within_budget(study)
     assert rounds > 1
-    require_within_study(study, rounds - 1, histograms_in(study, range(1, rounds + 1)))
+    require_within_study(plan_of(study), rounds - 1, range(1, rounds + 1))
     with pytest.raises(OwnBudgetExceeded) as refused:
-        require_within_study(study, rounds, histograms_in(study, range(1, rounds + 2)))
+        require_within_study(plan_of(study), rounds, range(1, rounds + 2))
     assert refused.value.code == "study-limit-exceeded"
 
 
 @pytest.mark.parametrize("scheme", ["sequential", "joint"])
 def test_its_own_ledger_relies_on_nobody_elses_noise(scheme):
-    charge = Charge.of_round(STUDIES[scheme])
+    charge = Charge.of(STUDIES[scheme])
     assert (charge.level, charge.noise_multiplier) == ("instance", 4.0)
 
 
@@ -200,13 +200,13 @@ def test_its_own_ledger_relies_on_nobody_elses_noise(scheme):
 def test_a_round_that_publishes_pays_for_its_histogram(scheme):
     """By the closed form λ(λ+1)Δ²/2z²: a client adds one count, its own noise share counted; a record moves one."""
     study = NOISED[scheme]
-    quiet, reported = (Charge.of_round(study, round) for round in (3, 4))
+    quiet, reported = (Charge.of(study, [round]) for round in (3, 4))
     assert (quiet.histograms, reported.histograms) == (0, 1)
     squared = 12.0**2 / {"noised client": 3, "noised joint": 3 * 2}.get(scheme, 2)
     limit = OwnLimit(reported.level, 100.0, 1e-5, 8.0)
     more = epsilon_spent([quiet, reported], limit) - epsilon_spent([quiet, quiet], limit)
     assert more == pytest.approx(8 * 9 / (2 * squared) / 8, rel=1e-6)
-    lost = Charge.of_rounds(study, 5)
+    lost = Charge.of(study, range(1, 6))
     assert (lost.histograms, lost.steps) == (2, quiet.steps)
     assert not math.isnan(epsilon_spent([lost], limit))
 

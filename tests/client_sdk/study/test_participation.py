@@ -196,7 +196,7 @@ def test_an_unnoised_update_needs_the_policys_word(tmp_path: Path) -> None:
 
 
 def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
-    charge = Charge.of_round(settings())
+    charge = Charge.of(settings())
     order = 4.0
     two = epsilon_spent([charge, charge], OwnLimit("instance", 1.0, 1e-5, order))
     limits = {"instance": {"epsilon": two, "delta": 1e-5, "order": order}}

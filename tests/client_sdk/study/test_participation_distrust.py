@@ -161,7 +161,7 @@ def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
     tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "limits" in study:
-        charge = Charge.of_round(settings())
+        charge = Charge.of(settings())
         three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
         # The study's own account takes the noise's cut tails off δ for all its steps, not for these three alone.
         epsilon = three * (1 + 1e-6)
