@@ -22,7 +22,8 @@ from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, Participa
 from server.domain.admission import coordinates
 from server.domain.mechanism import central_noise
 from server.services.coordinator import Coordinator
-from tests.factories.studies import MODEL, read_model
+from tests.factories.hospital_double import MODEL
+from tests.factories.studies import read_model
 
 
 @dataclass

@@ -13,7 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.factories.live_coordinator import ORIGIN, Hospital, Live, update_body
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.live_coordinator import ORIGIN, Live
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:
@@ -133,13 +134,19 @@ def test_a_post_is_signed_once(here: Live, north: Hospital) -> None:
 
 
 def test_a_stranger_is_unknown(here: Live, north: Hospital) -> None:
-    assert _code(here.signed(Hospital("auth", "south"), "GET", "/v1/studies/auth/budget")) == (401, "unknown-client")
-    assert _code(here.signed(Hospital("nowhere", "n"), "GET", "/v1/studies/nowhere/budget")) == (404, "unknown-study")
+    assert _code(here.signed(here.hospital("auth", "south"), "GET", "/v1/studies/auth/budget")) == (
+        401,
+        "unknown-client",
+    )
+    assert _code(here.signed(here.hospital("nowhere", "n"), "GET", "/v1/studies/nowhere/budget")) == (
+        404,
+        "unknown-study",
+    )
 
 
 def test_an_invited_client_has_to_enrol_first(here: Live, north: Hospital) -> None:
     here.invite("auth", "late")
-    assert _code(here.signed(Hospital("auth", "late"), "GET", "/v1/studies/auth/budget")) == (401, "not-enrolled")
+    assert _code(here.signed(here.hospital("auth", "late"), "GET", "/v1/studies/auth/budget")) == (401, "not-enrolled")
 
 
 def test_a_client_of_another_study_sees_nothing_of_this_one(here: Live, north: Hospital, study: str) -> None:
@@ -155,7 +162,7 @@ def test_a_client_speaks_for_itself_only(here: Live, north: Hospital) -> None:
         ("PUT", "/v1/studies/auth/rounds/1/refusals/east"),
         ("PUT", "/v1/studies/auth/clients/east/withdrawn"),
     ]:
-        body = b'{"code":"policy"}' if "refusals" in path else update_body()
+        body = b'{"code":"policy"}' if "refusals" in path else update()
         assert _code(here.signed(north, method, path, body)) == (403, "forbidden"), path
 
 
@@ -180,7 +187,7 @@ def test_a_viewer_reads_and_does_not_act(here: Live, north: Hospital) -> None:
 
 def test_an_operator_is_no_hospital(here: Live, north: Hospital) -> None:
     assert _code(here.operator("GET", "/v1/studies/auth/assignment?wait=0")) == (403, "forbidden")
-    answer = here.operator("PUT", "/v1/studies/auth/rounds/1/updates/north", content=update_body())
+    answer = here.operator("PUT", "/v1/studies/auth/rounds/1/updates/north", content=update())
     assert _code(answer) == (403, "forbidden")
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from accounting.plan.report import CumulativeMoments, DistanceHistogram
 from server.domain.admission import Findings
 from server.domain.report import Attendance, masked_round_report, round_report
-from tests.factories.masked_studies import masked
-from tests.factories.studies import settings
+from tests.factories.settings import settings
 
 NOBODY = frozenset[str]()
 CLIENT = settings(scheme="client", bayesian=True)
@@ -45,7 +44,7 @@ def test_the_largest_of_the_reports_counts() -> None:
 
 
 def test_records_that_were_told_before_are_not_told_again() -> None:
-    study = masked("sequential", bayesian=True)
+    study = settings("sequential", masked=True, bayesian=True)
     everybody = frozenset("abcde")
     present = Attendance(everybody, NOBODY, NOBODY, everybody, survivors=everybody, enrolled=everybody)
     sums = {"papers": np.full(4, 0.01), "metrics": np.array([600.0])}

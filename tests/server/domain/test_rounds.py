@@ -19,7 +19,7 @@ from server.domain.rounds import (
     pause_after,
     was_seen,
 )
-from tests.factories.studies import settings
+from tests.factories.settings import settings
 
 STATES: tuple[RoundState, ...] = get_args(RoundState)
 ALLOWED = {
