@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from benchmarks.measured import peak_mib
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.gradients.losses import cross_entropy as losses
+from client_sdk.gradients.layers import cross_entropy as losses
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 from client_sdk.training.noise import SecureSource, add_noise
 

@@ -1,6 +1,6 @@
 """What accounts cost a hospital's noised step: `python -m benchmarks.terms_step [--quick]`.
 
-The step is the hospital's own (`client_sdk.training.private`): Poisson batch, per-record clipping, exact noise. Every
+The step is the hospital's own (`client_sdk.training.gradients`): Poisson batch, per-record clipping, exact noise. Every
 variant runs in turn in one process, round after round, one torch thread; figures are medians over rounds of processor
 time divided by the same step without accounts in the same round. Beside each the part that is gradient norms of records
 that were not drawn, and the part that is the accounts' own arithmetic.
@@ -23,14 +23,14 @@ from torch import nn
 
 from benchmarks.private_step import small_cnn, tf_cnn
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.losses import cross_entropy
+from client_sdk.gradients.layers import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
-from client_sdk.training.private import PrivateGradients
+from client_sdk.training.gradients import PrivateGradients
 from experiments import tiny
 
 RESULTS = Path(__file__).parent / "results" / "terms_step.json"

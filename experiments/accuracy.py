@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.protocol.randomness.source import RandomSource, SeededSource
+from client_sdk.training.gradients import poisson_batch
 from client_sdk.training.noise import add_noise
-from client_sdk.training.private import poisson_batch
 from experiments.accuracy_data import WORKLOADS, Split, Workload
 
 DELTA = 1e-5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate, require_current

@@ -47,9 +47,9 @@ from client_sdk.tasks import TaskDataset as TaskDataset
 from client_sdk.tasks import TaskError as TaskError
 from client_sdk.tasks import load as _load_task
 from client_sdk.tasks import names as _task_names
+from client_sdk.training.gradients import poisson_batch as poisson_batch
 from client_sdk.training.noise import NoisySum as NoisySum
 from client_sdk.training.noise import add_noise as add_noise
-from client_sdk.training.private import poisson_batch as poisson_batch
 
 # A stub hands on only what keeps its name.
 load_records = _load_records

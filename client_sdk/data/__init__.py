@@ -4,12 +4,8 @@ Nothing here looks at values beyond what is needed to read them: clipping, scali
 by public numbers. Error texts name columns and count rows; they never hold a value of a record.
 """
 
-from client_sdk.data.arrays import read_idx, read_npz
-from client_sdk.data.datasets import records_of
-from client_sdk.data.files import load
-from client_sdk.data.images import read_images
-from client_sdk.data.records import AnyRecords, DataError, Examples, Records, Table, one_per_patient
-from client_sdk.data.tables import read_csv, read_heart_disease, read_parquet
+from client_sdk.data.files import load, read_csv, read_heart_disease, read_idx, read_images, read_npz, read_parquet
+from client_sdk.data.records import AnyRecords, DataError, Examples, Records, Table, one_per_patient, records_of
 
 __all__ = [
     "AnyRecords",

@@ -1,10 +1,10 @@
-"""A hospital's records as the tasks take them: tables, and arrays of examples."""
+"""A hospital's records as the tasks take them: tables, and arrays of examples; also out of what programs hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -13,22 +13,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 class DataError(ValueError):
     """Records that cannot be trained on. The text names what is wrong and where, never whose."""
-
-
-def _patients(given: Sequence[Any] | Array | None, rows: int) -> tuple[str, ...]:
-    if given is None:
-        return tuple(f"row-{i}" for i in range(rows))
-    patients = tuple(_identifier(patient) for patient in given)
-    if len(patients) != rows:
-        raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
-    if any(patient in ("", "nan", "None") for patient in patients):
-        raise DataError("patients: a record has no patient identifier")
-    return patients
-
-
-def _identifier(value: Any) -> str:
-    # A numeric identifier column is read as floats; patient 17 is "17", as an exclusion list writes it.
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
 @dataclass(frozen=True)
@@ -120,6 +104,69 @@ def one_per_patient(records: AnyRecords) -> AnyRecords:
     for row, patient in enumerate(records.patients):
         first.setdefault(patient, row)
     return records.take(list(first.values()))
+
+
+def records_of(data: Any) -> Records:
+    """Records as they are, a pandas DataFrame, or a map-style `torch.utils.data.Dataset`.
+
+    A data frame becomes a table whose rows are patients of their own; `Table.of` takes a patient column. A data set
+    yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
+
+    Raises:
+        DataError: none of these, items that are not such tuples, or of different shapes.
+    """
+    if isinstance(data, Table | Examples):
+        return data
+    if hasattr(data, "columns") and hasattr(data, "items"):
+        return Table.of(data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return _from_dataset(data)
+    raise DataError(
+        "records: a Table, Examples, a data frame or a map-style data set with a length is expected; "
+        "read an iterable data set into one first"
+    )
+
+
+def _from_dataset(dataset: Any) -> Examples:
+    items = [dataset[i] for i in range(len(dataset))]
+    sizes = {len(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else 0 for item in items}
+    if sizes not in ({2}, {3}):
+        raise DataError("data set: every item is (x, y), or every item is (x, y, patient)")
+    inputs = [_array(item[0]) for item in items]
+    if len({array.shape for array in inputs}) > 1:
+        raise DataError("data set: all x have one shape")
+    labels = [_array(item[1]) for item in items]
+    if any(label.size != 1 for label in labels):
+        raise DataError("data set: y is one number")
+    patients = [_plain(item[2]) for item in items] if sizes == {3} else None
+    return Examples.of(np.stack(inputs), np.array([label.item() for label in labels]), patients)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _array(value: Any) -> Array:
+    tensor = value.detach().cpu() if hasattr(value, "detach") else value
+    array = np.asarray(tensor)
+    # Images of Pillow have their colours last.
+    return np.moveaxis(array, -1, 0) if hasattr(value, "getbands") and array.ndim == 3 else array
+
+
+def _patients(given: Sequence[Any] | Array | None, rows: int) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"row-{i}" for i in range(rows))
+    patients = tuple(_identifier(patient) for patient in given)
+    if len(patients) != rows:
+        raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
+    if any(patient in ("", "nan", "None") for patient in patients):
+        raise DataError("patients: a record has no patient identifier")
+    return patients
+
+
+def _identifier(value: Any) -> str:
+    # A numeric identifier column is read as floats; patient 17 is "17", as an exclusion list writes it.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
 def _column(values: Any) -> Array:

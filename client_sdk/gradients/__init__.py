@@ -6,8 +6,8 @@ which and why. BatchNorm and other layers that mix records are refused.
 
 from __future__ import annotations
 
-from .clipping import ClippedSum
-from .errors import NonFiniteError, UnsupportedLayer
-from .model import PerRecordGradients
+from client_sdk.gradients.clipping import ClippedSum
+from client_sdk.gradients.errors import NonFiniteError, UnsupportedLayer
+from client_sdk.gradients.model import PerRecordGradients
 
 __all__ = ["ClippedSum", "NonFiniteError", "PerRecordGradients", "UnsupportedLayer"]

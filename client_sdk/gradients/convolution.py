@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .layers import KEEP, Kept, Layer, gram, squared_norms
+from client_sdk.gradients.layers import KEEP, Kept, Layer, gram, squared_norms
 
 # The direct form works on a few records at a time, so that their gradients stay in the processor's cache.
 CACHED = 1 << 20

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from .convolution import ConvLayer
-from .errors import NotLayerwise, UnsupportedLayer
-from .layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.convolution import ConvLayer
+from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
+from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
 KNOWN: dict[type[nn.Module], type[Layer]] = {
@@ -29,6 +30,12 @@ INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Name -> parameter, each shared parameter once, under its first name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameter name -> gradient; zeros where the loss does not depend on the parameter."""
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, found, strict=True))
 
 
 def _modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:

@@ -1,27 +1,28 @@
-"""Closed forms for the per-record gradients of the layers whose forward is known.
+"""Closed forms for the per-record gradients of the layers whose forward is known, and of three losses.
 
 With input a_i and output gradient g_i of record i, the gradient of a weight is a sum over positions t of products of
 a_it and g_it. Squared norms come from the cheaper of the direct form ‖Σ_t g_it a_itᵀ‖² and the Gram form
 Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ (Goodfellow 2015; Li et al. 2022, "Large Language Models Can Be Strong DP Learners",
 section 4; Bu et al. 2023, "Differentially Private Optimization on Large Model at Small Cost").
+
+Given one of the losses, a model that ends in its only trainable layer, a linear one, needs no autograd at all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .precision import product
+from client_sdk.gradients.clipping import product
 
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
 _BLOCK = 512
-
 # Own parameter name -> per-record gradients worth keeping from the norms to the sum, a few records in each tensor.
 Kept = dict[str, list[Tensor]]
 
@@ -237,3 +238,40 @@ def _norms(values: Tensor, axis: int) -> Tensor:
 def gram(a: Tensor, g: Tensor) -> Tensor:
     """(batch,) Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ of (batch, positions, width) tensors."""
     return (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) cross-entropies of (batch, classes) scores and integer classes."""
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) logistic losses of (batch, 1) scores and targets in [0, 1], given as (batch,) or (batch, 1)."""
+    return functional.binary_cross_entropy_with_logits(
+        outputs.squeeze(1), targets.to(outputs).view(-1), reduction="none"
+    )
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) squared distances of (batch, k) predictions to (batch, k) targets, or (batch,) ones when k = 1."""
+    return (outputs - targets.to(outputs).view_as(outputs)).square().sum(1)
+
+
+def _of_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    found = torch.softmax(outputs, 1)
+    return found.scatter_add_(1, targets.unsqueeze(1), found.new_full((), -1.0).expand(len(found), 1))
+
+
+def _of_logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.sigmoid(outputs).sub_(targets.to(outputs).view(-1, 1))
+
+
+def _of_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets.to(outputs).view_as(outputs)).mul_(2.0)
+
+
+SIGNALS: dict[object, Callable[[Tensor, Tensor], Tensor]] = {
+    cross_entropy: _of_cross_entropy,
+    logistic: _of_logistic,
+    squared_error: _of_squared_error,
+}

@@ -17,13 +17,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .clipping import stop_if_not_finite
-from .errors import NotLayerwise
-from .inspection import known_layers, trainable
-from .layers import Kept, Layer, LinearLayer, squared_norms
-from .losses import SIGNALS
-from .pooling import max_pools, pooled_by_comparison
-from .precision import full_precision
+from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
+from client_sdk.gradients.errors import NotLayerwise
+from client_sdk.gradients.inspection import known_layers, trainable
+from client_sdk.gradients.layers import SIGNALS, Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -239,12 +237,8 @@ def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) ->
     """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
-        raise ValueError(
-            f"loss must return one value per record, shape ({len(inputs)},), got {tuple(losses.shape)}; "
-            "use reduction='none'"
-        )
-    named = {"inputs": inputs, "targets": targets, "the loss": losses}
-    if isinstance(outputs, Tensor):
-        named = {"inputs": inputs, "targets": targets, "the model's output": outputs, "the loss": losses}
-    stop_if_not_finite(named)
+        found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
+        raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
+    output = {"the model's output": outputs} if isinstance(outputs, Tensor) else {}
+    stop_if_not_finite({"inputs": inputs, "targets": targets, **output, "the loss": losses})
     return losses

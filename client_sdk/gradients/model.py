@@ -8,13 +8,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .clipping import ClippedSum, checked_clip_norm, checked_groups, clip_factors, stop_if_not_finite, total_norms
-from .errors import NonFiniteError, NotLayerwise, UnsupportedLayer
-from .inspection import refuse_cross_record, risky_layers, trainable
-from .layerwise import Layerwise, Signals
-from .per_record import Gradients, PerRecord
-from .precision import exact_products, full_precision
-from .probe import a_few, refuse_interaction, verify
+from client_sdk.gradients.clipping import (
+    ClippedSum,
+    checked_clip_norm,
+    checked_groups,
+    clip_factors,
+    exact_products,
+    full_precision,
+    stop_if_not_finite,
+    total_norms,
+)
+from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
+from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, trainable
+from client_sdk.gradients.layerwise import Layerwise, Signals
+from client_sdk.gradients.per_record import Gradients, PerRecord
+from client_sdk.gradients.probe import a_few, refuse_interaction, verify
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from .inspection import trainable
-from .layers import squared_norms
-from .layerwise import Loss, add, checked_losses
-from .precision import full_precision
+from client_sdk.gradients.clipping import full_precision
+from client_sdk.gradients.inspection import gradients_of, trainable
+from client_sdk.gradients.layers import squared_norms
+from client_sdk.gradients.layerwise import Loss, add, checked_losses
 
 
 class Gradients:
@@ -78,13 +77,9 @@ class PerRecord:
 
     def _one_by_one(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         rows = [self._backward(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(inputs))]
-        return {name: torch.stack([row[k] for row in rows]) for k, name in enumerate(self.parameters)}
+        return {name: torch.stack([row[name] for row in rows]) for name in self.parameters}
 
-    def _backward(self, x: Tensor, y: Tensor) -> list[Tensor]:
-        wanted = list(self.parameters.values())
+    def _backward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         with torch.enable_grad():
             losses = checked_losses(self.loss, x, self.model(x), y)
-            found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
-        # Torch's annotation leaves out the None of an unused parameter.
-        some = cast("tuple[Tensor | None, ...]", found)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, some, strict=True)]
+            return gradients_of(losses.sum(), self.parameters)

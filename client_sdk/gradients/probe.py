@@ -15,8 +15,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .errors import NotLayerwise, UnsupportedLayer
-from .layerwise import Layerwise, Loss, Signals, checked_losses
+from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
+from client_sdk.gradients.layerwise import Layerwise, Loss, Signals, checked_losses
 
 
 def tolerance(dtype: torch.dtype, device: torch.device) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
-from client_sdk.protocol.study.fields import NAME_PATTERN
+from client_sdk.protocol.study.settings import NAME_PATTERN
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (

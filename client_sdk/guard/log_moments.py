@@ -26,7 +26,7 @@ from accounting.units import Definition, Level
 from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource
-from client_sdk.protocol.secure_sum.layout import sums_as_in_papers
+from client_sdk.protocol.secure_sum.parameters import sums_as_in_papers
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import AccountingSample, StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, Array

@@ -21,9 +21,8 @@ from accounting.mechanisms.conversion import spendable_delta
 from accounting.plan.plan import Plan
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefused
-from client_sdk.protocol.study.fields import Name, Positive, Probability
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]

@@ -1,31 +1,49 @@
-"""What a hospital keeps for the masked rounds of one study, and what it sends in them."""
+"""What a hospital keeps for the masked rounds of one study, and what it sends in them.
+
+Words are made once and kept: thresholds are blinded at random, and a repeated round must send the same ones.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from accounting.plan.report import DISTANCE_BINS, distance_bin
 from client_sdk.api.client import Client, Signature
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, LedgerDamaged, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Membership
-from client_sdk.protocol.secure_sum.layout import UPDATE, sums_as_in_papers
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.randomness.discrete_gaussian import sampler
+from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from client_sdk.protocol.secure_sum.parameters import (
+    METRICS,
+    PAPERS,
+    TERMS,
+    UPDATE,
+    SessionPlan,
+    flatten,
+    histogram_name,
+    sums_as_in_papers,
+)
+from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode
 from client_sdk.protocol.study.messages import AssignmentBody, Roster
+from client_sdk.protocol.study.settings import Privacy
+from client_sdk.protocol.wire import tensors
 from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import UPDATE as UPDATE_PREFIX
-from client_sdk.protocol.wire.tensors import encode
-from client_sdk.secure_sum.checks import Party
-from client_sdk.secure_sum.ring_encoding import from_bytes, ring_vectors_of, to_bytes
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, opened_rounds
 from client_sdk.training import Contribution, LocalTraining
 
 _LOG = logging.getLogger(__name__)
+_PREFIX = "words/"
 
 
 class MaskedDelivery:
@@ -85,7 +103,7 @@ class MaskedDelivery:
             records=0 if self.total_records() is not None or self._reported(round) else len(self._training.dataset),
             randomness=self._training.randomness_in(round),
         )
-        clear = {} if UPDATE in words else {UPDATE_PREFIX + name: array for name, array in made.update.items()}
+        clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in made.update.items()}
         return to_bytes(words, clear)
 
     def send(self, round: int, body: bytes) -> None:
@@ -95,7 +113,7 @@ class MaskedDelivery:
             raise RuntimeError("a round is prepared before it is sent")
         words, clear = from_bytes(body)
         if clear:
-            self._client.put_update(self._membership.study, round, self._membership.client, encode(clear))
+            self._client.put_update(self._membership.study, round, self._membership.client, tensors.encode(clear))
         joined.complete(words)
 
     def leave(self, assignment: AssignmentBody) -> None:
@@ -173,3 +191,78 @@ class MaskedDelivery:
             roster_fingerprint=assignment.roster_sha256,
             floors=self._floors,
         )
+
+
+def ring_vectors_of(
+    privacy: Privacy,
+    model: tensors.Spec,
+    vectors: Sequence[VectorSpec],
+    made: Contribution,
+    log_moments: LogMomentBounds | None,
+    *,
+    records: int,
+    randomness: RoundRandomness,
+) -> dict[str, RingVector]:
+    """The words of every vector of the session.
+
+    randomness  this client's in the round: noise of histograms, and the words that blind thresholds
+
+    Raises:
+        TrainingStopped: a value does not fit its vector; nothing is sent.
+    """
+    words: dict[str, RingVector] = {}
+    for place, spec in enumerate(vectors):
+        if spec.name == UPDATE:
+            values = flatten(made.update, model)
+        elif spec.name == histogram_name(privacy.rules):
+            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+            values = _histogram(privacy, randomness.round, made.client_distance, noise)
+        elif spec.name == METRICS:
+            values = np.array([float(records)])
+        elif spec.name == PAPERS and log_moments is not None:
+            values = log_moments.paper_costs()
+        elif spec.name == TERMS and log_moments is not None:
+            reported = log_moments.tensors()
+            values = np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
+        else:
+            raise TrainingStopped(f"vector {spec.name}")
+        try:
+            words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
+        except EncodingError as error:
+            raise TrainingStopped(f"vector {spec.name}") from error
+    return words
+
+
+def _histogram(privacy: Privacy, round: int, distance: float | None, source: RandomSource) -> Values:
+    """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
+    top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
+    counts = np.zeros(DISTANCE_BINS, np.int64)
+    noise = privacy.histogram_noise
+    if noise is None:
+        counts[distance_bin(distance, top)] = 1
+        return counts
+    if round % noise.every == 0:
+        counts[distance_bin(distance, top)] = 1
+        share = noise.std / np.sqrt(privacy.histogram_shares)
+        counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
+    # Other rounds publish nothing: zeros without noise.
+    return counts.astype(np.float64)
+
+
+def to_bytes(words: Mapping[str, RingVector], clear: Mapping[str, np.ndarray]) -> bytes:
+    """One file: the words, and the update where it travels in the clear."""
+    return save({_PREFIX + name: np.asarray(vector) for name, vector in words.items()} | dict(clear))
+
+
+def from_bytes(data: bytes) -> tuple[dict[str, RingVector], dict[str, np.ndarray]]:
+    """Inverse of `to_bytes`.
+
+    Raises:
+        LedgerDamaged: the file is not what was written.
+    """
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError) as error:
+        raise LedgerDamaged("the finished vectors of this round are damaged") from error
+    words = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+    return words, {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}

@@ -7,7 +7,8 @@ session that goes on without this hospital, or fails, ends in `SessionEnded`: no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -15,36 +16,23 @@ from pydantic import BaseModel
 from client_sdk.api.calls import OCTETS, POLL_SECONDS, get, nothing, path, put, query
 from client_sdk.api.client import Client
 from client_sdk.api.transport import Call
-from client_sdk.errors import (
-    ApiError,
-    ConflictError,
-    ConnectionFailed,
-    NotFoundError,
-    SessionEnded,
-    UnexpectedAnswer,
-)
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
+from client_sdk.errors import ApiError, ConflictError, ConnectionFailed, NotFoundError, SessionEnded, UnexpectedAnswer
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
-    ConsistencyMessage,
     Inbox,
     KeyList,
-    KeysMessage,
-    Manifest,
     ParameterFault,
     SessionParameters,
     SessionView,
-    SharesMessage,
     SumResult,
     SurvivorList,
-    UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.secure_sum.checks import Party, shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party, shows_totals
 from client_sdk.secure_sum.store import Store
 
 T = TypeVar("T")
@@ -70,13 +58,7 @@ class MaskedRound:
     """
 
     def __init__(
-        self,
-        client: Client,
-        party: Party,
-        plan: SessionPlan,
-        store: Store,
-        *,
-        exact_updates: bool = False,
+        self, client: Client, party: Party, plan: SessionPlan, store: Store, *, exact_updates: bool = False
     ) -> None:
         self._client, self._party = client, party
         self._plan, self._exact_updates = plan, exact_updates
@@ -93,7 +75,25 @@ class MaskedRound:
             SessionEnded: nothing is to be paid or trained for this round.
             SecureSumRefused: something that was shown is not acceptable; the session is left.
         """
-        return self._guarded(self._prepare)
+        with self._leaving():
+            if self._party.roster.get(self._party.client) != self._party.identity.public_key():
+                changed = "this hospital's identity key changed after the round was opened: it takes part in the next"
+                raise ParametersRefused("rotated-key", changed)
+            view = self._view(None)
+            vectors = self._expected(view)
+            if self._sum.phase in ("masked", "confirmed", "unmasked"):
+                return vectors
+            keys = self._sum.advertise(view.signed, self._plan, self._now())
+            self._send(self._calls.put("keys", keys))
+            failpoint("hospital.after-keys")
+            self._wait_past("keys")
+            before = self._sum.opened_cohort() if shows_totals(vectors) else None
+            cohort = self._send(self._calls.shown("keys", KeyList))
+            shares = self._sum.share(cohort, self._now(), before)
+            self._send(self._calls.put("shares", shares))
+            failpoint("hospital.after-shares")
+            self._wait_past("shares")
+            return vectors
 
     def complete(self, words: Mapping[str, RingVector]) -> None:
         """Mask, send, confirm, open, and check the announced result.
@@ -101,7 +101,16 @@ class MaskedRound:
         Raises:
             SessionEnded, SecureSumRefused: as `prepare`.
         """
-        self._guarded(lambda: self._complete(words))
+        with self._leaving():
+            if self._sum.phase in ("shared", "masked"):
+                self._send_vectors(words)
+            if self._sum.phase in ("masked", "confirmed"):
+                self._wait_past("masked")
+                survivors = self._send(self._calls.shown("survivors", SurvivorList))
+                message = self._sum.confirm(survivors, self._now(), exact=self._exact_updates)
+                self._reply(self._calls.put("consistency", message))
+                failpoint("hospital.after-consistency")
+            self._open()
 
     def leave(self) -> None:
         """Erase the session's secrets and tell the coordinator, so that nobody waits for this hospital.
@@ -110,44 +119,14 @@ class MaskedRound:
         """
         try:
             self._sum.abort()
-            self._client.send(self._calls.leave())
+            self._client.send(self._calls.put("left"))
         except (ApiError, ConnectionFailed, UnexpectedAnswer, SecureSumRefused) as unheard:
             _LOG.warning("round %d: the session was not left in order: %s", self._plan.round, unheard)
 
-    def _prepare(self) -> tuple[VectorSpec, ...]:
-        if self._party.roster.get(self._party.client) != self._party.identity.public_key():
-            raise ParametersRefused(
-                "rotated-key",
-                "this hospital's identity key changed after the round was opened: it takes part in the next",
-            )
-        view = self._view(None)
-        vectors = self._expected(view)
-        if self._sum.phase in ("masked", "confirmed", "unmasked"):
-            return vectors
-        keys = self._sum.advertise(view.signed, self._plan, self._now())
-        self._send(self._calls.put_keys(keys))
-        failpoint("hospital.after-keys")
-        self._wait_past("keys")
-        before = self._sum.opened_cohort() if shows_totals(vectors) else None
-        shares = self._sum.share(self._send(self._calls.keys()), self._now(), before)
-        self._send(self._calls.put_shares(shares))
-        failpoint("hospital.after-shares")
-        self._wait_past("shares")
-        return vectors
-
-    def _complete(self, words: Mapping[str, RingVector]) -> None:
-        if self._sum.phase in ("shared", "masked"):
-            self._send_vectors(words)
-        if self._sum.phase in ("masked", "confirmed"):
-            self._wait_past("masked")
-            message = self._sum.confirm(self._send(self._calls.survivors()), self._now(), exact=self._exact_updates)
-            self._reply(self._calls.put_consistency(message))
-            failpoint("hospital.after-consistency")
-        self._open()
-
     def _send_vectors(self, words: Mapping[str, RingVector]) -> None:
-        upload = self._sum.mask(self._send(self._calls.inbox()), words, self._now())
-        self._send(self._calls.put_manifest(upload.manifest))
+        inbox = self._send(self._calls.shown("shares", Inbox, self._party.client))
+        upload = self._sum.mask(inbox, words, self._now())
+        self._send(self._calls.put("masked", upload.manifest))
         failpoint("hospital.after-manifest")
         for name, vector in upload.vectors.items():
             self._send(self._calls.put_octets(name, vector.tobytes()))
@@ -156,12 +135,13 @@ class MaskedRound:
     def _open(self) -> None:
         view = self._wait_past("consistency")
         # After an answer that was lost too: what was opened once is said again.
-        message = self._sum.unmask(self._send(self._calls.consistency()), self._now())
+        signatures = self._send(self._calls.shown("consistency", ConsistencyList))
+        message = self._sum.unmask(signatures, self._now())
         if view.phase == "unmask":
-            self._reply(self._calls.put_unmask(message))
+            self._reply(self._calls.put("unmask", message))
             failpoint("hospital.after-unmask")
         self._wait_past("unmask")
-        self._sum.check_result(self._send(self._calls.result()))
+        self._sum.check_result(self._send(self._calls.shown("result", SumResult)))
 
     def _reply(self, call: Call[None]) -> None:
         """Send what the sum can also do without: this hospital's vectors are in it, others may have opened it first."""
@@ -196,9 +176,11 @@ class MaskedRound:
         except (ConflictError, NotFoundError) as error:
             raise SessionEnded(error.code) from error
 
-    def _guarded(self, step: Callable[[], T]) -> T:
+    @contextmanager
+    def _leaving(self) -> Generator[None]:
+        """Within, whatever ends this hospital's part erases its secrets; a refusal is told to the coordinator too."""
         try:
-            return step()
+            yield
         except SessionEnded as ended:
             self._sum.abort()
             if ended.code == "different-message":
@@ -226,44 +208,13 @@ class SessionCalls:
         target = query(path(*self._base), phase=left, wait=wait)
         return get(target, SessionView, quiet_seconds=wait_seconds, answer_limit=_MIB)
 
-    def put_keys(self, message: KeysMessage) -> Call[None]:
-        return self._put("keys", message)
-
-    def put_shares(self, message: SharesMessage) -> Call[None]:
-        return self._put("shares", message)
-
-    def put_manifest(self, message: Manifest) -> Call[None]:
-        return self._put("masked", message)
-
-    def put_consistency(self, message: ConsistencyMessage) -> Call[None]:
-        return self._put("consistency", message)
-
-    def put_unmask(self, message: UnmaskMessage) -> Call[None]:
-        return self._put("unmask", message)
+    def put(self, step: str, message: BaseModel | None = None) -> Call[None]:
+        """Say something as this client; without a message the step's name says it all."""
+        return put(path(*self._base, step, self._client), message)
 
     def put_octets(self, vector: str, octets: bytes) -> Call[None]:
         return Call("PUT", path(*self._base, "masked", self._client, vector), nothing, octets, OCTETS)
 
-    def leave(self) -> Call[None]:
-        return put(path(*self._base, "left", self._client))
-
-    def keys(self) -> Call[KeyList]:
-        return self._list("keys", KeyList)
-
-    def inbox(self) -> Call[Inbox]:
-        return self._list("shares", Inbox, self._client)
-
-    def survivors(self) -> Call[SurvivorList]:
-        return self._list("survivors", SurvivorList)
-
-    def consistency(self) -> Call[ConsistencyList]:
-        return self._list("consistency", ConsistencyList)
-
-    def result(self) -> Call[SumResult]:
-        return self._list("result", SumResult)
-
-    def _put(self, step: str, message: BaseModel) -> Call[None]:
-        return put(path(*self._base, step, self._client), message)
-
-    def _list(self, what: str, model: type[M], *more: str) -> Call[M]:
+    def shown(self, what: str, model: type[M], *more: str) -> Call[M]:
+        """What the coordinator shows of the session."""
         return get(path(*self._base, what, *more), model, answer_limit=4 * _MIB)

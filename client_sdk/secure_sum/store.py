@@ -22,7 +22,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from client_sdk.protocol.study.fields import Message, Name
+from client_sdk.protocol.study.settings import Message, Name
 from client_sdk.secure_sum.refusals import StateRefused
 
 
@@ -94,9 +94,6 @@ class RoundRecord(Message):
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()
 
-    def with_session(self, session: SessionRecord | None) -> RoundRecord:
-        return self.model_copy(update={"session": session})
-
 
 class Store(Protocol):
     """Where the records live. `save` returns once the bytes survive a power cut."""
@@ -106,6 +103,16 @@ class Store(Protocol):
     def save(self, study: str, round_number: int, record: bytes) -> None: ...
 
 
+def record_of(store: Store, study: str, round_number: int) -> RoundRecord:
+    """What is stored of the round; an empty record where nothing is.
+
+    Raises:
+        StateRefused: the record is damaged.
+    """
+    raw = store.load(study, round_number)
+    return RoundRecord(study=study, round=round_number) if raw is None else RoundRecord.from_bytes(raw)
+
+
 def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
     """What this hospital has opened in rounds below `before`, the newest first.
 
@@ -113,9 +120,7 @@ def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
         StateRefused: a record is damaged.
     """
     for number in range(before - 1, 0, -1):
-        raw = store.load(study, number)
-        opened = None if raw is None else RoundRecord.from_bytes(raw).opened
-        if opened is not None:
+        if (opened := record_of(store, study, number).opened) is not None:
             yield opened
 
 
@@ -158,8 +163,7 @@ class FileStore:
 
     def has_secrets(self, study: str, round_number: int) -> bool:
         """Whether a session of the round was joined and not yet left, unmasked or erased."""
-        raw = self.load(study, round_number)
-        session = None if raw is None else RoundRecord.from_bytes(raw).session
+        session = record_of(self, study, round_number).session
         return session is not None and session.secrets is not None
 
     def close(self) -> None:

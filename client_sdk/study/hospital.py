@@ -28,7 +28,7 @@ from client_sdk.study.events import OnRound
 from client_sdk.study.verifier import rounds_received
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.training import Training
+    from client_sdk.protocol.study.settings import Training
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task, TaskDataset
     from client_sdk.training import LocalTraining

@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from client_sdk.data import DataError, Examples, Records
-from client_sdk.tasks.parameters import TaskParameters
-from client_sdk.tasks.task import Classification, TaskDataset
+from client_sdk.tasks.task import Classification, TaskDataset, TaskParameters
 
 
 class ImageParameters(TaskParameters):
@@ -88,10 +87,7 @@ class LastLayer(Classification):
         self.classes = self.parameters.classes
 
     def model(self) -> nn.Module:
-        layer = nn.Linear(self.parameters.features, self.outputs)
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+        return self.linear(self.parameters.features)
 
     def dataset(self, data: Records) -> TaskDataset:
         examples = _examples(self.name, data)

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, Records
-from client_sdk.gradients.losses import cross_entropy, logistic
+from client_sdk.gradients.layers import cross_entropy, logistic
 from client_sdk.tasks.dataset import TaskDataset
 
 
 class TaskError(ValueError):
     """A task that does not exist or was given parameters that it does not take. The text names the parameter."""
+
+
+class TaskParameters(BaseModel):
+    """Base of a task's parameters: strict types, no unknown names, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, task: str, values: Mapping[str, Any]) -> Self:
+        """The parameters of `task`.
+
+        Raises:
+            TaskError: a parameter is unknown, missing, or out of its range.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}" for e in error.errors())
+            raise TaskError(f"task {task}: {problems}") from error
 
 
 class Task(ABC):
@@ -49,6 +70,13 @@ class Classification(Task):
     """
 
     classes: int
+
+    def linear(self, features: int) -> nn.Linear:
+        """One layer to the outputs, zero at the start."""
+        layer = nn.Linear(features, self.outputs)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        return layer
 
     @property
     def outputs(self) -> int:

@@ -1,7 +1,7 @@
 """One round at one hospital: from the received weights to the update, private where the scheme asks for it."""
 
-from client_sdk.training.bounds import clipped, projected
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
+from client_sdk.training.gradients import clipped, projected
 from client_sdk.training.local import Contribution, LocalTraining, spec_of_model, weights_of
 
 __all__ = [

@@ -83,7 +83,7 @@ class Checkpoints:
             OSError: the disk is full or read-only.
         """
         buffer = io.BytesIO()
-        torch.save({"round": self._round, **{name: getattr(checkpoint, name) for name in _FIELDS}}, buffer)
+        torch.save({"round": self._round, **vars(checkpoint)}, buffer)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._path, buffer.getvalue())
         self._last = self._now()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.inspection import trainable
 from client_sdk.protocol.study.settings import StudySettings
 
 
@@ -24,7 +25,7 @@ class Descent:
     def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
         training = settings.training
         share = training.learning_rate_schedule.share(round, settings.rounds)
-        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._parameters = trainable(model)
         self._optimiser = _optimiser(settings, list(self._parameters.values()), training.learning_rate * share)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:

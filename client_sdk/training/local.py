@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients.inspection import trainable
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.central_noise import CentralNoise
@@ -24,12 +25,10 @@ from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRand
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
-from client_sdk.training.bounds import clipped, norm_of
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
+from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
-from client_sdk.training.plain import PlainGradients
-from client_sdk.training.private import PrivateGradients, released_centre
 
 _CHECKPOINT = "checkpoint"
 
@@ -250,16 +249,12 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
 
 def weights_of(model: nn.Module) -> dict[str, Array]:
     """Parameter name -> float32 array. Parameters that are not trained are part of the task and do not travel."""
-    return {
-        name: parameter.detach().to("cpu", torch.float32).numpy().copy()
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    }
+    return _arrays(trainable(model))
 
 
 def spec_of_model(model: nn.Module) -> Spec:
     """Names, shapes and types that a study of this model fixes."""
-    return {n: (tuple(p.shape), "float32") for n, p in sorted(model.named_parameters()) if p.requires_grad}
+    return {name: (tuple(p.shape), "float32") for name, p in sorted(trainable(model).items())}
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:

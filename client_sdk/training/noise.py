@@ -3,6 +3,12 @@
 Float Gaussian samplers leak through their low bits (Mironov 2012); here the sum is rounded to a public grid, the
 rounding is counted in the sensitivity, and integer noise of the discrete Gaussian law is added. Turning the noised
 integers back into floats is post-processing.
+
+`add_float_noise` is for where the exact integers cannot go: a mitigation, not a proof. Each sample is half the sum of
+four Box–Muller samples, so that the low bits no longer tell which sum they were added to without inverting four of them
+at once (Holohan, Braghin 2021, "Secure Random Sampling in Differential Privacy", section 5). The bits come from the
+same source as the exact noise, on CUDA as well: they are drawn on the host and turned into noise on the tensor's own
+device. Nothing switches to this by itself.
 """
 
 from __future__ import annotations
@@ -16,13 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from client_sdk.gradients.clipping import ClippedSum
+from client_sdk.gradients.clipping import ClippedSum, stop_if_not_finite
 from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
 from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise"]
-
 # The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
 # the sensitivity, coarse enough that one noise sample takes 32 random bits.
 _GRID_BITS = 22
@@ -30,6 +35,8 @@ _EXACT_UNITS = 2.0**51
 _SMALL_UNITS = 2.0**30
 _UP = 1 + 2.0**-50
 EXACT = "exact discrete Gaussian on a fixed-point grid"
+MITIGATION = "float Gaussian, half the sum of four samples: mitigation only (Holohan, Braghin 2021)"
+_SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -50,17 +57,6 @@ class NoisySum:
     resolution: float
     sampling_error: float
     law: str
-
-
-def positive(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
-    return float(value)
-
-
-def grid(noise_std: float) -> float:
-    """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
-    return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
 
 
 @dataclass(frozen=True)
@@ -120,6 +116,32 @@ def add_noise(
     return noise.added_to(clipped, source)
 
 
+def add_float_noise(clipped: ClippedSum, *, noise_multiplier: float, source: RandomSource) -> NoisySum:
+    """Add float64 Gaussian noise of standard deviation noise_multiplier × clip_norm to the clipped sum.
+
+    Guarantee: none at the level of bits; `law` says so, `resolution` is 0 (no grid) and `sampling_error` is 1, the
+    trivial bound. Raises ValueError for a bad multiplier, NonFiniteError for a sum that is not finite.
+    """
+    std = positive("noise_multiplier", noise_multiplier) * clipped.clip_norm
+    stop_if_not_finite({f"the clipped sum of parameter {name!r}": value for name, value in clipped.gradients.items()})
+    noised = {
+        name: (value.double() + std * normal(value.numel(), source, value.device).view(value.shape)).to(value.dtype)
+        for name, value in clipped.gradients.items()
+    }
+    return NoisySum(noised, std, clipped.clip_norm, 0.0, 1.0, MITIGATION)
+
+
+def positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    return float(value)
+
+
+def grid(noise_std: float) -> float:
+    """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
+    return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
+
+
 def _noised(
     gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
 ) -> dict[str, Tensor]:
@@ -151,3 +173,18 @@ def _misfit(gradients: Mapping[str, Tensor]) -> Exception:
         if not bool(torch.isfinite(value).all()):
             return NonFiniteError(f"the clipped sum of parameter {name!r}")
     return OverflowError("the clipped sum does not fit the grid; choose a larger resolution")
+
+
+def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:
+    """(size,) float64 standard normal samples."""
+    total = torch.zeros(size, dtype=torch.float64, device=device)
+    for _ in range(_SAMPLES):
+        radius, angle = _uniform(size, source, device), _uniform(size, source, device)
+        total += (-2.0 * radius.log_()).sqrt_() * (2.0 * math.pi * angle).cos_()
+    return total / math.sqrt(_SAMPLES)
+
+
+def _uniform(size: int, source: RandomSource, device: torch.device) -> Tensor:
+    """(size,) uniform on (0, 1], in steps of 2⁻⁵³."""
+    words = (source.words(size, np.uint64) >> np.uint64(11)).astype(np.float64)
+    return torch.as_tensor(words).to(device).add_(1.0).mul_(2.0**-53)

@@ -23,9 +23,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from client_sdk.protocol.study import messages, settings, training
-from client_sdk.protocol.study.fields import Message
+from client_sdk.protocol.study import messages, settings
 from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected
@@ -182,7 +182,7 @@ def _place(location: Sequence[Any]) -> str:
 
 @functools.cache
 def _words() -> frozenset[str]:
-    kinds = [kind for module in (messages, settings, training) for kind in vars(module).values()]
+    kinds = [kind for module in (messages, settings) for kind in vars(module).values()]
     models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message)]
     return frozenset({"body", "query", "path", *PARAMETERS}.union(*(model.model_fields for model in models)))
 

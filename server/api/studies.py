@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.fields import NAME_PATTERN
 from client_sdk.protocol.study.messages import (
     BudgetStatement,
     Enrolment,
@@ -24,6 +23,7 @@ from client_sdk.protocol.study.messages import (
     StudyCreate,
     StudyList,
 )
+from client_sdk.protocol.study.settings import NAME_PATTERN
 from server.api.auth import (
     After,
     ClientName,

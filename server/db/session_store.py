@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 
 from sqlalchemy import case, or_, select
 
-from client_sdk.protocol.secure_sum.layout import UPDATE
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
@@ -18,8 +17,9 @@ from client_sdk.protocol.secure_sum.messages import (
     SumResult,
     UnmaskMessage,
 )
+from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.fields import Message
+from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db.repositories import find_session
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow

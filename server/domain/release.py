@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.layout import unflatten
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import ServerOptimiser, Training
+from client_sdk.protocol.secure_sum.parameters import unflatten
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, decode
+from client_sdk.protocol.study.settings import ServerOptimiser, StudySettings, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import mechanism
 from server.domain.mechanism import EXACT, CentralNoise

@@ -19,7 +19,7 @@ from accounting.plan.report import (
     distance_bin,
 )
 from accounting.units import Level
-from client_sdk.protocol.secure_sum.layout import METRICS, PAPERS, TERMS, histogram_name
+from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
 

@@ -12,9 +12,8 @@ from itertools import combinations, islice
 import numpy as np
 
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import SumResult
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, canary_holds
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
 from server.domain.secure_sum import Declined, Session
 
 # Subsets of replies tried for one secret when shares are wrong: bounds the work that they can cause.

@@ -14,8 +14,8 @@ from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedParameters
-from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views

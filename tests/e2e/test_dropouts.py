@@ -19,15 +19,15 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import SessionEnded
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.vectors import RingVector
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import spec_of
-from client_sdk.secure_sum.checks import Party
-from client_sdk.secure_sum.ring_encoding import ring_vectors_of
+from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.round import MaskedRound
+from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
 from server.db.secure_sum_tables import SessionMessageRow, SessionRow

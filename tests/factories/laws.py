@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry
 from accounting.plan.plan import Plan
-from client_sdk.protocol.randomness.coins import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
 from server.db.ledger_store import entry_of

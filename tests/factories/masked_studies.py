@@ -23,9 +23,9 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import Array, spec_of
-from client_sdk.secure_sum.checks import Party
-from client_sdk.secure_sum.ring_encoding import ring_vectors_of
+from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges

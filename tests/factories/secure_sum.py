@@ -11,13 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, SignedParameters
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
 from client_sdk.protocol.study.settings import Masking
-from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views

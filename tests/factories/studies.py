@@ -9,7 +9,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins
 from client_sdk.protocol.study.messages import (
     StudyCreate,
 )

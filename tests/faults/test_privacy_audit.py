@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, epsilon_from_moments, log_moment
 from client_sdk.gradients import ClippedSum, PerRecordGradients
+from client_sdk.training.gradients import poisson_batch
 from client_sdk.training.noise import RandomSource, SeededSource, add_noise
-from client_sdk.training.private import poisson_batch
 
 RECORDS, CLIP_NORM, LEARNING_RATE = 12, 0.5, 0.1
 # Probability that a correct mechanism fails one audit (two directions, each a pair of bounds); seeds are fixed.

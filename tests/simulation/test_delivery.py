@@ -9,7 +9,7 @@ import pytest
 
 from client_sdk import tasks
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.randomness.coins import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.study.delivery import Delivery

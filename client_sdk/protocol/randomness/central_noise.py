@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from client_sdk.protocol.secure_sum.layout import public_grid
+from client_sdk.protocol.secure_sum.parameters import public_grid
 
 CLIP_TOLERANCE = 1e-6
 EXACT = 2.0**53

@@ -10,14 +10,14 @@ Both parts have exact probabilities, so the mixture is the law itself; only the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.source import RandomSource
+from client_sdk.protocol.randomness.source import COORDINATOR, Purpose, Randomness, RandomSource, SecureRandomness
 
 TAIL = 15.0  # in standard deviations
 MAX_STD = 2.0**40
@@ -170,3 +170,15 @@ def normaliser(std: float) -> Decimal:
 def sampler(std: float) -> DiscreteGaussian:
     """The sampler of this standard deviation; building one takes about a millisecond."""
     return DiscreteGaussian(std)
+
+
+class DiscreteGaussianNoise:
+    """Exact discrete Gaussian integers, a stream for each round."""
+
+    def __init__(self, randomness: Randomness | None = None) -> None:
+        self._randomness = randomness or SecureRandomness()
+
+    def of(self, round: int) -> Callable[[float, int], NDArray[np.int64]]:
+        """draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
+        source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round=round)
+        return lambda std, size: sampler(std).sample(size, source)

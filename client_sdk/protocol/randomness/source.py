@@ -11,6 +11,7 @@ import json
 import logging
 import operator
 import os
+import secrets
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -199,6 +200,35 @@ class SeededRandomness(Randomness):
         # JSON: no two addresses are written alike.
         address = json.dumps([self._seed, party, operator.index(round), Purpose(purpose).value, operator.index(step)])
         return _DerivedSource(f"wardround seeded address {address}")
+
+
+class AddressedCoins:
+    """Every client's coin and every session's identifier at an address of its own; secrets are never addressed."""
+
+    def __init__(self, randomness: Randomness | None = None) -> None:
+        self._randomness = randomness or SecureRandomness()
+
+    def heads(self, rate: float, *, client: str, round: int) -> bool:
+        """True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
+
+        Raises:
+            ValueError: a rate outside (0, 1].
+        """
+        if not 0 < rate <= 1:
+            raise ValueError("rate lies in (0, 1]")
+        numerator, denominator = rate.as_integer_ratio()
+        bits = denominator.bit_length() - 1
+        octets = -(-bits // 8)
+        drawn = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)
+        return int.from_bytes(drawn) >> (8 * octets - bits) < numerator
+
+    def session(self, round: int) -> bytes:
+        """32 bytes that name the round's secure sum."""
+        return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round=round).read(32)
+
+    def token(self, size: int) -> bytes:
+        """`size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any case."""
+        return secrets.token_bytes(size)
 
 
 def _require_allowed(allow_insecure: bool) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -24,8 +23,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
 from client_sdk.protocol.secure_sum.transcript import H
+from client_sdk.protocol.secure_sum.vectors import RingVector, aligned
 
 TAG_BYTES = 16
 KEY_BYTES = 32
@@ -134,13 +133,6 @@ def _context(h1: bytes, sender: str, recipient: str) -> bytes:
 
 def _direction(sender: str, recipient: str) -> bytes:
     return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
-
-
-def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> RingVector:
-    """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
-    raw = np.empty(size * dtype.itemsize + 64, np.uint8)
-    first = -raw.ctypes.data % 64
-    return raw[first : first + size * dtype.itemsize].view(dtype)
 
 
 def apply_masks(

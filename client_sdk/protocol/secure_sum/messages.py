@@ -5,42 +5,24 @@ Signatures cover values (`transcript`), not JSON; only `SessionParameters` is ha
 
 from __future__ import annotations
 
-import binascii
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
 
-from client_sdk.protocol.secure_sum import shamir
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
+from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
-from client_sdk.protocol.study.fields import Message, Name
 from client_sdk.protocol.study.messages import Sha256
-from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
-from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.study.settings import MOST_CLIENTS, Message, Name
+from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.
-SLOT_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+SLOT_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
-_TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
-
-
-def _from_base64url(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        standard = value.encode("ascii").translate(_TO_STANDARD) + b"=" * (-len(value) % 4)
-        raw = binascii.a2b_base64(standard, strict_mode=True)
-    except ValueError as error:
-        raise ValueError("not base64url") from error
-    if _to_base64url(raw) != value:
-        raise ValueError("base64url is written without padding and in canonical form")
-    return raw
-
-
-def _to_base64url(raw: bytes) -> str:
-    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
+def _octets_of(value: Any) -> Any:
+    return from_base64url(value) if isinstance(value, str) else value
 
 
 def _text(smallest: int, largest: int) -> WithJsonSchema:
@@ -50,10 +32,11 @@ def _text(smallest: int, largest: int) -> WithJsonSchema:
 
 
 # bytes in Python, unpadded base64url in JSON.
-Octets = Annotated[bytes, BeforeValidator(_from_base64url), PlainSerializer(_to_base64url, when_used="json")]
+Octets = Annotated[bytes, BeforeValidator(_octets_of), PlainSerializer(to_base64url, when_used="json")]
 Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
+Share = Annotated[Octets, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES), _text(SHARE_BYTES, SHARE_BYTES)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
 
 
@@ -126,6 +109,17 @@ class SessionParameters(Message):
         return next((spec for spec in self.vectors if spec.name == name), None)
 
 
+# n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
+def least_threshold(clients: int, colluders: int) -> int:
+    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
+    return (clients + colluders) // 2 + 1
+
+
+def least_survivors(clients: int, colluders: int, threshold: int) -> int:
+    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, colluders + 3)
+
+
 def require_sound(parameters: SessionParameters) -> None:
     """The rules that coordinator and client both apply before a key exists.
 
@@ -145,10 +139,8 @@ def require_sound(parameters: SessionParameters) -> None:
         raise ParameterFault("low-threshold", f"threshold {t} is below {least_threshold(n, c)} for n = {n}, c = {c}")
     if t > n or parameters.min_survivors > n:
         raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {max(t, parameters.min_survivors)}")
-    if parameters.min_survivors < least_survivors(n, c, t):
-        raise ParameterFault(
-            "low-survivors", f"min_survivors {parameters.min_survivors} is below {least_survivors(n, c, t)}"
-        )
+    if (survivors := parameters.min_survivors) < least_survivors(n, c, t):
+        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {least_survivors(n, c, t)}")
     names = [spec.name for spec in parameters.vectors]
     if len(set(names)) != len(names):
         raise ParameterFault("repeated-vector", "two vectors share a name, and with it their masks")
@@ -175,13 +167,18 @@ class SessionView(Message):
     failure: str | None = None
 
 
-class KeysMessage(Message):
-    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+class Said(Message):
+    """By one client, under its signature."""
 
     client: Name
+    signature: Signature
+
+
+class KeysMessage(Said):
+    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+
     share_key: Key
     mask_key: Key
-    signature: Signature
 
 
 class KeyList(Message):
@@ -190,13 +187,11 @@ class KeyList(Message):
     entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class SharesMessage(Message):
+class SharesMessage(Said):
     """Step 1: `slots` holds 88 sealed bytes for every other member of U1, in the order of their names."""
 
-    client: Name
     commitment: Digest
     slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES), _text(0, 1_000 * SLOT_BYTES)]
-    signature: Signature
 
 
 class DeliveredShare(Message):
@@ -210,12 +205,10 @@ class Inbox(Message):
     entries: tuple[DeliveredShare, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class Manifest(Message):
+class Manifest(Said):
     """Step 2: SHA-256 of the octets of each masked vector, under one signature."""
 
-    client: Name
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
-    signature: Signature
 
 
 class SurvivorList(Message):
@@ -224,11 +217,8 @@ class SurvivorList(Message):
     entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
 
 
-class ConsistencyMessage(Message):
+class ConsistencyMessage(Said):
     """Step 3: a survivor's signature over the survivor set that it was shown."""
-
-    client: Name
-    signature: Signature
 
 
 class ConsistencyList(Message):
@@ -240,19 +230,13 @@ class OpenedShare(Message):
 
     peer: Name
     kind: Literal["seed", "mask-key"]
-    share: Annotated[
-        Octets,
-        Field(min_length=shamir.SHARE_BYTES, max_length=shamir.SHARE_BYTES),
-        _text(shamir.SHARE_BYTES, shamir.SHARE_BYTES),
-    ]
+    share: Share
 
 
-class UnmaskMessage(Message):
+class UnmaskMessage(Said):
     """Step 4: one opened share per member of U2, in the order of their names."""
 
-    client: Name
     shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
-    signature: Signature
 
     @model_validator(mode="after")
     def _one_share_per_peer(self) -> Self:

@@ -1,20 +1,53 @@
-"""The parameters of a masked session, built the same by whoever signs them and by whoever checks them."""
+"""The parameters of a masked session, built the same by whoever signs them and by whoever checks them.
+
+Which vectors a study sums is computed alike by both sides: neither believes the other's layout.
+
+update        the update, parameters in order of their names, flattened one after the other
+terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
+              which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
+client-terms  scheme joint: that histogram, beside the log-moments of the records
+papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement
+metrics       the same: the hospital's number of records
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from client_sdk.protocol.secure_sum.layout import vectors_of
-from client_sdk.protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.settings import Masking, StudySettings
-from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_survivors, least_threshold
-from client_sdk.protocol.wire.tensors import Spec
+from accounting.plan.plan import limit_among
+from accounting.plan.report import DISTANCE_BINS
+from accounting.plan.schemes import Scheme
+from accounting.units import Definition, Level
+from client_sdk.protocol.secure_sum.messages import (
+    Deadlines,
+    ParameterFault,
+    SessionParameters,
+    least_survivors,
+    least_threshold,
+    require_sound,
+)
+from client_sdk.protocol.secure_sum.vectors import (
+    ThresholdGrid,
+    VectorSpec,
+    cost_vector,
+    count_vector,
+    largest_cap,
+    maximum_vector,
+)
+from client_sdk.protocol.study.settings import MOST_CLIENTS, Masking, Privacy, StudySettings
+from client_sdk.protocol.wire.tensors import Array, Spec
+
+UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"
+# Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
+_MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
+_GRID_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -60,12 +93,10 @@ class SessionPlan:
             ParameterFault: no session of so many clients is sound.
         """
         masking = self.masking
-        if not 3 <= clients <= MOST_CLIENTS:
-            few = clients < 3
-            raise ParameterFault(
-                "too-few-clients" if few else "too-many-clients",
-                f"a session has {3 if few else MOST_CLIENTS} clients at {'least' if few else 'most'}, not {clients}",
-            )
+        if clients < 3:
+            raise ParameterFault("too-few-clients", f"a session has 3 clients at least, not {clients}")
+        if clients > MOST_CLIENTS:
+            raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
         threshold = least_threshold(clients, masking.colluders)
         survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
         if max(threshold, survivors) > clients:
@@ -102,3 +133,89 @@ class SessionPlan:
             return self.parameters(signed.clients, session=signed.session, now=start)
         except ValidationError as error:
             raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error
+
+
+def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[VectorSpec, ...]:
+    """The vectors of one session of `clients` planned clients; empty without masking.
+
+    Raises:
+        ParameterFault: clip norm or noise so large or small that updates do not fit the ring; names the setting.
+    """
+    privacy = settings.privacy
+    if privacy.masking is None:
+        return ()
+    wanted = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
+    if privacy.bayesian is not None:
+        wanted += _log_moments(privacy, clients)
+    if sums_as_in_papers(privacy):
+        orders = 0 if privacy.bayesian is None else len(privacy.bayesian.orders)
+        wanted += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
+    return tuple(wanted)
+
+
+def sums_as_in_papers(privacy: Privacy) -> bool:
+    """Whether the papers' sequential costs are summed: raw, and so in plain disclosure only."""
+    return privacy.rules.sums_costs_as_in_papers and privacy.bayesian is not None and privacy.disclosure == "plain"
+
+
+def histogram_name(scheme: Scheme) -> str | None:
+    """The vector that holds the histogram of the clients' distances, if the scheme counts clients."""
+    if not scheme.counts_clients:
+        return None
+    return CLIENT_TERMS if Level.INSTANCE in scheme.levels else TERMS
+
+
+def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
+    privacy, size = settings.privacy, coordinates(model)
+    if privacy.rules.central:
+        # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
+        spacing = public_grid(privacy.clip_norm * min(1.0, privacy.noise_multiplier), size)
+        cap = math.ceil(privacy.clip_norm / spacing) + 1
+        ring = 32 if cap <= largest_cap(clients, 32) else 64
+    else:
+        # Noised at the hospital: rounding is post-processing. 64 bits bear any update.
+        std = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_batch_size
+        spacing, ring = 2.0 ** math.floor(math.log2(std) - _GRID_BITS), 64
+        cap = largest_cap(clients, 64)
+    bits = -round(math.log2(spacing))
+    if not 0 <= bits <= 48 or cap > largest_cap(clients, 64):
+        detail = "clip_norm or noise_multiplier: updates of this scale do not fit the masks"
+        raise ParameterFault("unsound-vector", detail)
+    return VectorSpec(name=UPDATE, encoding="signed", length=size, ring_bits=ring, scale_bits=bits, cap=cap)
+
+
+def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
+    histogram = histogram_name(privacy.rules)
+    wanted: list[VectorSpec] = []
+    if privacy.estimates_records and privacy.bayesian is not None:
+        length = 1 + len(privacy.bayesian.orders)
+        wanted.append(maximum_vector(TERMS, length, _MOMENTS))
+    if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
+        wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
+    return wanted
+
+
+def public_grid(scale: float, coordinates: int) -> float:
+    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm."""
+    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 1)) / 2)
+
+
+def coordinates(model: Spec) -> int:
+    """Number of parameters."""
+    return sum(math.prod(shape) for shape, _ in model.values())
+
+
+def flatten(tensors: Mapping[str, Array], model: Spec) -> NDArray[np.float64]:
+    """The parameters in order of their names, shape (coordinates,)."""
+    return np.concatenate([tensors[name].reshape(-1).astype(np.float64) for name in sorted(model)])
+
+
+def unflatten(values: NDArray[np.float64], model: Spec) -> dict[str, NDArray[np.float64]]:
+    """Inverse of `flatten`; views of `values`."""
+    found: dict[str, NDArray[np.float64]] = {}
+    start = 0
+    for name in sorted(model):
+        shape, size = model[name][0], math.prod(model[name][0])
+        found[name] = values[start : start + size].reshape(shape)
+        start += size
+    return found

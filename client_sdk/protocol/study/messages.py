@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from client_sdk.protocol.study.fields import Finite, Message, Name, Positive
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.settings import Finite, LevelName, Message, Name, Positive, StudySettings
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 EncodedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url")]
@@ -179,6 +178,13 @@ class Spent(Message):
     spent: Finite
 
 
+class RoundClient(Message):
+    client: Name
+    state: Literal["sampled", "received", "refused", "missing"]
+    sha256: Sha256 | None
+    refusal: Refusal | None
+
+
 class RoundView(Message):
     """One round as everybody may see it; `clients` (names, digests) only for operators.
 
@@ -195,13 +201,6 @@ class RoundView(Message):
     metrics: Metrics | None
     spent: list[Spent] | None
     clients: list[RoundClient] | None
-
-
-class RoundClient(Message):
-    client: Name
-    state: Literal["sampled", "received", "refused", "missing"]
-    sha256: Sha256 | None
-    refusal: Refusal | None
 
 
 class RoundList(Message):
@@ -306,6 +305,3 @@ class Event(Message):
     study: Name
     round: int | None
     at: AwareDatetime
-
-
-RoundView.model_rebuild()

@@ -1,6 +1,7 @@
 """The frozen settings of a study: what is trained, how, and which privacy limits are kept.
 
-Privacy settings have no defaults: whoever opens a study writes every one of them down.
+At the top is what every message on the wire is made of: strict numbers, names, and values that never change. Privacy
+settings have no defaults: whoever opens a study writes every one of them down.
 """
 
 from __future__ import annotations
@@ -9,20 +10,115 @@ import hashlib
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from accounting.plan.plan import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
 from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
 from accounting.units import Definition, Level
-from client_sdk.protocol.study.fields import Finite, Message, Positive, Probability, Rate, Whole
-from client_sdk.protocol.study.thresholds import MOST_CLIENTS, least_promise
-from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import canonical_json
+
+NAME_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, at most 63")]
+
+
+def _not_negative_zero(value: float) -> float:
+    if value == 0 and math.copysign(1.0, value) < 0:
+        raise ValueError("negative zero is not a number of this protocol")
+    return value
+
+
+# Strict: "1" and true are no numbers where numbers are promises.
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=True), AfterValidator(_not_negative_zero)]
+Whole = Annotated[int, Field(strict=True)]
+Positive = Annotated[Finite, Field(gt=0)]
+Probability = Annotated[Finite, Field(gt=0, lt=1)]
+Rate = Annotated[Finite, Field(gt=0, le=1)]
+Share = Annotated[Finite, Field(ge=0, lt=1)]
+
+
+class Message(BaseModel):
+    """Base of everything on the wire: unknown fields are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LocalOptimiser(Message):
+    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
+
+    name: Literal["plain", "momentum", "adam"] = "plain"
+    momentum: Share = 0.9
+    second_momentum: Share = 0.999
+    stability: Positive = 1e-8
+
+
+class ServerOptimiser(LocalOptimiser):
+    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+
+    learning_rate: Positive = 1.0
+    second_momentum: Share = 0.99
+
+
+class LearningRateSchedule(Message):
+    """The clients' learning rate in a round, by the round's number alone.
+
+    constant  learning_rate
+    step      learning_rate, times `factor` after every `every` rounds
+    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
+    """
+
+    name: Literal["constant", "step", "cosine"] = "constant"
+    every: Whole = Field(default=10, ge=1, le=10_000_000)
+    factor: Rate = 0.5
+    final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+
+    def share(self, round: int, rounds: int) -> float:
+        """What the learning rate is multiplied with in round `round`; in [0, 1].
+
+        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
+        """
+        if self.name == "step":
+            return self.factor ** ((round - 1) // self.every)
+        if self.name == "cosine":
+            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
+        return 1.0
+
+
+class Training(Message):
+    """What a client computes. `task` names code that the hospital has installed; it never travels.
+
+    clipping          flat: a record's whole gradient to clip_norm; per-layer: each layer's part to clip_norm / √layers
+    clipping_centre   zero; or previous-update: what the last round made of the model, known to all, is taken off every
+                      record's gradient before it is clipped, and added to the noised mean again
+    rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
+    """
+
+    task: str = Field(min_length=1, max_length=128)
+    task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
+    algorithm: Literal["fedsgd", "fedavg"]
+    local_steps: Whole = Field(ge=1, le=100_000)
+    learning_rate: Positive = 1.0
+    learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
+    local_optimiser: LocalOptimiser = LocalOptimiser()
+    clipping: Literal["flat", "per-layer"] = "flat"
+    clipping_centre: Literal["zero", "previous-update"] = "zero"
+    rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
+    optimiser: ServerOptimiser = ServerOptimiser()
+
+    @model_validator(mode="after")
+    def _one_gradient_is_one_step(self) -> Self:
+        if self.algorithm != "fedsgd":
+            return self
+        if self.local_steps != 1:
+            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
+        if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
+            others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
+            raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
+        return self
+
 
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]
 Disclosure = Literal["plain", "noised", "at-end"]
-
 # Estimators that never fall when one value of the sample rises.
 MONOTONE = ("betting", "band")
 
@@ -70,6 +166,17 @@ class BayesianSettings(Message):
         return BayesianPlan(**self.model_dump(), sample=sample)
 
 
+MOST_CLIENTS = 1_000  # of a secure sum
+
+
+def least_promise(colluders: int, *, allow_three: bool) -> int:
+    """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
+
+    c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
+    """
+    return 3 if allow_three and colluders <= 1 else colluders + 3
+
+
 class Masking(Message):
     """The secure sum: the coordinator learns sums, never one client's vector.
 
@@ -90,10 +197,8 @@ class Masking(Message):
     def _enough_honest_survivors(self) -> Self:
         least = least_promise(self.colluders, allow_three=self.allow_three)
         if self.min_survivors < least:
-            raise ValueError(
-                f"min_survivors must be at least {least}: no sum is opened that leaves fewer than three honest clients "
-                "beside the colluders, or two among three clients"
-            )
+            honest = "fewer than three honest clients beside the colluders, or two among three clients"
+            raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
         return self
 
     @property
@@ -188,12 +293,8 @@ class Privacy(Message):
         return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
 
     @model_validator(mode="after")
-    def _limits_fit_the_scheme(self) -> Self:
-        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
-        return self
-
-    @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
+        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
         if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
             raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
@@ -203,10 +304,8 @@ class Privacy(Message):
         if self.masking is None or self.masking.mask_updates:
             return self
         if self.rules.central:
-            raise ValueError(
-                f"in scheme {self.rules.named} the coordinator reads the log-moments off the updates: "
-                "mask both or neither"
-            )
+            read = "the coordinator reads the log-moments off the updates"
+            raise ValueError(f"in scheme {self.rules.named} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
         return self
@@ -223,15 +322,12 @@ class Privacy(Message):
         require_release(self.rules, self.limit_plans, self.bayesian_plan)
         if not self.rules.counts_clients:
             if self.accounting_sample is None:
-                raise ValueError(
-                    "noised at instance level needs an accounting sample: without one the number of records would show"
-                )
+                shown = "without one the number of records would show"
+                raise ValueError(f"noised at instance level needs an accounting sample: {shown}")
         elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
-            raise ValueError(
-                "histogram_noise.std: each share of it must be at least 3, for shares to sum like one noise"
-            )
+            raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")
         return self
 
     @model_validator(mode="after")
@@ -239,13 +335,11 @@ class Privacy(Message):
         if self.accounting_sample is None:
             return self
         if self.bayesian is None or not self.estimates_records:
-            raise ValueError(
-                "accounting_sample: records are measured for a Bayesian limit at instance level, and there is none"
-            )
+            there_is_none = "records are measured for a Bayesian limit at instance level, and there is none"
+            raise ValueError(f"accounting_sample: {there_is_none}")
         if self.bayesian.estimator not in MONOTONE:
-            raise ValueError(
-                "accounting_sample: it may have to be filled up, so the estimator must never fall: betting or band"
-            )
+            filled = "it may have to be filled up, so the estimator must never fall"
+            raise ValueError(f"accounting_sample: {filled}: betting or band")
         return self
 
 
@@ -262,13 +356,9 @@ class StudySettings(Message):
     schedule: Schedule
 
     @model_validator(mode="after")
-    def _a_round_fits_max_steps(self) -> Self:
+    def _a_round_can_be_closed(self) -> Self:
         if self.steps_per_round > self.privacy.max_steps:
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
-        return self
-
-    @model_validator(mode="after")
-    def _masked_rounds_have_their_survivors(self) -> Self:
         masking = self.privacy.masking
         if masking is not None and self.schedule.min_clients < masking.min_survivors:
             raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
@@ -279,19 +369,15 @@ class StudySettings(Message):
         return self
 
     @model_validator(mode="after")
-    def _the_previous_update_is_a_gradient_in_the_clear(self) -> Self:
+    def _clipping_fits_the_scheme(self) -> Self:
+        if self.training.clipping == "per-layer" and self.privacy.rules.central:
+            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
         if self.training.clipping_centre == "zero":
             return self
         if self.privacy.rules.central or self.privacy.masking is not None:
             raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
-        return self
-
-    @model_validator(mode="after")
-    def _layers_are_clipped_where_records_are(self) -> Self:
-        if self.training.clipping == "per-layer" and self.privacy.rules.central:
-            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
         return self
 
     @property

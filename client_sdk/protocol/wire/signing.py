@@ -6,7 +6,6 @@ document can never be passed off as another.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import json
@@ -17,13 +16,22 @@ from typing import Any
 
 import jwt
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from jwt.types import Options
 
 TOKEN_LIFETIME_SECONDS = 60
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
 ENROLMENT = "wardround/1/enrolment"
+# A token's claims that are texts, and what PyJWT would check of the others.
+_TEXTS = ("iss", "sub", "aud", "htm", "htu", "bh")
+_UNCHECKED: Options = {
+    "verify_exp": False,
+    "verify_iat": False,
+    "verify_nbf": False,
+    "verify_aud": False,
+    "verify_jti": False,
+}
 
 
 class SigningError(Exception):
@@ -54,10 +62,33 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+_TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
+
+
+def to_base64url(raw: bytes) -> str:
+    """Unpadded: what bytes are in JSON."""
+    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
+
+
+def from_base64url(text: str) -> bytes:
+    """Inverse of `to_base64url`.
+
+    Raises:
+        ValueError: no base64url, padded, or with stray bits at the end: every value has one text.
+    """
+    try:
+        standard = text.encode("ascii").translate(_TO_STANDARD) + b"=" * (-len(text) % 4)
+        raw = binascii.a2b_base64(standard, strict_mode=True)
+    except ValueError as error:
+        raise ValueError("not base64url") from error
+    if to_base64url(raw) != text:
+        raise ValueError("base64url is written without padding and in canonical form")
+    return raw
+
+
 def encode_public_key(key: Ed25519PublicKey) -> str:
     """The 32 raw bytes in unpadded base64url."""
-    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return to_base64url(key.public_bytes_raw())
 
 
 def decode_public_key(text: str) -> Ed25519PublicKey:
@@ -67,26 +98,20 @@ def decode_public_key(text: str) -> Ed25519PublicKey:
         SigningError: not 32 bytes of canonical base64url.
     """
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        key = Ed25519PublicKey.from_public_bytes(raw)
-    except (binascii.Error, ValueError) as error:
-        raise SigningError("bad-key", "a public key is 32 bytes in base64url") from error
-    if encode_public_key(key) != text:
-        raise SigningError("bad-key", "a public key is written without padding and in canonical form")
-    return key
+        return Ed25519PublicKey.from_public_bytes(from_base64url(text))
+    except ValueError as error:
+        raise SigningError("bad-key", "a public key is 32 bytes in base64url, without padding") from error
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
     """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
-    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return hashlib.sha256(b"wardround/1/key" + raw).hexdigest()
+    return hashlib.sha256(b"wardround/1/key" + key.public_bytes_raw()).hexdigest()
 
 
 def roster_fingerprint(study: str, members: Iterable[tuple[str, str]]) -> str:
     """SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
-    return hashlib.sha256(
-        canonical_json({"study": study, "roster": sorted([client, key] for client, key in members)})
-    ).hexdigest()
+    roster = sorted([client, key] for client, key in members)
+    return hashlib.sha256(canonical_json({"study": study, "roster": roster})).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -168,14 +193,7 @@ def verify_request_token(
             key,
             algorithms=["EdDSA"],
             # Time is checked below, against the caller's clock.
-            options={
-                "require": ["iss", "sub", "aud", "htm", "htu", "bh", "iat", "exp"],
-                "verify_exp": False,
-                "verify_iat": False,
-                "verify_nbf": False,
-                "verify_aud": False,
-                "verify_jti": False,
-            },
+            options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},
         )
     except jwt.InvalidSignatureError as error:
         raise SigningError("bad-signature", "the signature does not belong to this client's key") from error
@@ -184,7 +202,7 @@ def verify_request_token(
     issued, expires = claims["iat"], claims["exp"]
     if type(issued) is not int or type(expires) is not int:
         raise SigningError("bad-token", "iat and exp are whole seconds")
-    if not all(isinstance(claims[name], str) for name in ("iss", "sub", "aud", "htm", "htu", "bh")):
+    if not all(isinstance(claims[name], str) for name in _TEXTS):
         raise SigningError("bad-token", "a claim has the wrong type")
     if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
         raise SigningError("wrong-target", "the token was made for another server, method or address")
@@ -203,7 +221,7 @@ def _message(label: str, document: Mapping[str, Any]) -> bytes:
 
 def sign_document(key: Ed25519PrivateKey, label: str, document: Mapping[str, Any]) -> str:
     """Unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
-    return base64.urlsafe_b64encode(key.sign(_message(label, document))).rstrip(b"=").decode()
+    return to_base64url(key.sign(_message(label, document)))
 
 
 def verify_document(key: Ed25519PublicKey, label: str, document: Mapping[str, Any], signature: str) -> None:
@@ -213,9 +231,7 @@ def verify_document(key: Ed25519PublicKey, label: str, document: Mapping[str, An
         SigningError: `bad-signature`.
     """
     try:
-        raw = base64.b64decode(signature + "=" * (-len(signature) % 4), altchars=b"-_", validate=True)
-        key.verify(raw, _message(label, document))
-    except (binascii.Error, ValueError, InvalidSignature) as error:
-        raise SigningError(
-            "bad-signature", f"the signature on this {label.rsplit('/', 1)[-1]} is not the signer's"
-        ) from error
+        key.verify(from_base64url(signature), _message(label, document))
+    except (ValueError, InvalidSignature) as error:
+        kind = label.rsplit("/", 1)[-1]
+        raise SigningError("bad-signature", f"the signature on this {kind} is not the signer's") from error

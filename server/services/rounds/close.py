@@ -10,9 +10,8 @@ import numpy as np
 
 from accounting.plan.plan import Plan
 from accounting.plan.report import report_to_dict
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError
-from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
+from client_sdk.protocol.secure_sum.parameters import UPDATE
+from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
 from client_sdk.protocol.study.settings import StudySettings
 from server.db.blobs import sum_scope, update_scope
 from server.db.lease import Lease, commit_under_lease

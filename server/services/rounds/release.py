@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.layout import UPDATE
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.parameters import UPDATE
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file

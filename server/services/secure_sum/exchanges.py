@@ -20,7 +20,7 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.study.fields import Message
+from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.blobs import octets_scope
 from server.db.repositories import append_event, find_session, find_study, lock_study, share_round

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.fixed_point import RingVector
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.blobs import octets_scope, sum_scope
 from server.db.lease import Lease, commit_under_lease

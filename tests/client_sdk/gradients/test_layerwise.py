@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise
 from client_sdk.gradients.inspection import trainable
+from client_sdk.gradients.layers import logistic
 from client_sdk.gradients.layerwise import Layerwise, add, checked_losses, ends_in
-from client_sdk.gradients.losses import logistic
 
 BATCH = 4
 

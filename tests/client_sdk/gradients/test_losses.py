@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients
 from client_sdk.gradients.inspection import known_layers
+from client_sdk.gradients.layers import SIGNALS, cross_entropy, logistic, squared_error
 from client_sdk.gradients.layerwise import ends_in
-from client_sdk.gradients.losses import SIGNALS, cross_entropy, logistic, squared_error
 from client_sdk.tasks import load
 
 Loss = Callable[[Tensor, Tensor], Tensor]

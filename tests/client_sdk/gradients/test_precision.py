@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.precision import exact_products
+from client_sdk.gradients.clipping import exact_products
 from client_sdk.training.noise import SecureSource, add_noise
 
 BACKENDS: Any = torch.backends  # its modules of switches are made at run time

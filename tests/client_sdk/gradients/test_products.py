@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from client_sdk.gradients import precision
-from client_sdk.gradients.precision import product
+from client_sdk.gradients import clipping
+from client_sdk.gradients.clipping import product
 
 
 @pytest.mark.parametrize("rows", [1, 7, 600])
@@ -25,14 +25,14 @@ def test_it_is_the_matrix_product(rows: int, with_bias: bool, dtype: torch.dtype
 def test_transposed_and_strided_matrices_are_read_as_they_are() -> None:
     random = torch.Generator().manual_seed(1)
     x, y = torch.randn(300, 512, generator=random).T, torch.randn(40, 600, generator=random)[:, ::2]
-    assert x.numel() * len(y) >= precision._WORTHWHILE
+    assert x.numel() * len(y) >= clipping._WORTHWHILE
     torch.testing.assert_close(product(x, y), x @ y.T, rtol=1e-4, atol=1e-4)
 
 
 def test_without_the_other_back_end_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.ones(2048, 32), torch.ones(64, 32)
     found = product(x, y)
-    monkeypatch.setattr(precision, "_operation", lambda: None)
+    monkeypatch.setattr(clipping, "_operation", lambda: None)
     assert torch.equal(product(x, y), found)
 
 

@@ -14,12 +14,11 @@ import torch
 from client_sdk.api.client import Signature
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
-from client_sdk.protocol.secure_sum.layout import vectors_of
+from client_sdk.protocol.secure_sum.parameters import vectors_of
 from client_sdk.protocol.study.messages import LedgerEntry, Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.secure_sum.delivery import MaskedDelivery
+from client_sdk.secure_sum.delivery import MaskedDelivery, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
-from client_sdk.secure_sum.ring_encoding import from_bytes
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.study.verifier import active_fingerprint

@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from client_sdk.protocol.secure_sum import masking
-from client_sdk.protocol.secure_sum.fixed_point import largest_cap
-from client_sdk.protocol.secure_sum.vectors import count_vector
+from client_sdk.protocol.secure_sum.vectors import count_vector, largest_cap
 from client_sdk.secure_sum.store import RoundRecord, Secrets
 from server.domain import secure_sum_recovery as recovery
 from server.domain import secure_sum_views as views

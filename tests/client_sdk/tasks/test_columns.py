@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.data import DataError
-from client_sdk.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
+from client_sdk.tasks.tables import CategoryColumn, NumberColumn, encode_columns, read_columns
 
 FORMS = {
     "column.age": "18..90",

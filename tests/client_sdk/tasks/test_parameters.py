@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from client_sdk.tasks import TaskError
-from client_sdk.tasks.parameters import TaskParameters
+from client_sdk.tasks.task import TaskParameters
 
 
 class Own(TaskParameters):

@@ -19,8 +19,8 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
+from client_sdk.training.gradients import PrivateGradients
 from client_sdk.training.local import weights_of
-from client_sdk.training.private import PrivateGradients
 from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings

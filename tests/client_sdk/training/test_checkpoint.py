@@ -18,8 +18,8 @@ from client_sdk.protocol.wire.tensors import decode, terms_spec
 from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training import Checkpoint, Checkpoints, LocalTraining
+from client_sdk.training.gradients import PrivateGradients
 from client_sdk.training.local import weights_of
-from client_sdk.training.private import PrivateGradients
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

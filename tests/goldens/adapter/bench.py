@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from threadpoolctl import threadpool_limits
 
 from accounting.mechanisms.privacy_loss import ComposedLoss, Steps
-from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database

@@ -13,17 +13,16 @@ from client_sdk import tasks
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum.layout import sums_as_in_papers, vectors_of
 from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.parameters import SessionPlan, sums_as_in_papers, vectors_of
 from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
 from client_sdk.protocol.study.messages import Roster, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
-from client_sdk.secure_sum.checks import Party
-from client_sdk.secure_sum.ring_encoding import ring_vectors_of
+from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.local import weights_of
 from server.db.blobs import sum_scope

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from client_sdk.protocol.randomness.coins import AddressedCoins
-from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
 from server.domain.sampling import sample
 
 

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.fixed_point import largest_cap
-from client_sdk.protocol.secure_sum.messages import OpenedShare
-from client_sdk.protocol.secure_sum.vectors import ThresholdGrid, VectorSpec, cost_vector, count_vector, maximum_vector
-from client_sdk.protocol.study.thresholds import least_threshold
+from client_sdk.protocol.secure_sum.messages import OpenedShare, least_threshold
+from client_sdk.protocol.secure_sum.vectors import (
+    ThresholdGrid,
+    VectorSpec,
+    cost_vector,
+    count_vector,
+    largest_cap,
+    maximum_vector,
+)
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined

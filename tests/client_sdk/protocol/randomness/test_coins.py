@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from client_sdk.protocol.randomness.coins import AddressedCoins, DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import Purpose, Randomness, RandomSource, SeededRandomness
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins, Purpose, Randomness, RandomSource, SeededRandomness
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.1, 1 / 3])

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from client_sdk.protocol.secure_sum import fixed_point as fp
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError
+from client_sdk.protocol.secure_sum import vectors as fp
+from client_sdk.protocol.secure_sum.vectors import EncodingError
 
 COSTS = st.floats(min_value=0, allow_nan=False, allow_infinity=False, max_value=1e30).map(abs)
 SIGNED = st.floats(min_value=-3.0, max_value=3.0)
@@ -130,8 +131,8 @@ def test_bad_counts_are_refused_by_name(counts) -> None:
 def test_bad_settings_are_refused_by_name() -> None:
     with pytest.raises(EncodingError, match="ring_bits"):
         fp.ring_dtype(16)  # type: ignore[arg-type]
-    with pytest.raises(EncodingError, match="scale_bits"):
-        fp.encode_costs(np.zeros(1), scale_bits=63, cap=1)
+    with pytest.raises(ValidationError, match="scale_bits"):
+        fp.VectorSpec(name="x", encoding="signed", length=1, ring_bits=64, scale_bits=63, cap=1)
     with pytest.raises(EncodingError, match="clients"):
         fp.largest_cap(0, 32)
 

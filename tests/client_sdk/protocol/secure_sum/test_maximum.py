@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from client_sdk.protocol.secure_sum.fixed_point import EncodingError
-from client_sdk.protocol.secure_sum.maximum import (
+from client_sdk.protocol.secure_sum.vectors import (
+    EncodingError,
     decode_thresholds,
     encode_thresholds,
     geometric_grid,

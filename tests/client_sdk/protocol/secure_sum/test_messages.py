@@ -14,10 +14,11 @@ from client_sdk.protocol.secure_sum.messages import (
     ParameterFault,
     SessionParameters,
     UnmaskMessage,
+    least_survivors,
+    least_threshold,
     require_sound,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
-from client_sdk.protocol.study.thresholds import least_survivors, least_threshold
 from tests.factories.secure_sum import plan_of_session
 
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.study import messages
-from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, Metrics, Refusal, RosterEntry
+from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.signing import canonical_json
 
 KINDS = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]

@@ -1,4 +1,5 @@
-"""Noised gradients of a hospital's records (Abadi et al. 2016, Algorithm 1), every step charged to the accounts.
+"""Gradients of a hospital's records, noised (Abadi et al. 2016, Algorithm 1) and every step charged to the accounts, or
+plain, for the scheme whose noise the coordinator adds to whole updates; and the bounds on whole updates and sums.
 
 Batches are drawn by a cryptographic Poisson sampler. Gradients may be clipped around a released centre instead of zero
 (centred clipping: Karimireddy, He & Jaggi 2021): records that agree with what the last round found keep little to
@@ -18,19 +19,25 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, PerRecordGradients
+from client_sdk.gradients.inspection import gradients_of, trainable
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
-from client_sdk.training.bounds import projected
 from client_sdk.training.noise import GridNoise, NoisySum
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
     from client_sdk.guard.log_moments import LogMomentBounds
+from dataclasses import replace
+
+from client_sdk.errors import TrainingStopped
+from client_sdk.training.patients import Loss
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+# The coordinator recomputes the norm in float64; this leaves room for the rounding to float32.
+_CLIP_SAFETY = 1 - 2.0**-22
 
 
 class PrivateGradients:
@@ -61,7 +68,7 @@ class PrivateGradients:
     ) -> None:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
-        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        coordinates = sum(p.numel() for p in trainable(model).values())
         self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
@@ -146,12 +153,48 @@ class PrivateGradients:
         return found
 
 
+class PlainGradients:
+    """Mean gradients over Poisson batches, one after another; the denominator is public here too."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        dataset: TaskDataset,
+        settings: StudySettings,
+        randomness: RoundRandomness,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
+        self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
+        self._parameters = trainable(model)
+
+    def at(self, step: int) -> dict[str, Tensor]:
+        """Parameter name -> mean gradient; `step` says which batch.
+
+        Raises:
+            TrainingStopped: the loss is NaN or infinite.
+        """
+        source = self._randomness.of(Purpose.SAMPLE, step=step)
+        drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
+        batch = torch.as_tensor(drawn).to(self._inputs.device)
+        losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
+        total = losses.sum() / self._privacy.expected_batch_size
+        if not bool(torch.isfinite(total)):
+            raise TrainingStopped("the loss")
+        return gradients_of(total, self._parameters)
+
+    def accounts(self) -> tuple[None, None]:
+        """Nothing is charged here."""
+        return None, None
+
+
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:
     """The names of the trainable parameters, grouped by the module that holds them."""
     groups: dict[str, list[str]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            groups.setdefault(name.rpartition(".")[0], []).append(name)
+    for name in trainable(model):
+        groups.setdefault(name.rpartition(".")[0], []).append(name)
     return list(groups.values())
 
 
@@ -186,3 +229,38 @@ def released_centre(
     rate = settings.training.optimiser.learning_rate
     with np.errstate(over="ignore"):  # an infinity stops the step, by name
         return {name: torch.as_tensor((previous[name] - received[name]) / rate) for name in received}
+
+
+def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
+    """The update scaled down to L2 norm clip_norm over all parameters together, if it is longer.
+
+    Raises:
+        TrainingStopped: NaN or an infinity: a comparison with NaN would let it pass unclipped.
+    """
+    norm = norm_of(update)
+    if not math.isfinite(norm):
+        raise TrainingStopped("the update")
+    factor = min(1.0, clip_norm * _CLIP_SAFETY / norm) if norm > 0 else 1.0
+    return {name: (array.astype(np.float64) * factor).astype(np.float32) for name, array in update.items()}
+
+
+def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
+    """The sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
+
+    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was.
+
+    Raises:
+        TrainingStopped: NaN or an infinity.
+    """
+    norm = math.sqrt(sum(float(value.double().square().sum()) for value in part.gradients.values()))
+    if not math.isfinite(norm):
+        raise TrainingStopped("the clipped sum")
+    if norm <= radius * _CLIP_SAFETY:
+        return part, norm * (1 + 2.0**-40)
+    factor = radius * _CLIP_SAFETY / norm
+    return replace(part, gradients={name: value * factor for name, value in part.gradients.items()}), radius
+
+
+def norm_of(update: Mapping[str, Array]) -> float:
+    """L2 norm over all parameters together, in float64."""
+    return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in update.values()))

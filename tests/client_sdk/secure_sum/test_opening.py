@@ -1,0 +1,192 @@
+"""A coordinator that deviates once vectors are masked: survivor lists, signatures on them, and what is opened twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyList,
+    Manifest,
+    SurvivorList,
+)
+from client_sdk.secure_sum.refusals import SecureSumRefused
+from client_sdk.secure_sum.store import Opened, RoundRecord
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_views as views
+from tests.client_sdk.secure_sum.test_steps import ME, me, refuses, started
+from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+
+# --- survivors ------------------------------------------------------------------------------------------------
+
+
+def test_a_second_survivor_list_and_with_it_the_other_share_of_a_client() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    me(run).confirm(full, NOW)
+    without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h004"))
+    refuses(run, lambda: me(run).confirm(without, NOW), "second-survivor-list", "another survivor list before")
+
+
+def test_different_survivor_lists_never_gather_t_signatures() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h005"))
+    for name in ("h000", ME, "h002"):
+        run.session = _admit_any(run, run.hospital(name).confirm(full, NOW))
+    for name in ("h003", "h004"):
+        run.session = _admit_any(run, run.hospital(name).confirm(without, NOW))
+    signatures = ConsistencyList(entries=tuple(run.session.consistency.values()))
+    assert len(signatures.entries) > run.session.parameters.threshold
+    refuses(run, lambda: me(run).unmask(signatures, NOW), "few-signatures", "3 survivors signed .* 4 must")
+
+
+def _admit_any(run: Run, message) -> domain.Session:
+    return replace(run.session, consistency={**run.session.consistency, message.client: message})
+
+
+def test_the_same_model_again_over_one_client_less() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+
+    def opened(survivors: tuple[str, ...], model: str) -> None:
+        earlier = Opened(cohort=names, survivors=survivors, model=model)
+        record = RoundRecord(study=STUDY, round=ROUND - 2, released=True, opened=earlier)
+        run.world.hospitals[ME].store.save(STUDY, ROUND - 2, record.to_bytes())
+
+    for survivors in (names[:-1], (*names, "h006")):
+        opened(survivors, MODEL)
+        refuses(
+            run, lambda: me(run).confirm(full, NOW, exact=True), "neighbouring-survivors", "one client more or less"
+        )
+    # Another model gives other updates; two clients less, or none, leave no single one over.
+    for survivors, model in ((names[:-1], "00" * 32), (names[:-2], MODEL), (names, MODEL)):
+        opened(survivors, model)
+        me(run).confirm(full, NOW, exact=True)
+        run = started("consistency")
+
+
+def test_noised_updates_may_lack_one_client() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session)
+    names = tuple(entry.client for entry in full.entries)
+    earlier = Opened(cohort=names, survivors=names[:-1], model=MODEL)
+    record = RoundRecord(study=STUDY, round=ROUND - 1, released=True, opened=earlier)
+    run.world.hospitals[ME].store.save(STUDY, ROUND - 1, record.to_bytes())
+    assert me(run).confirm(full, NOW)
+
+
+def test_all_but_two_dropped() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session).entries
+    for size in (2, 3):
+        kept = SurvivorList(entries=tuple(e for e in full if e.client in (ME, "h000", "h002")[:size]))
+        refuses(run, lambda k=kept: me(run).confirm(k, NOW), "few-survivors", f"{size} clients survive; fewer than 4")
+
+
+def test_survivor_lists_that_are_forged_or_disordered() -> None:
+    run = started("consistency")
+    full = views.survivor_list(run.session).entries
+    outsider = full[0].model_copy(update={"client": "h009"})
+    other_digest = full[2].model_copy(update={"digests": {"terms": bytes(32)}})
+    fewer_vectors = full[2].model_copy(update={"digests": {"other": full[2].digests["terms"]}})
+    mine: Manifest = next(e for e in full if e.client == ME)
+    for entries, code in (
+        ((*full, outsider), "outside-cohort"),
+        ((full[0], full[1], other_digest, *full[3:]), "unsigned-vector"),
+        ((full[0], full[1], fewer_vectors, *full[3:]), "unsigned-vector"),
+        (full[::-1], "unsorted-survivors"),
+        ((full[0], full[0], *full[1:]), "unsorted-survivors"),
+        (tuple(e for e in full if e.client != ME), "own-vector-altered"),
+        ((full[0], mine.model_copy(update={"signature": bytes(64)}), *full[2:]), "own-vector-altered"),
+    ):
+        refuses(
+            run,
+            lambda e=entries: me(run).confirm(SurvivorList(entries=e), NOW),
+            code,
+            "did not share|not signed|in the order|missing or altered",
+        )
+
+
+def test_a_survivor_who_never_shared_with_this_hospital() -> None:
+    world = World(6)
+    run = Run(world, small_counts(world), {"shares": {"h004"}}).upto("consistency")
+    full = views.survivor_list(run.session).entries
+    ghost = full[-1].model_copy(update={"client": "h004"})
+    entries = tuple(sorted([*full, ghost], key=lambda e: e.client))
+    refuses(run, lambda: me(run).confirm(SurvivorList(entries=entries), NOW), "outside-cohort", "h004 did not share")
+
+
+# --- opening --------------------------------------------------------------------------------------------------
+
+
+def test_too_few_repeated_or_foreign_signatures() -> None:
+    run = started("unmask")
+    good = views.consistency_list(run.session).entries
+    outsider = good[0].model_copy(update={"client": "h009"})
+    borrowed = good[0].model_copy(update={"client": "h003"})
+    assert run.session.parameters.threshold == 4
+    for entries in (good[:3], (*good[:3], good[0], good[1]), (*good[:3], outsider), (*good[:3], borrowed), ()):
+        refuses(
+            run,
+            lambda e=entries: me(run).unmask(ConsistencyList(entries=e), NOW),
+            "few-signatures",
+            "4 must before anything is opened",
+        )
+
+
+def test_a_consistency_signature_replayed_from_another_session() -> None:
+    run = started("unmask")
+    old = views.consistency_list(run.session).entries
+    other = Run(run.world, run.words).upto("unmask")
+    refuses(other, lambda: me(other).unmask(ConsistencyList(entries=old), NOW), "few-signatures", "0 survivors signed")
+
+
+def test_a_second_unmask_request_gets_the_same_shares_and_never_the_other_kind() -> None:
+    world = World(6)
+    run = Run(world, small_counts(world), {"masked": {"h005"}}).upto("unmask")
+    first = me(run).unmask(views.consistency_list(run.session), NOW)
+    assert me(run).unmask(ConsistencyList(entries=()), NOW) == first
+    assert [(s.peer, s.kind) for s in first.shares] == [
+        *((name, "seed") for name in run.session.survivors),
+        ("h005", "mask-key"),
+    ]
+    full = views.survivor_list(run.session)
+    without = SurvivorList(entries=full.entries[:-1])
+    refuses(run, lambda: me(run).confirm(without, NOW), "session-over", "erased")
+
+
+def test_the_same_round_again_after_a_release() -> None:
+    run = started("unmask")
+    me(run).unmask(views.consistency_list(run.session), NOW)
+    signed = run.world.signed(run.world.parameters())
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "already-released", "only once")
+
+
+def test_a_replayed_session() -> None:
+    run = started("shares")
+    me(run).abort()
+    me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
+    refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "session-replayed", "joined before")
+
+
+def test_the_same_session_with_other_parameters() -> None:
+    run = started("shares")
+    run.world.min_survivors = 5
+    changed = run.world.parameters(session=run.session.parameters.session)
+    refuses(
+        run,
+        lambda: me(run).advertise(run.world.signed(changed), run.world.plan, NOW),
+        "session-replayed",
+        "other parameters",
+    )
+
+
+def test_anything_after_expiry() -> None:
+    run = started("unmask")
+    with pytest.raises(SecureSumRefused) as refused:
+        me(run).unmask(views.consistency_list(run.session), EXPIRES + 1)
+    assert refused.value.code == "session-over"
+    assert me(run).phase == "ended"
