@@ -25,11 +25,11 @@ from server.api.auth import (
     RoundNumber,
     StreamingItself,
     StudyName,
+    Wait,
+    poll,
 )
 from server.api.bodies import BODY, discarded, received
-from server.api.polling import Wait, poll
 from server.services import views
-from server.services.rounds import refuse
 from server.services.rounds import submit as submit_update
 from server.services.studies.operators import Operator
 
@@ -91,7 +91,7 @@ def put_refusal(
     here: Here,
 ) -> Refusal:
     """The site policy or the hospital's own budget says no to this round."""
-    written = refuse.refuse(here.coordinator, study, round, client, refusal)
+    written = submit_update.refuse(here.coordinator, study, round, client, refusal)
     here.wake()
     response.status_code = 201 if written.created else 200
     return written.body

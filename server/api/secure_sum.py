@@ -23,9 +23,8 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName
+from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName, Wait, poll
 from server.api.bodies import BODY, discarded, received
-from server.api.polling import Wait, poll
 from server.api.problems import ApiProblem
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges

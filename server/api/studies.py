@@ -132,7 +132,7 @@ def enrol(request: EnrolmentRequest, response: Response, here: Here) -> Enrolmen
 @router.get("/studies/{study}/roster", tags=["roster"])
 def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
     """Names and identity keys with the fingerprint that hospitals compare out of band."""
-    return enrolment.roster(here.coordinator, study, round)
+    return views.roster(here.coordinator, study, round)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"])

@@ -12,10 +12,10 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import Answer, ClientRow, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import Answer, ClientRow, EventRow, InvitationRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.admission import Findings
 from server.domain.errors import Rejected
-from server.domain.report import Attendance
+from server.domain.rounds import Attendance
 
 
 def find_study(tx: Transaction, name: str) -> StudyRow:
@@ -47,6 +47,17 @@ def model_spec_of(row: StudyRow) -> Spec:
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
     return tx.session.get(ClientRow, (study_id, name))
+
+
+def known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:
+    """Raises Rejected `not-enrolled` (invited only), `unknown-client`."""
+    row = find_client(tx, study_id, client)
+    if row is not None:
+        return row
+    invited = select(InvitationRow.id).where(InvitationRow.study_id == study_id, InvitationRow.client == client)
+    if tx.session.scalar(invited.limit(1)) is not None:
+        raise Rejected("not-enrolled", "this client is invited but has not enrolled yet")
+    raise Rejected("unknown-client", "the study has no client of this name")
 
 
 def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:

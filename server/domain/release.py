@@ -18,8 +18,7 @@ from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
-from server.domain.admission import mechanism
-from server.domain.mechanism import EXACT, CentralNoise
+from server.domain.admission import EXACT, CentralNoise, mechanism
 
 Real = NDArray[np.float64]
 _CHUNK = 1 << 18

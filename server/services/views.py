@@ -14,6 +14,7 @@ from client_sdk.protocol.study.messages import (
     AssignmentBody,
     BudgetLedger,
     BudgetStatement,
+    ClientState,
     LedgerEntry,
     LedgerHead,
     LedgerPage,
@@ -22,6 +23,7 @@ from client_sdk.protocol.study.messages import (
     ModelInfo,
     Percentile,
     Refusal,
+    Roster,
     RosterEntry,
     RoundClient,
     RoundList,
@@ -34,10 +36,12 @@ from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db.blobs import models_scope
 from server.db.ledger_store import entries
 from server.db.repositories import (
+    clients,
     find_client,
     find_round,
     find_session,
     find_study,
+    known_client,
     latest_model,
     open_round,
     participants,
@@ -103,6 +107,51 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
         ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
     )
+
+
+@dataclass(frozen=True)
+class MemberKey:
+    """One client of one study as the coordinator knows it."""
+
+    study: str
+    client: str
+    public_key: str
+    state: ClientState
+
+
+def identify(coordinator: Coordinator, study: str, client: str) -> MemberKey:
+    """Whose key signs for `client`; withdrawn clients are still known.
+
+    Raises:
+        Rejected: `unknown-study`, `not-enrolled` (invited only), `unknown-client`, `revoked`.
+    """
+
+    def work(tx: Transaction) -> MemberKey:
+        row = known_client(tx, find_study(tx, study).id, client)
+        if row.state == "revoked":
+            raise Rejected("revoked", "this client was put out of the study; ask the operator")
+        return MemberKey(study, client, row.public_key, row.state)
+
+    return coordinator.database.read("identify-client", work)
+
+
+def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
+    """The members as they are, or, of a round that sums under masks, those active at its opening.
+
+    Raises:
+        Rejected: `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> Roster:
+        row = find_study(tx, study)
+        opened_with = None if round is None else members_at_opening(find_session(tx, row.id, round))
+        if opened_with is not None:
+            then = [RosterEntry(client=name, public_key=key, state="active") for name, key in opened_with[1].items()]
+            return Roster(study=study, members=then, fingerprint=opened_with[0])
+        members = [roster_entry(client) for client in clients(tx, row.id)]
+        return Roster(study=study, members=members, fingerprint=row.roster_sha256)
+
+    return coordinator.database.read("show-roster", work)
 
 
 def list_rounds(

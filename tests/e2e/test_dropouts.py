@@ -32,8 +32,8 @@ from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
 from server.db.secure_sum_tables import SessionMessageRow, SessionRow
+from server.services import views
 from server.services.secure_sum import exchanges
-from server.services.studies import roster
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.live_coordinator import ORIGIN, Hospital, Live, live
@@ -94,7 +94,7 @@ class Site:
         self.settings, self.name = settings, who.name
         self.store = FileStore(folder / who.name)
         self.value = (int(who.name[1:]) + 1) / 64
-        members = roster.roster(here.coordinator, STUDY)
+        members = views.roster(here.coordinator, STUDY)
         self.party = Party(
             client=who.name,
             identity=who.key,

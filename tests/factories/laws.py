@@ -19,8 +19,7 @@ from server.db.ledger_store import entry_of
 from server.db.repositories import settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.admission import coordinates
-from server.domain.mechanism import central_noise
+from server.domain.admission import central_noise, coordinates
 from server.services.coordinator import Coordinator
 from tests.factories.studies import MODEL, read_model
 

@@ -22,13 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.protocol.study.messages import OperatorKeyCreate
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
 from client_sdk.protocol.wire.tensors import UPDATE, encode
-from server.app import create_app
+from server.app import CoordinatorServer, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Clock, Database
 from server.services.coordinator import Coordinator
 from server.services.studies.operators import create_key
-from server.serving import CoordinatorServer
 from server.worker import Worker
 
 # Clients sign the public origin, which is not where the socket is.

@@ -27,9 +27,9 @@ from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.training import Contribution
+from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import roster
 from tests.factories.secure_sum import MemoryStore
 from tests.factories.studies import MODEL, Hospital, settings
 
@@ -62,7 +62,7 @@ class MaskedHospital:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def session(self, coordinator: Coordinator, chosen: StudySettings, round: int) -> Turn:
-        members = roster.roster(coordinator, self.hospital.study, round)
+        members = views.roster(coordinator, self.hospital.study, round)
         key: Ed25519PrivateKey = self.hospital.key
         party = Party(
             client=self.hospital.name,

@@ -28,7 +28,6 @@ from server.db.session import Database
 from server.domain.ports import Written
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.rounds import refuse
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment, lifecycle, models
 from server.signing_key import SigningKey
@@ -160,7 +159,7 @@ class Hospital:
             return submit_update.submit(self.coordinator, slot, incoming, digest)
 
     def refuse(self, round: int, code: str = "own-limit") -> Written[Refusal]:
-        return refuse.refuse(self.coordinator, self.study, round, self.name, Refusal(code=code))
+        return submit_update.refuse(self.coordinator, self.study, round, self.name, Refusal(code=code))
 
 
 def update(

@@ -8,7 +8,6 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
-from server.db.lease import Lease, commit_under_lease
 from server.db.ledger_store import Statement, lock_account, statement_after
 from server.db.repositories import (
     append_event,
@@ -20,12 +19,11 @@ from server.db.repositories import (
     settings_of,
 )
 from server.db.secure_sum_tables import SessionRow
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.rounds import Abandon
-from server.domain.sampling import sample
+from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import abandon_round, finish
+from server.services.rounds.close import abandon_round, finish
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:

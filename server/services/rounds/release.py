@@ -19,7 +19,6 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
 from server.db.blobs import models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
-from server.db.lease import Lease, commit_under_lease
 from server.db.ledger_store import lock_account
 from server.db.repositories import (
     append_event,
@@ -32,7 +31,7 @@ from server.db.repositories import (
     participants,
     settings_of,
 )
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain import release as pure
@@ -41,7 +40,7 @@ from server.domain.ports import Blob
 from server.domain.release import NotFinite, Real, noised_sum, released
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import abandon_round
+from server.services.rounds.close import abandon_round
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
 

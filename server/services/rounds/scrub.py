@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.blobs import optimisers_scope, round_scope
-from server.db.lease import Lease, commit_under_lease
 from server.db.repositories import find_round, find_study, latest_model
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
 from server.services.coordinator import Coordinator

@@ -36,7 +36,6 @@ from server.db.session_store import (
 )
 from server.db.tables import ParticipantRow, StudyRow
 from server.domain import secure_sum as rules
-from server.domain import secure_sum_views as views
 from server.domain.errors import Code, Rejected
 from server.domain.ports import Blob, Incoming
 from server.domain.secure_sum import Declined, Repeated, Session
@@ -138,22 +137,22 @@ def leave_session(tx: Transaction, study: StudyRow, row: SessionRow, client: str
 
 def key_list(coordinator: Coordinator, study: str, round: int) -> KeyList:
     """U1. Raises Rejected `too-early`, as every list does before its set is frozen."""
-    return _show(coordinator, study, round, views.key_list)
+    return _show(coordinator, study, round, rules.key_list)
 
 
 def inbox(coordinator: Coordinator, study: str, round: int, client: str) -> Inbox:
     """The shares for one client."""
-    return _show(coordinator, study, round, lambda session: views.inbox(session, client), step="shares")
+    return _show(coordinator, study, round, lambda session: rules.inbox(session, client), step="shares")
 
 
 def survivor_list(coordinator: Coordinator, study: str, round: int) -> SurvivorList:
     """U3."""
-    return _show(coordinator, study, round, views.survivor_list)
+    return _show(coordinator, study, round, rules.survivor_list)
 
 
 def consistency_list(coordinator: Coordinator, study: str, round: int) -> ConsistencyList:
     """The signatures over U3."""
-    return _show(coordinator, study, round, views.consistency_list)
+    return _show(coordinator, study, round, rules.consistency_list)
 
 
 def result(coordinator: Coordinator, study: str, round: int) -> SumResult:

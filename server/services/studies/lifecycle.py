@@ -30,7 +30,7 @@ from server.domain.ports import Written
 from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import finish, stop_round
+from server.services.rounds.close import finish, stop_round
 
 
 def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:

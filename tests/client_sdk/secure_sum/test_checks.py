@@ -29,7 +29,7 @@ from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, RoundRecord
 from server.domain import secure_sum as domain
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 
 ME = "h001"

@@ -24,7 +24,7 @@ from client_sdk.secure_sum.ring_encoding import from_bytes
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.training import Contribution, spec_of_model
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.factories.masked_studies import masked, reported_log_moments
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 

@@ -30,7 +30,7 @@ from server.db.blobs import sum_scope
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import lifecycle, models, roster
+from server.services.studies import lifecycle, models
 from server.worker import Worker
 from tests.factories.secure_sum import MemoryStore
 from tests.factories.studies import Hospital
@@ -139,7 +139,7 @@ class Study:
             roster=parameters.roster,
             model=parameters.model,
         )
-        members = roster.roster(at, *place)
+        members = views.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
         for half in halves.values():
             exchanges.put_keys(at, *place, half.advertise(view.signed, expected, NOW))

@@ -7,8 +7,8 @@ from sqlalchemy import update
 
 from server.db.secure_sum_tables import SessionMessageRow
 from server.services.coordinator import Coordinator
-from server.services.rounds.due import find_due
 from server.services.secure_sum import exchanges
+from server.worker import find_due
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, masked
 from tests.factories.studies import MODEL, open_study, work
 

@@ -21,7 +21,7 @@ from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import lifecycle, roster
+from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.masked_studies import MASKING, STEPS, MaskedHospital, Turn, masked
@@ -299,7 +299,7 @@ def comes(coordinator: Coordinator) -> None:
 
 
 def goes(coordinator: Coordinator) -> None:
-    roster.revoke(coordinator, "sepsis", "h5")
+    enrolment.revoke(coordinator, "sepsis", "h5")
 
 
 @pytest.mark.parametrize("change", [comes, goes])
@@ -324,12 +324,12 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
                 continue
             given = turn.owner.hospital.assignment()
             if given is not None:
-                shown = roster.roster(coordinator, "sepsis", 1)
+                shown = views.roster(coordinator, "sepsis", 1)
                 assert given.assignment.roster_sha256 == shown.fingerprint == active_fingerprint(shown)
             turn.take(each)
         work(coordinator)
     assert round_of(coordinator).state == "released"
-    names = {member.client for member in roster.roster(coordinator, "sepsis", 2).members if member.state == "active"}
+    names = {member.client for member in views.roster(coordinator, "sepsis", 2).members if member.state == "active"}
     then = [f"h{i}" for i in range(5)] if change is goes else [*(turn.name for turn in turns), "h9"]
     assert participants_of(coordinator, 2) == names == set(then)
 
