@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.problems import ApiProblem
-from server.domain.ports import Blobs, Incoming
+from server.db.blobs import FileBlobs, IncomingFile
 from server.services.views import StoredModel
 
 _SCOPE_KEY = "wardround.body"
@@ -128,7 +128,7 @@ BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"t
 
 
 @asynccontextmanager
-async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[Incoming]:
+async def received(request: Request, blobs: FileBlobs, limit: int) -> AsyncGenerator[IncomingFile]:
     """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
 
     Raises:
@@ -143,7 +143,7 @@ async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator
         yield incoming
 
 
-async def _pump(request: Request, incoming: Incoming) -> None:
+async def _pump(request: Request, incoming: IncomingFile) -> None:
     """Writes one piece in a thread while the next one is collected: two pieces in memory, whatever the size."""
     pieces, size = list[bytes](), 0
     writing: asyncio.Future[None] | None = None
@@ -163,7 +163,7 @@ async def _pump(request: Request, incoming: Incoming) -> None:
     await run_in_threadpool(_write, incoming, pieces)
 
 
-def _write(incoming: Incoming, pieces: list[bytes]) -> None:
+def _write(incoming: IncomingFile, pieces: list[bytes]) -> None:
     for piece in pieces:
         incoming.write(piece)
 

@@ -21,7 +21,7 @@ from client_sdk.protocol.secure_sum.messages import (
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.signing import decode_public_key
-from server.db.repositories import find_session
+from server.db import rows
 from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction
 from server.domain.rounds import SecureSumEnd
@@ -152,7 +152,7 @@ def record_message(tx: Transaction, row: SessionRow, client: str, step: str, bod
 
 def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
     """Whether the session waits for what the client says next, once it has its update."""
-    row = find_session(tx, study_id, round)
+    row = rows.find_session(tx, study_id, round)
     # An update in the clear arrives before the vectors.
     waited_for = {} if row is None else {"masked": row.sharers, "consistency": row.survivors, "unmask": row.survivors}
     if row is None or client not in waited_for.get(row.phase, ()):

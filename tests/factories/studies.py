@@ -25,9 +25,8 @@ from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, spec_of
 from server.db.blobs import FileBlobs
 from server.db.session import Database
-from server.domain.ports import Written
 from server.services import views
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment, lifecycle, models
 from server.signing_key import SigningKey

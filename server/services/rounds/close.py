@@ -21,24 +21,12 @@ from client_sdk.protocol.secure_sum.layout import UPDATE
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode
 from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.settings import StudySettings
-from server.db.blobs import sum_scope, update_scope
+from server.db import rows
+from server.db.blobs import FileBlobs, sum_scope, update_scope
 from server.db.ledger_store import Account, Statement, lock_account, statement_after
-from server.db.repositories import (
-    append_event,
-    attendance,
-    find_round,
-    find_session,
-    find_study,
-    findings,
-    lock_round,
-    lock_study,
-    participants,
-    settings_of,
-)
 from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
-from server.domain.ports import Blobs
 from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen
 from server.services.coordinator import Coordinator
 
@@ -78,11 +66,11 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     ready = database.read("prepare-settlement", prepare)
 
     def work(tx: Transaction) -> None:
-        row = lock_study(tx, study)
-        round = lock_round(tx, row.id, number)
+        row = rows.lock_study(tx, study)
+        round = rows.lock_round(tx, row.id, number)
         if not unchanged(tx):
             return
-        for participant in participants(tx, round):
+        for participant in rows.participants(tx, round):
             if participant.state == "sampled":
                 participant.state = "missing"
         account = lock_account(tx, coordinator.signer, study, row.id)
@@ -91,45 +79,45 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             return
         kind, body = entry_of(decided, due.settings)
         account.conclude(kind, round, body, ready)
-        session = find_session(tx, row.id, number)
+        session = rows.find_session(tx, row.id, number)
         if session is not None:
             session.reported = report_to_dict(decided.report)
         round.state = move(round.state, "settled")
-        append_event(tx, row, "round-settled", number)
+        rows.append_event(tx, row, "round-settled", number)
 
     commit_under_lease(database, lease, "settle", work)
 
 
 def _due(tx: Transaction, study: str, number: int) -> _Due | None:
-    row = find_study(tx, study)
-    round = find_round(tx, row.id, number)
-    rows = participants(tx, round)
-    session = find_session(tx, row.id, number)
-    present = attendance(tx, rows, session)
+    row = rows.find_study(tx, study)
+    round = rows.find_round(tx, row.id, number)
+    sampled = rows.participants(tx, round)
+    session = rows.find_session(tx, row.id, number)
+    present = rows.attendance(tx, sampled, session)
     is_due = present.is_due(deadline=round.deadline, now=tx.now()) if session is None else has_ended(session)
     if round.state != "collecting" or not is_due:
         return None
     sums = () if session is None else opened_sums(session)
     opened = tuple((spec, sum_scope(study, number, spec.name), sha256) for spec, sha256 in sums)
-    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in rows if row.sha256 is not None)
+    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
     # Under masks a participant's hash is that of its manifest: what is needed of its update is in the sum.
     masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
     return _Due(
-        settings=settings_of(row),
+        settings=rows.settings_of(row),
         plan=Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan),
-        collected=Collected(present, findings(rows), None if session is None else end_of(session)),
+        collected=Collected(present, rows.findings(sampled), None if session is None else end_of(session)),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
     )
 
 
-def _decided(blobs: Blobs, due: _Due, number: int) -> Settle | Abandon:
+def _decided(blobs: FileBlobs, due: _Due, number: int) -> Settle | Abandon:
     lost = any(blobs.find(scope, sha256) is None for scope, sha256 in due.updates)
     sums = dict(_readable(blobs, due.sums))
     return ending(due.settings, due.collected, sums, lost=lost, publishes=due.plan.publishes(number))
 
 
-def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
+def _readable(blobs: FileBlobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
     """The opened sums by name; one whose file is gone, or that is beyond its range, says nothing."""
     for spec, scope, sha256 in sums:
         path = blobs.find(scope, sha256)
@@ -158,7 +146,7 @@ def abandon_round(
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
     session = lock_session(tx, study.id, round.number)
-    present = attendance(tx, participants(tx, round), session)
+    present = rows.attendance(tx, rows.participants(tx, round), session)
     charged = was_seen(present, None if session is None else end_of(session))
     if session is not None and not has_ended(session):
         # What is not opened yet must never be, since the ledger may give the charge back.
@@ -170,7 +158,7 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
     """No round after this."""
     account.record("finished", None, {"reason": reason, **_withheld(tx, study)})
     study.state, study.stop_reason = "finished", reason
-    append_event(tx, study, "study-finished")
+    rows.append_event(tx, study, "study-finished")
 
 
 def _end(
@@ -183,11 +171,11 @@ def _end(
     ready: Statement | None = None,
 ) -> None:
     if round.state != "settled":
-        kind, body = entry_of(ending, settings_of(study))
+        kind, body = entry_of(ending, rows.settings_of(study))
         account.conclude(kind, round, body, ready)
     round.state = move(round.state, state)
     round.reason, round.ended_at = ending.reason, tx.now()
-    append_event(tx, study, f"round-{state}", round.number)
+    rows.append_event(tx, study, f"round-{state}", round.number)
 
 
 def entry_of(ending: Settle | Abandon, settings: StudySettings) -> tuple[Kind, dict[str, Any]]:
@@ -206,7 +194,7 @@ def _shows_reports(settings: StudySettings) -> bool:
 
 def _withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
     """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else nothing."""
-    settings = settings_of(study)
+    settings = rows.settings_of(study)
     if _shows_reports(settings) or settings.privacy.bayesian is None:
         return {}
     charged = select(LedgerRow).where(
@@ -221,8 +209,8 @@ def _report_behind(
 ) -> dict[str, Any] | None:
     if entry.kind == "charged-in-full" or entry.round is None:
         return None
-    session = find_session(tx, study.id, entry.round)
+    session = rows.find_session(tx, study.id, entry.round)
     if session is not None:
         return session.reported
-    rows = participants(tx, find_round(tx, study.id, entry.round))
-    return report_to_dict(round_report(settings, findings(rows), attendance(tx, rows, None)))
+    sampled = rows.participants(tx, rows.find_round(tx, study.id, entry.round))
+    return report_to_dict(round_report(settings, rows.findings(sampled), rows.attendance(tx, sampled, None)))

@@ -22,8 +22,8 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.blobs import octets_scope
-from server.db.repositories import append_event, find_session, find_study, lock_study, share_round
+from server.db import rows
+from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.secure_sum_tables import OctetsRow, SessionRow
 from server.db.session import Transaction
 from server.db.session_store import (
@@ -37,7 +37,6 @@ from server.db.session_store import (
 from server.db.tables import ParticipantRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
-from server.domain.ports import Blob, Incoming
 from server.domain.secure_sum import Declined, Repeated, Session
 from server.services.coordinator import Coordinator
 
@@ -192,7 +191,7 @@ def begin_octets(
     return coordinator.database.read("begin-octets", work)
 
 
-def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: Incoming, sha256: str) -> bool:
+def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: IncomingFile, sha256: str) -> bool:
     """The whole vector is in `incoming`; durable when this returns. True when new."""
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -250,7 +249,7 @@ def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session)
     store_phase(row, advanced)
     if advanced.survivors:
         _mark_survivors(tx, row, advanced)
-    append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
+    rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
@@ -291,15 +290,15 @@ def _show(
 
 
 def _session(tx: Transaction, study: str, round: int) -> SessionRow:
-    row = find_session(tx, find_study(tx, study).id, round)
+    row = rows.find_session(tx, rows.find_study(tx, study).id, round)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
     return row
 
 
 def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
-    study_row = lock_study(tx, study)
-    share_round(tx, study_row.id, round)
+    study_row = rows.lock_study(tx, study)
+    rows.share_round(tx, study_row.id, round)
     row = lock_session(tx, study_row.id, round)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")

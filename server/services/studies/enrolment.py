@@ -24,22 +24,13 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     verify_document,
 )
-from server.db.repositories import (
-    append_event,
-    clients,
-    find_client,
-    find_study,
-    known_client,
-    lock_open_round,
-    lock_study,
-)
+from server.db import rows
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
-from server.domain.ports import Written
 from server.domain.study import require_open
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import at, roster_entry
 
@@ -55,9 +46,9 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
 
     def work(tx: Transaction) -> Invitation:
-        row = lock_study(tx, study)
+        row = rows.lock_study(tx, study)
         require_open(row.state)
-        if find_client(tx, row.id, request.client) is not None:
+        if rows.find_client(tx, row.id, request.client) is not None:
             raise Rejected("frozen", "a client of this name has enrolled already; invite under another name")
         invitation = InvitationRow(
             id=id,
@@ -106,7 +97,7 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
     if tx.now() >= invitation.expires_at:
         raise Rejected("invitation-expired", "the invitation has expired; ask for a new one")
     require_open(study.state)
-    if find_client(tx, study.id, invitation.client) is not None:
+    if rows.find_client(tx, study.id, invitation.client) is not None:
         raise Rejected("invitation-used", "a client of this name has enrolled already; ask for another name")
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
     client = ClientRow(
@@ -115,7 +106,7 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
     tx.session.add(client)
     tx.session.flush()
     update_fingerprint(tx, study)
-    append_event(tx, study, "client-enrolled")
+    rows.append_event(tx, study, "client-enrolled")
 
 
 def _lock_invitation(tx: Transaction, id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
@@ -155,15 +146,15 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
     verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
 
     def work(tx: Transaction) -> RosterEntry:
-        row = lock_study(tx, study)
-        member = known_client(tx, row.id, client)
+        row = rows.lock_study(tx, study)
+        member = rows.known_client(tx, row.id, client)
         if member.state != "active":
             raise Rejected("revoked", "this client takes part no longer; ask the operator for an invitation")
         if member.public_key != request.public_key:
             member.public_key = request.public_key
             tx.session.flush()
             update_fingerprint(tx, row)
-            append_event(tx, row, "client-key-rotated")
+            rows.append_event(tx, row, "client-key-rotated")
         return roster_entry(member)
 
     return coordinator.database.write("rotate-key", work)
@@ -187,7 +178,7 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
     """Remember a request token that may be used once. Raises Rejected `replayed`."""
 
     def work(tx: Transaction) -> None:
-        study_id = find_study(tx, study).id
+        study_id = rows.find_study(tx, study).id
         tx.session.execute(delete(UsedTokenRow).where(UsedTokenRow.forget_at < tx.now()))
         # A token is valid for one lifetime around its issue, so after two it is too old anyway.
         forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
@@ -202,13 +193,13 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
 
 def update_fingerprint(tx: Transaction, study: StudyRow) -> None:
     """Recompute what hospitals pin from the active members."""
-    active = [(client.name, client.public_key) for client in clients(tx, study.id) if client.state == "active"]
+    active = [(client.name, client.public_key) for client in rows.clients(tx, study.id) if client.state == "active"]
     study.roster_sha256 = roster_fingerprint(study.name, active)
 
 
 def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> RosterEntry:
-    row = lock_study(tx, study)
-    member = known_client(tx, row.id, client)
+    row = rows.lock_study(tx, study)
+    member = rows.known_client(tx, row.id, client)
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, member.state = member.state == "active", state
@@ -216,12 +207,12 @@ def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> Rost
     if was_active:
         update_fingerprint(tx, row)
         _count_as_missing(tx, row, client)
-    append_event(tx, row, f"client-{state}")
+    rows.append_event(tx, row, f"client-{state}")
     return roster_entry(member)
 
 
 def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
-    round = lock_open_round(tx, study.id)
+    round = rows.lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
     if round is None or taking_part is None or taking_part.state != "sampled":
         return

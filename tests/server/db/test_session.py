@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from server.db.repositories import find_study
+from server.db.rows import find_study
 from server.db.session import Database, Lease, LeaseLost, Transaction, acquire, release
 from server.db.tables import EventRow, OperatorKeyRow, StudyRow
 from server.domain.errors import Rejected

@@ -14,7 +14,7 @@ from accounting.budget.ledger import Entry
 from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.wire.tensors import UPDATE, Array, encode
 from server.db.ledger_store import entries
-from server.db.repositories import find_round, find_study, participants
+from server.db.rows import find_round, find_study, participants
 from server.db.session import Transaction
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
