@@ -19,15 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from server.api import (
-    docs,
-    events,
-    health,
-    operator_keys,
-    rounds,
-    secure_sum,
-    studies,
-)
+from server.api import docs, events, health, operator_keys, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
 from server.api.docs import describe
@@ -42,9 +34,8 @@ from server.web import pages
 from server.worker import Worker
 
 STOP_SECONDS = 20
-ROUTERS: tuple[APIRouter, ...] = tuple(
-    noun.router for noun in (*(studies, rounds, secure_sum, events, operator_keys, health, docs, pages),)
-)
+_NOUNS = (studies, rounds, secure_sum, events, operator_keys, health, docs, pages)
+ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
 
 
 def create_app(

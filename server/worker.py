@@ -15,9 +15,8 @@ from typing import Literal
 from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
-from server.db.secure_sum_tables import SessionRow
 from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
-from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
 from server.services.coordinator import Coordinator
 from server.services.rounds.close import close_round

@@ -10,9 +10,18 @@ from sqlalchemy import Select, select
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
-from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import Answer, ClientRow, EventRow, InvitationRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import (
+    Answer,
+    ClientRow,
+    EventRow,
+    InvitationRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    SessionRow,
+    StudyRow,
+)
 from server.domain.admission import Findings
 from server.domain.errors import Rejected
 from server.domain.rounds import Attendance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from sqlalchemy import case, or_, select
 
@@ -22,10 +22,10 @@ from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db import rows
-from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction
+from server.db.tables import OctetsRow, SessionMessageRow, SessionRow
 from server.domain.rounds import SecureSumEnd
-from server.domain.secure_sum import Failure, Phase, Session
+from server.domain.secure_sum import Session
 
 M = TypeVar("M", bound=Message)
 _SMALL = ("keys", "manifest", "consistency", "left")
@@ -115,7 +115,7 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
-        phase=cast(Phase, row.phase),
+        phase=row.phase,
         keys=keys,
         shares=Messages(SharesMessage, said["shares"], _sealed),
         manifests=Messages(Manifest, said["manifest"]),
@@ -126,7 +126,7 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
         survivors=tuple(row.survivors),
-        failure=cast(Failure | None, row.failure),
+        failure=row.failure,
     )
 
 

@@ -31,7 +31,7 @@ from client_sdk.secure_sum.ring_encoding import ring_vectors_of
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
-from server.db.secure_sum_tables import SessionMessageRow, SessionRow
+from server.db.tables import SessionMessageRow, SessionRow
 from server.services import views
 from server.services.secure_sum import exchanges
 from tests.factories import laws

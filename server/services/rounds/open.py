@@ -10,9 +10,8 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.ledger_store import Statement, lock_account, statement_after
-from server.db.secure_sum_tables import SessionRow
 from server.db.session import Lease, Transaction, commit_under_lease
-from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
 from server.services.rounds.close import abandon_round, finish
@@ -91,14 +90,7 @@ def _open_session(
             signature=coordinator.signer.sign_statement(statement),
             roster={name: keys[name] for name in sampled},
             members=keys,
-            phase="keys",
             due_at=float(parameters.deadlines.keys),
-            cohort=[],
-            sharers=[],
-            survivors=[],
-            opened=False,
-            replies=0,
-            tried=0,
         )
     )
 

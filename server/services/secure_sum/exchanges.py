@@ -24,7 +24,6 @@ from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, octets_scope
-from server.db.secure_sum_tables import OctetsRow, SessionRow
 from server.db.session import Transaction
 from server.db.session_store import (
     has_ended,
@@ -34,7 +33,7 @@ from server.db.session_store import (
     record_message,
     store_phase,
 )
-from server.db.tables import ParticipantRow, StudyRow
+from server.db.tables import OctetsRow, ParticipantRow, SessionRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
 from server.domain.secure_sum import Declined, Repeated, Session

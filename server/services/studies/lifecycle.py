@@ -43,7 +43,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         row = _study_row(tx, request)
         tx.session.add(row)
         tx.session.flush()
-        tx.session.add(LeaseRow(study_id=row.id, owner=None, fence=0, expires_at=0.0))
+        tx.session.add(LeaseRow(study_id=row.id))
         open_account(tx, coordinator.signer, row.name, row.id, plan)
         rows.append_event(tx, row, "study-created")
         tx.session.flush()
@@ -141,10 +141,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
-        version=0,
         quorum=max(1, request.settings.schedule.min_clients),
-        abandoned_in_a_row=0,
-        next_round_at=0.0,
         created_at=tx.now(),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from server.db.secure_sum_tables import SessionMessageRow
+from server.db.tables import SessionMessageRow
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.worker import find_due
