@@ -15,9 +15,11 @@ from typing import Literal
 from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
+from client_sdk.protocol.study.messages import RoundState
 from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
+from server.domain.secure_sum import Phase
 from server.services.coordinator import Coordinator
 from server.services.rounds.close import close_round
 from server.services.rounds.open import begin_round
@@ -213,30 +215,24 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
     )
     tasks: list[WorkItem] = []
     for id, name, number, state, late, is_awaited, phase, due, news in tx.session.execute(wanted):
-        if state == "collecting" and phase is not None:
-            kind = _session_kind(phase, due=bool(due), news=bool(news))
-        else:
-            kind = _kind(state, closes=bool(late) or not is_awaited)
+        kind = _kind(state, phase, late=bool(late) or not is_awaited, due=bool(due), news=bool(news))
         if kind is not None:
             tasks.append(WorkItem(id, name, kind, number))
     return tasks
 
 
-def _session_kind(phase: str, *, due: bool, news: bool) -> Kind | None:
-    if phase in ("summed", "failed"):
-        return "close"
-    if phase == "unmask" and news:
-        return "sum"
-    return "advance" if due else None
-
-
-def _kind(state: str, *, closes: bool) -> Kind | None:
-    match state:
-        case "collecting":
-            return "close" if closes else None
-        case "settled":
+def _kind(state: RoundState, phase: Phase | None, *, late: bool, due: bool, news: bool) -> Kind | None:
+    """The step that a round in `state` needs, whose secure sum, if it has one, is in `phase`."""
+    match state, phase:
+        case "settled", _:
             return "release"
-        case "released" | "abandoned" | "stopped":
+        case "released" | "abandoned" | "stopped", _:
             return "scrub"
+        case _, None:
+            return "close" if late else None
+        case _, "summed" | "failed":
+            return "close"
+        case _, "unmask" if news:
+            return "sum"
         case _:
-            return None
+            return "advance" if due else None

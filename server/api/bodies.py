@@ -17,6 +17,7 @@ from typing import cast
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -78,8 +79,9 @@ class Intake:
             await self._app(scope, receive, send)
             return
         clock = asyncio.get_running_loop().time
-        body = Body(self._limit, _announced(scope), self._idle_seconds, self._least_rate, started_at=clock())
-        body.complete = body.announced is None and not _is_chunked(scope)
+        headers = Headers(scope=scope)
+        body = Body(self._limit, _announced(headers), self._idle_seconds, self._least_rate, started_at=clock())
+        body.complete = body.announced is None and "transfer-encoding" not in headers
         scope[_SCOPE_KEY] = body
 
         async def guarded() -> Message:
@@ -98,7 +100,7 @@ class Intake:
         async def closing(message: Message) -> None:
             # Whoever still sends a body that nobody will read is told to stop.
             if message["type"] == "http.response.start" and not body.complete and body.announced != 0:
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+                MutableHeaders(scope=message)["connection"] = "close"
             await send(message)
 
         await self._app(scope, guarded, closing)
@@ -109,15 +111,11 @@ def body_of(scope: Scope) -> Body:
     return cast(Body, scope[_SCOPE_KEY])
 
 
-def _announced(scope: Scope) -> int | None:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else _NO_NUMBER
-    return None
-
-
-def _is_chunked(scope: Scope) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+def _announced(headers: Headers) -> int | None:
+    value = headers.get("content-length")
+    if value is None:
+        return None
+    return int(value) if value.isdecimal() else _NO_NUMBER
 
 
 MEDIA_TYPE = "application/octet-stream"

@@ -82,7 +82,7 @@ def open_account(tx: Transaction, signer: SigningKey, study: str, study_id: int,
 
 def lock_account(tx: Transaction, signer: SigningKey, study: str, study_id: int) -> Account:
     """The study's account; nobody else can change it before this transaction ends."""
-    row = tx.session.scalars(select(BudgetRow).where(BudgetRow.study_id == study_id).with_for_update()).one()
+    row = tx.session.get_one(BudgetRow, study_id, with_for_update=True)
     newest = tx.session.get_one(LedgerRow, (study_id, row.entries))
     budget = Budget.restore(Plan.from_dict(row.plan), row.state)
     return Account(tx, signer, study, row, budget, entry_of(newest))

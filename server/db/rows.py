@@ -76,25 +76,20 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number))
+    return _known(tx.session.get(RoundRow, (study_id, number)))
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number).with_for_update(read=True))
+    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
 def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number).with_for_update())
+    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
 
 
-def _numbered(study_id: int, number: int) -> Select[RoundRow]:
-    return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.number == number)
-
-
-def _round(tx: Transaction, wanted: Select[RoundRow]) -> RoundRow:
-    row = tx.session.scalars(wanted).one_or_none()
+def _known(row: RoundRow | None) -> RoundRow:
     if row is None:
         raise Rejected("round-unknown", "this study has had no such round")
     return row
@@ -116,10 +111,7 @@ def _under_way(study_id: int) -> Select[RoundRow]:
 
 def lock_participant(tx: Transaction, round: RoundRow, client: str) -> ParticipantRow:
     """Raises Rejected `not-sampled`."""
-    wanted = select(ParticipantRow).where(
-        ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number, ParticipantRow.client == client
-    )
-    row = tx.session.scalars(wanted.with_for_update()).one_or_none()
+    row = tx.session.get(ParticipantRow, (round.study_id, round.number, client), with_for_update=True)
     if row is None:
         raise Rejected("not-sampled", "this client takes no part in this round; wait for the next assignment")
     return row

@@ -23,7 +23,7 @@ from client_sdk.protocol.study.fields import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db import rows
 from server.db.session import Transaction
-from server.db.tables import OctetsRow, SessionMessageRow, SessionRow
+from server.db.tables import OctetsRow, SessionMessageRow, SessionRow, Step
 from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum import Session
 
@@ -36,14 +36,12 @@ _identity = lru_cache(maxsize=4096)(decode_public_key)
 _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
-@lru_cache(maxsize=4096)
-def _public(model: type[M], body: str) -> M:
-    """For messages that every client is shown."""
-    return model.model_validate_json(body)
-
-
 def _sealed(model: type[M], body: str) -> M:
     return model.model_validate_json(body)
+
+
+# For messages that every client is shown.
+_public = lru_cache(maxsize=4096)(_sealed)
 
 
 class Messages(Mapping[str, M]):
@@ -102,8 +100,7 @@ def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | N
 
 def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
     """For a transaction that changes it."""
-    wanted = select(SessionRow).where(SessionRow.study_id == study_id, SessionRow.round == round)
-    return tx.session.scalars(wanted.with_for_update()).one_or_none()
+    return tx.session.get(SessionRow, (study_id, round), with_for_update=True)
 
 
 def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None, step: str | None = None) -> Session:
@@ -144,7 +141,7 @@ def store_phase(row: SessionRow, session: Session) -> None:
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 
 
-def record_message(tx: Transaction, row: SessionRow, client: str, step: str, body: str | None) -> None:
+def record_message(tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None) -> None:
     tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
     row.replies += step == "unmask"
     tx.session.flush()

@@ -32,19 +32,10 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 
 Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
-Code = Literal[
-    "unknown-client",
-    "bad-signature",
-    "malformed",
-    "conflict",
-    "too-early",
-    "phase-closed",
-    "session-failed",
-    "unsound-parameters",
-    "too-few-replies",
-    "wrong-shares",
-    "canary-mismatch",
+Inadmissible = Literal[
+    "unknown-client", "bad-signature", "malformed", "conflict", "too-early", "phase-closed", "session-failed"
 ]
+Code = Literal[Inadmissible, "too-few-replies", "wrong-shares", "canary-mismatch"]
 Failure = Literal[
     "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch", "stopped"
 ]

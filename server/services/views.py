@@ -14,7 +14,6 @@ from client_sdk.protocol.study.messages import (
     AssignmentBody,
     BudgetLedger,
     BudgetStatement,
-    ClientState,
     LedgerEntry,
     LedgerHead,
     LedgerPage,
@@ -98,28 +97,18 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
     )
 
 
-@dataclass(frozen=True)
-class MemberKey:
-    """One client of one study as the coordinator knows it."""
-
-    study: str
-    client: str
-    public_key: str
-    state: ClientState
-
-
-def identify(coordinator: Coordinator, study: str, client: str) -> MemberKey:
+def identify(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
     """Whose key signs for `client`; withdrawn clients are still known.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled` (invited only), `unknown-client`, `revoked`.
     """
 
-    def work(tx: Transaction) -> MemberKey:
+    def work(tx: Transaction) -> RosterEntry:
         row = rows.known_client(tx, rows.find_study(tx, study).id, client)
         if row.state == "revoked":
             raise Rejected("revoked", "this client was put out of the study; ask the operator")
-        return MemberKey(study, client, row.public_key, row.state)
+        return roster_entry(row)
 
     return coordinator.database.read("identify-client", work)
 

@@ -114,13 +114,13 @@ class Turn:
         getattr(self, step)()
 
     def keys(self) -> None:
-        exchanges.put_keys(self.coordinator, self.study, self.round, self.keys_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.keys_message())
 
     def shares(self) -> None:
-        exchanges.put_shares(self.coordinator, self.study, self.round, self.shares_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.shares_message())
 
     def masked(self) -> None:
-        exchanges.put_manifest(self.coordinator, self.study, self.round, self.upload().manifest)
+        exchanges.put(self.coordinator, self.study, self.round, self.upload().manifest)
 
     def octets(self) -> None:
         for vector, words in self.upload().vectors.items():
@@ -136,10 +136,10 @@ class Turn:
             exchanges.keep_octets(self.coordinator, slot, incoming, digest)
 
     def consistency(self) -> None:
-        exchanges.put_consistency(self.coordinator, self.study, self.round, self.consistency_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.consistency_message())
 
     def unmask(self) -> None:
-        exchanges.put_unmask(self.coordinator, self.study, self.round, self.unmask_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.unmask_message())
 
     def keys_message(self) -> KeysMessage:
         view = exchanges.read_session(self.coordinator, self.study, self.round)

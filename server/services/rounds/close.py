@@ -130,12 +130,7 @@ def _readable(blobs: FileBlobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> 
 
 
 def abandon_round(
-    tx: Transaction,
-    study: StudyRow,
-    round: RoundRow,
-    account: Account,
-    ending: Abandon,
-    ready: Statement | None = None,
+    tx: Transaction, study: StudyRow, round: RoundRow, account: Account, ending: Abandon, ready: Statement | None = None
 ) -> None:
     """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled."""
     study.abandoned_in_a_row += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
@@ -25,15 +25,8 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.session import Transaction
-from server.db.session_store import (
-    has_ended,
-    load_session,
-    lock_session,
-    masks_updates,
-    record_message,
-    store_phase,
-)
-from server.db.tables import OctetsRow, ParticipantRow, SessionRow, StudyRow
+from server.db.session_store import has_ended, load_session, lock_session, masks_updates, record_message, store_phase
+from server.db.tables import OctetsRow, ParticipantRow, SessionRow, Step, StudyRow
 from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
 from server.domain.secure_sum import Declined, Repeated, Session
@@ -47,9 +40,15 @@ register(
     "api.after-octets-commit",
 )
 
-M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Shown = TypeVar("Shown", bound=Message)
 
+_STEPS: dict[type[rules.Message], tuple[Step, Callable[[Session, Any], Session | Repeated | Declined]]] = {
+    KeysMessage: ("keys", rules.admit_keys),
+    SharesMessage: ("shares", rules.admit_shares),
+    Manifest: ("manifest", rules.admit_manifest),
+    ConsistencyMessage: ("consistency", rules.admit_consistency),
+    UnmaskMessage: ("unmask", rules.admit_unmask),
+}
 _CODES: dict[str, Code] = {
     "unknown-client": "not-sampled",
     "bad-signature": "bad-signature",
@@ -87,29 +86,28 @@ def read_session(coordinator: Coordinator, study: str, round: int) -> SessionVie
     return coordinator.database.read("read-session", work)
 
 
-def put_keys(coordinator: Coordinator, study: str, round: int, message: KeysMessage) -> bool:
-    """Step 0; True when new. Raises Rejected, as every step: the code of what is wrong with the message."""
-    return _say(coordinator, study, round, "keys", message, rules.admit_keys)
+def put(coordinator: Coordinator, study: str, round: int, message: rules.Message) -> bool:
+    """What a client says at the step of this message; False when it was said before.
 
+    Raises:
+        Rejected: `unknown-study`, `no-session`, and the code of what is wrong with the message.
+    """
+    step, admit = _STEPS[type(message)]
 
-def put_shares(coordinator: Coordinator, study: str, round: int, message: SharesMessage) -> bool:
-    """Step 1."""
-    return _say(coordinator, study, round, "shares", message, rules.admit_shares)
+    def work(tx: Transaction) -> bool:
+        study_row, row = _locked(tx, study, round)
+        found = admit(load_session(tx, row, client=message.client), message)
+        if isinstance(found, Repeated):
+            return False
+        moved = _require_admitted(found)
+        record_message(tx, row, message.client, step, message.model_dump_json())
+        advance(tx, study_row, row, moved)
+        return True
 
-
-def put_manifest(coordinator: Coordinator, study: str, round: int, message: Manifest) -> bool:
-    """Step 2: which octets will follow."""
-    return _say(coordinator, study, round, "manifest", message, rules.admit_manifest)
-
-
-def put_consistency(coordinator: Coordinator, study: str, round: int, message: ConsistencyMessage) -> bool:
-    """Step 3."""
-    return _say(coordinator, study, round, "consistency", message, rules.admit_consistency)
-
-
-def put_unmask(coordinator: Coordinator, study: str, round: int, message: UnmaskMessage) -> bool:
-    """Step 4."""
-    return _say(coordinator, study, round, "unmask", message, rules.admit_unmask)
+    failpoint("api.before-session-message")
+    created = coordinator.database.write(f"session-{step}", work)
+    failpoint("api.after-session-message")
+    return created
 
 
 def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None:
@@ -214,30 +212,6 @@ def _record_octets(tx: Transaction, slot: OctetsSlot, blob: Blob) -> bool:
     tx.session.flush()
     advance(tx, study, row, moved)
     return True
-
-
-def _say(
-    coordinator: Coordinator,
-    study: str,
-    round: int,
-    step: str,
-    message: M,
-    admit: Callable[[Session, M], Session | Repeated | Declined],
-) -> bool:
-    def work(tx: Transaction) -> bool:
-        study_row, row = _locked(tx, study, round)
-        found = admit(load_session(tx, row, client=message.client), message)
-        if isinstance(found, Repeated):
-            return False
-        moved = _require_admitted(found)
-        record_message(tx, row, message.client, step, message.model_dump_json())
-        advance(tx, study_row, row, moved)
-        return True
-
-    failpoint("api.before-session-message")
-    created = coordinator.database.write(f"session-{step}", work)
-    failpoint("api.after-session-message")
-    return created
 
 
 def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
