@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accounting.accountants.averaged import AveragedAccountant
-    from accounting.accountants.bayesian import BayesianAccountant
+    from accounting.accountants.bayesian import BayesianAccountant, Reservation
     from accounting.accountants.bayesian_spec import BayesianSpec, EstimateSpec
     from accounting.accountants.calibration import calibrate_noise, most_steps, prospect, smallest_population
     from accounting.accountants.classical import ClassicalAccountant
     from accounting.accountants.individual import FilterSpec, IndividualFilter
     from accounting.accountants.odometer import Odometer
-    from accounting.accountants.reservation import Reservation
     from accounting.errors import (
         AccountingError,
         EstimatorRefused,
@@ -51,14 +50,13 @@ if TYPE_CHECKING:
 # fmt: off
 _HOMES = {
     "accountants.averaged": "AveragedAccountant",
-    "accountants.bayesian": "BayesianAccountant",
+    "accountants.bayesian": "BayesianAccountant Reservation",
     "accountants.bayesian_spec": "BayesianSpec EstimateSpec",
     "accountants.calibration": "calibrate_noise most_steps prospect smallest_population",
     "accountants.classical": "ClassicalAccountant",
     "accountants.individual": "FilterSpec IndividualFilter",
     "accountants.odometer": "Odometer",
-    "accountants.reservation": "Reservation",
-    "errors": "AccountingError EstimatorRefused InvalidArgument LimitExceeded MaxStepsExceeded ReservationClosed "
+        "errors": "AccountingError EstimatorRefused InvalidArgument LimitExceeded MaxStepsExceeded ReservationClosed "
               "Unreachable",
     "estimation.upper_mean": "binary_upper_mean upper_mean",
     "mechanisms.conversion": "attack_success delta_from_moments epsilon_delta_curve epsilon_from_moments group "

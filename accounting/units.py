@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from enum import Enum, StrEnum
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
 
 from accounting.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-FloatArray = npt.NDArray[np.float64]
+from accounting.values import check_delta, fields_to_json
 
 
 class Level(StrEnum):
@@ -125,103 +116,3 @@ class Guarantee:
         values["orders"] = tuple(data["orders"])
         values["sampling_rate"] = None if data["sampling_rate"] is None else tuple(data["sampling_rate"])
         return cls(**values)
-
-
-def fields_to_json(value: DataclassInstance) -> dict[str, Any]:
-    """A flat dataclass by its fields: tuples become lists, enums their text. Equal values give equal dictionaries."""
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
-def check_number(name: str, value: object, *, finite: bool = True) -> float:
-    """A real number: no bool, text, NaN, negative zero, and no infinity unless allowed."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InvalidArgument(name, f"must be a number, not {type(value).__name__}")
-    number = float(value)
-    if math.isnan(number):
-        raise InvalidArgument(name, "is NaN")
-    if finite and math.isinf(number):
-        raise InvalidArgument(name, "is infinite")
-    if number == 0 and math.copysign(1.0, number) < 0:
-        raise InvalidArgument(name, "is negative zero")
-    return number
-
-
-def check_positive(name: str, value: object) -> float:
-    number = check_number(name, value)
-    if number <= 0:
-        raise InvalidArgument(name, f"must be > 0, not {number!r}")
-    return number
-
-
-def check_nonnegative(name: str, value: object) -> float:
-    number = check_number(name, value)
-    if number < 0:
-        raise InvalidArgument(name, f"must be ≥ 0, not {number!r}")
-    return number
-
-
-def check_rate(name: str, value: object) -> float:
-    """A Poisson sampling rate in [0, 1]."""
-    number = check_nonnegative(name, value)
-    if number > 1:
-        raise InvalidArgument(name, f"must be ≤ 1, not {number!r}")
-    return number
-
-
-def check_delta(value: object, name: str = "delta") -> float:
-    """A failure probability in (0, 1)."""
-    number = check_positive(name, value)
-    if number >= 1:
-        raise InvalidArgument(name, f"must be < 1, not {number!r}")
-    return number
-
-
-def check_count(name: str, value: object, *, least: int = 1) -> int:
-    """An integer ≥ least; a float is refused even when it is whole."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InvalidArgument(name, f"must be an integer, not {type(value).__name__}")
-    number = int(value)
-    if number < least:
-        raise InvalidArgument(name, f"must be ≥ {least}, not {number}")
-    return number
-
-
-def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
-    """Finite float64 array, every entry ≥ low, not empty, no negative zero; `shape` is its number of axes."""
-    raw = np.asarray(values)
-    if raw.dtype.kind not in "iuf":
-        raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")
-    array = raw.astype(np.float64)
-    if shape is not None and array.ndim != shape:
-        raise InvalidArgument(name, f"must have {shape} axis, not {array.ndim}")
-    if array.size == 0:
-        raise InvalidArgument(name, "is empty")
-    if not np.isfinite(array).all():
-        raise InvalidArgument(name, "holds NaN or infinity")
-    if bool(((array == 0) & np.signbit(array)).any()):
-        raise InvalidArgument(name, "holds negative zero")
-    if bool((array < low).any()):
-        raise InvalidArgument(name, f"holds a value below {low!r}")
-    return array
-
-
-def check_orders(orders: Sequence[float] | FloatArray, name: str = "orders") -> FloatArray:
-    """Moment orders λ > 0, strictly increasing."""
-    array = check_array(name, orders)
-    if bool((array <= 0).any()):
-        raise InvalidArgument(name, "every order must be > 0")
-    if bool((np.diff(array) <= 0).any()):
-        raise InvalidArgument(name, "must be strictly increasing")
-    return array
-
-
-def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise InvalidArgument(name, f"must be one of {', '.join(choices)}, not {value!r}")
-    return str(value)

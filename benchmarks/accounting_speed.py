@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from accounting import BayesianAccountant, BayesianSpec, ClassicalAccountant, log_moment
-from accounting.units import FloatArray
+from accounting.values import FloatArray
 
 RESULTS = Path(__file__).parent / "results" / "accounting_speed.json"
 ORDERS = np.arange(1.0, 65.0)

@@ -19,6 +19,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "client_sdk.api.credentials:OperatorKey",
         "client_sdk.api.credentials:OperatorCredentials",
         "client_sdk.api.attempts:OperatorKey",
+        "client_sdk.api.client:OperatorKey",
     ),
     "Hospital": ("client_sdk.hospital:Hospital", "client_sdk.study.hospital:Hospital"),
     "SitePolicy": ("client_sdk.policy:SitePolicy", "client_sdk.guard.policy:SitePolicy"),

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import AsyncClient, Client
+from client_sdk.api.client import AsyncClient, Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity

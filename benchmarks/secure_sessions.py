@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,10 +34,9 @@ import numpy as np
 from sqlalchemy import create_engine, make_url, text
 
 from benchmarks.measured import RETAIN, peak_mib, processor_seconds
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, Outgoing, Transport
+from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity, Membership
@@ -129,10 +128,10 @@ class CountingTransport(Transport):
 
     requests = up = down = 0
 
-    def send(self, outgoing: Outgoing) -> Answer:
-        answer = super().send(outgoing)
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+        answer = super().send(call, headers)
         self.requests += 1
-        self.up, self.down = self.up + len(outgoing.body), self.down + len(answer.body)
+        self.up, self.down = self.up + len(call.body), self.down + len(answer.body)
         return answer
 
 

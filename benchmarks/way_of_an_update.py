@@ -47,6 +47,7 @@ SHARED = (
     "accounting/errors.py",
     "accounting/units.py",
     "accounting/encoding.py",
+    "accounting/values.py",
 )
 
 

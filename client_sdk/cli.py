@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from client_sdk.commands import budget, doctor, hospital, ledger, results, roster, study
+from client_sdk.commands import hospital, ledger, study
 
 
 def register(app: typer.Typer) -> None:
     """Add them to `wardround`. The network and torch are imported when a command runs."""
     app.add_typer(study.app, name="study")
-    study.app.command("list")(results.list_studies)
-    study.app.command("rounds")(results.rounds)
-    study.app.command("model")(results.model)
+    study.app.command("list")(study.list_studies)
+    study.app.command("rounds")(study.rounds)
+    study.app.command("model")(study.model)
     app.command("invite")(study.invite)
     app.command("revoke")(study.revoke)
     app.command("enrol")(hospital.enrol)
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command("withdraw")(hospital.withdraw)
     app.command("egress-log")(hospital.egress_log)
     app.command("own-budget")(hospital.own_budget)
-    app.command("budget")(budget.budget)
+    app.command("budget")(ledger.budget)
     app.add_typer(ledger.app, name="ledger")
-    app.add_typer(roster.app, name="roster")
-    app.command("doctor")(doctor.doctor)
+    app.add_typer(hospital.roster_app, name="roster")
+    app.command("doctor")(hospital.doctor)

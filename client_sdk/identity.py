@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.protocol.study.fields import NAME_PATTERN, Message, Name
-from client_sdk.protocol.study.messages import EncodedKey, Roster, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key, fingerprint, roster_fingerprint
+from client_sdk.protocol.study.messages import EncodedKey, RosterEntry
+from client_sdk.protocol.wire.signing import encode_public_key, fingerprint
 
 KEY_FILE = "identity.key"
 NEXT_KEY_FILE = "identity.key.next"
@@ -117,17 +117,3 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"Identity({str(self.directory)!r}, key {fingerprint(self.key.public_key())[:16]}…)"
-
-
-def active_fingerprint(roster: Roster) -> str:
-    """The fingerprint of the roster's active members, computed here."""
-    active = ((member.client, member.public_key) for member in roster.members if member.state == "active")
-    return roster_fingerprint(roster.study, active)
-
-
-def strangers(membership: Membership, roster: Roster) -> list[str]:
-    """Active members that the pin does not hold with this key; members that left need no new pin."""
-    if membership.pinned is None:
-        return []
-    known = {(member.client, member.public_key) for member in membership.pinned}
-    return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from client_sdk.api.attempts import OperatorKey
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import Connection, read_secret
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE

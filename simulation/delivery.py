@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import AssignmentBody
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
-from client_sdk.study.delivery import clear_body
-from client_sdk.training import Contribution
+from client_sdk.study.delivery import ClearDelivery
 from server.domain.admission import Findings, body_spec, examine
 from server.domain.release import State, begin, noised_sum, released
 
@@ -46,6 +42,10 @@ class MemoryStudy:
             raise ConfigurationError("masking: contributions are delivered in memory without masks")
         self._model = spec_of(self.weights)
 
+    def delivery(self, name: str) -> ClearDelivery:
+        """One client's way here, with the very bytes that would travel."""
+        return ClearDelivery(lambda round, body: self.take(name, body))
+
     def take(self, name: str, body: bytes) -> None:
         """One client's body; the one it replaces is forgotten.
 
@@ -69,32 +69,3 @@ class MemoryStudy:
         self.weights, self._state = released(self.settings, self.weights, total, state)
         self._bodies, self.findings = {}, {}
         return self.weights
-
-
-class MemoryDelivery:
-    """One client's way to a `MemoryStudy`; a `client_sdk.study.delivery.Delivery`."""
-
-    def __init__(self, study: MemoryStudy, name: str) -> None:
-        self._study, self._name = study, name
-
-    def prepare(self, assignment: AssignmentBody) -> tuple[()]:
-        """Nobody needs anything before."""
-        return ()
-
-    def total_records(self) -> None:
-        """The papers' costs are summed under masks only."""
-
-    def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
-    ) -> bytes:
-        """The very bytes that would travel."""
-        return clear_body(made, log_moments)
-
-    def send(self, round: int, body: bytes) -> None:
-        self._study.take(self._name, body)
-
-    def leave(self, assignment: AssignmentBody) -> None:
-        """Nobody waits."""
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -87,8 +87,7 @@ if TYPE_CHECKING:
         subsampled_moment,
         upper_mean,
     )
-    from client_sdk.api.attempts import OperatorKey
-    from client_sdk.api.client import AsyncClient, Client
+    from client_sdk.api.client import AsyncClient, Client, OperatorKey
     from client_sdk.api.config import Connection
     from client_sdk.commands.study import read_settings as read_study_settings
     from client_sdk.data import (
@@ -140,9 +139,8 @@ _NAMES_IN = {
         "group largest_moment log_moment most_steps percentile_delta population_fraction posterior_bounds prospect "
         "replace_one_moment smallest_population subsampled_moment upper_mean"
     ),
-    "client_sdk.api.client": "AsyncClient Client",
+    "client_sdk.api.client": "AsyncClient Client OperatorKey",
     "client_sdk.api.config": "Connection",
-    "client_sdk.api.attempts": "OperatorKey",
     "client_sdk.commands.study": "read_settings=read_study_settings",
     "client_sdk.data": (
         "DataError Examples Records Table load=load_records one_per_patient read_csv read_heart_disease read_idx "

@@ -19,12 +19,10 @@ from accounting.errors import EstimatorRefused, InvalidArgument
 from accounting.estimation.upper_mean import upper_mean
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import Values, log_moment
-from accounting.mechanisms.loss_grid import IntArray, LossGrid, LossTable
-from accounting.units import (
-    Definition,
+from accounting.mechanisms.privacy_loss import IntArray, LossGrid, LossTable
+from accounting.units import Definition, Guarantee, Relation
+from accounting.values import (
     FloatArray,
-    Guarantee,
-    Relation,
     check_array,
     check_choice,
     check_count,

@@ -1,27 +1,28 @@
-"""What is fixed before the first step of an account that estimates, checked once."""
+"""What is fixed before the first step of an account that estimates, checked once, and what such an account states."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from accounting.accountants.costs import Rows
-from accounting.accountants.holder import HolderComposition, Weights
-from accounting.accountants.running import RunningComposition, declared_checkpoints
+from accounting.accountants.composition import (
+    HolderComposition,
+    Rows,
+    RunningComposition,
+    Weights,
+    declared_checkpoints,
+)
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
 from accounting.mechanisms.conversion import Conversion
-from accounting.mechanisms.exact import Direction
-from accounting.units import (
-    Definition,
+from accounting.mechanisms.divergence import Direction
+from accounting.units import Definition, Guarantee, Level, Observer, Relation
+from accounting.values import (
     FloatArray,
-    Level,
-    Observer,
-    Relation,
     check_choice,
     check_count,
     check_delta,
@@ -33,12 +34,20 @@ from accounting.units import (
 Composition = Literal["holder", "running"]
 Adversary = Literal["path", "adaptive"]
 Sample = Literal["members", "held-out", "public"]
-
 _CHOICES: dict[str, tuple[str, ...]] = {
     "composition": ("holder", "running"),
     "adversary": ("path", "adaptive"),
     "conversion": ("improved", "chernoff"),
     "direction": ("forward", "printed"),
+}
+_SAMPLES = {
+    "members": "the members' own records, though the run depends on them, are an independent sample",
+    "held-out": "the held-out accounting sample, declared before the first round, is an independent sample",
+    "public": "the public sample is an independent sample",
+}
+_ADVERSARIES = {
+    "path": "no round depends on what earlier rounds said about that record",
+    "adaptive": "every round may depend on all earlier ones",
 }
 
 
@@ -174,3 +183,63 @@ def _numbers(name: str, values: Sequence[float] | FloatArray) -> tuple[float, ..
     if array.dtype.kind not in "iuf" or array.ndim != 1:
         raise InvalidArgument(name, "must be a sequence of numbers")
     return tuple(array.astype(np.float64).tolist())
+
+
+def bayesian_guarantee(
+    settings: BayesianSpec,
+    epsilon: float,
+    orders: tuple[float, ...],
+    order: float,
+    *,
+    steps: int,
+    rates: tuple[float, float] | None,
+    resolution: str,
+) -> Guarantee:
+    """The certificate of a Bayesian account."""
+    return Guarantee(
+        epsilon=epsilon,
+        delta=settings.delta,
+        level=settings.level,
+        definition=settings.definition,
+        relation=settings.relation,
+        observer=settings.observer,
+        assumption=assumption_of(settings),
+        steps=steps,
+        orders=orders,
+        order=order,
+        sampling_rate=rates,
+        max_steps=settings.max_steps,
+        estimator=settings.estimator,
+        composition=settings.composition,
+        beta=settings.beta,
+        gamma=settings.estimator_failure_probability,
+        adversary=settings.adversary,
+        sample=settings.sample,
+        conversion=settings.conversion,
+        resolution=resolution,
+    )
+
+
+def assumption_of(settings: BayesianSpec) -> str:
+    """The sentence."""
+    model = "; e^{TλD} is normal" if settings.estimator == "student-t" else ""
+    path = ""
+    if settings.adversary == "adaptive" and settings.limit_epsilon is None:
+        path = "; no other course of the run would have cost more (this account enforced no limit)"
+    printed = "; costs are the larger of the two printed directions" if settings.direction == "printed" else ""
+    return (
+        f"Assumes that the record is drawn from the population of which {_SAMPLES[settings.sample]}{model}; "
+        f"{_ADVERSARIES[settings.adversary]}{path}{printed}."
+    )
+
+
+def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
+    """The smaller ε of two certificates that make the same claim; what holds for everybody holds on average."""
+    if classical.definition is not Definition.CLASSICAL:
+        raise InvalidArgument("classical", f"is a guarantee of definition {classical.definition}")
+    for name in ("level", "relation", "observer", "delta"):
+        if getattr(classical, name) != getattr(bayesian, name):
+            raise InvalidArgument("classical", f"has another {name}")
+    if classical.epsilon >= bayesian.epsilon:
+        return bayesian
+    return replace(bayesian, epsilon=classical.epsilon, capped=True)

@@ -13,7 +13,7 @@ from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument, Unreachable
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import Values, log_moment
-from accounting.units import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
+from accounting.values import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
 
 # Integers suffice but for large ε, where the best order lies between 0 and 2.
 DEFAULT_ORDERS = tuple(

@@ -12,19 +12,8 @@ from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
 from accounting.mechanisms.privacy_loss import ComposedLoss, Steps, grid_interval
-from accounting.units import (
-    Definition,
-    FloatArray,
-    Guarantee,
-    Level,
-    Observer,
-    Relation,
-    check_choice,
-    check_count,
-    check_delta,
-    check_positive,
-    check_rate,
-)
+from accounting.units import Definition, Guarantee, Level, Observer, Relation
+from accounting.values import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
 
 Method = Literal["pld", "rdp"]
 

@@ -11,13 +11,9 @@ import numpy.typing as npt
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import Values, largest_moment
 from accounting.mechanisms.divergence import log_moment
-from accounting.units import (
-    Definition,
+from accounting.units import Definition, Guarantee, Level, Observer, Relation
+from accounting.values import (
     FloatArray,
-    Guarantee,
-    Level,
-    Observer,
-    Relation,
     check_array,
     check_count,
     check_delta,

@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from accounting.accountants.bayesian_spec import BayesianSpec
-from accounting.accountants.costs import Step
-from accounting.encoding import array_from_json, array_to_json
+from accounting.accountants.composition import Step
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import IntArray, count_values, release_charge, running_sum_bins
 from accounting.estimation.upper_mean import MONOTONE, lower_counts, upper_mean
 from accounting.mechanisms.divergence import Values
-from accounting.units import FloatArray, Relation, check_array, check_count
+from accounting.units import Relation
+from accounting.values import FloatArray, array_from_json, array_to_json, check_array, check_count
 
 # Noise hides about z·√(2·bins·ln(bins/γ)) records: more bins round less and hide more.
 BINS = 16

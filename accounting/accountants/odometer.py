@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument, LimitExceeded
 from accounting.mechanisms.conversion import largest_moment
-from accounting.units import check_array, check_choice, check_delta, check_positive
+from accounting.values import check_array, check_choice, check_delta, check_positive
 
 Mode = Literal["checkpoints", "end-point"]
 

@@ -16,8 +16,7 @@ from accounting.budget.feasibility import require_feasible
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.mechanisms.conversion import attack_success
-from accounting.plan.limits import LimitPlan
-from accounting.plan.plan import Plan
+from accounting.plan.plan import LimitPlan, Plan
 from accounting.plan.report import RoundReport, report_from_dict
 from accounting.plan.schemes import Tells
 from accounting.units import Definition, Guarantee, Level

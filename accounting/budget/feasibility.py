@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from accounting.plan.limits import FirstRoundOverspends, LimitPlan, PlanError
-from accounting.plan.plan import Plan
+from accounting.plan.plan import FirstRoundOverspends, LimitPlan, Plan, PlanError
 
 MOST_NOISE = 1e6
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values, log_moment
-from accounting.mechanisms.special import log_expm1
-from accounting.units import (
+from accounting.mechanisms.divergence import Values, log_expm1, log_moment
+from accounting.units import Relation
+from accounting.values import (
     FloatArray,
-    Relation,
     check_array,
     check_count,
     check_nonnegative,

@@ -12,23 +12,21 @@ noise. The other two accept samples rounded up by one fixed map only.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy import optimize as _optimize  # pyright: ignore[reportMissingTypeStubs]
+from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
 from accounting.errors import EstimatorRefused, InvalidArgument
-from accounting.mechanisms.divergence import Values
-from accounting.mechanisms.special import (
-    beta_quantile,
-    beta_upper_quantile,
-    log_expm1,
-    log_sum,
-    root,
-    student_upper_quantile,
-)
-from accounting.units import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
+from accounting.mechanisms.divergence import Values, log_expm1, log_sum
+from accounting.values import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
+
+_functions = cast(Any, _special)
+_roots = cast(Any, _optimize)
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
 ESTIMATORS: tuple[Estimator, ...] = ("student-t", "betting", "band", "bernstein")
@@ -234,3 +232,23 @@ def _bernstein(values: FloatArray, weights: FloatArray, gamma: float, ceiling: f
     spread = math.log(2 / gamma)
     bound = mean + math.sqrt(2 * variance * spread / m) + 7 * spread / (3 * (m - 1))
     return _from_unit(min(1.0, bound * (1 + 1e-12)), ceiling)
+
+
+def beta_quantile(a: FloatArray, b: FloatArray, probability: float) -> FloatArray:
+    """x with P(Beta(a, b) ≤ x) = probability."""
+    return np.asarray(_functions.betaincinv(a, b, probability), dtype=np.float64)
+
+
+def beta_upper_quantile(a: float, b: float, probability: float) -> float:
+    """x with P(Beta(a, b) > x) = probability; small probabilities keep their digits."""
+    return float(_functions.betainccinv(a, b, probability))
+
+
+def student_upper_quantile(freedom: float, probability: float) -> float:
+    """x with P(t > x) = probability; small probabilities keep their digits."""
+    return -float(_functions.stdtrit(freedom, probability))
+
+
+def root(function: Callable[[float], float], low: float, high: float) -> float:
+    """A zero between two arguments of opposite sign (Brent)."""
+    return float(_roots.brentq(function, low, high, xtol=1e-9, rtol=1e-12))

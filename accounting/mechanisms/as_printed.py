@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values, log_moment, sampled_bound
-from accounting.mechanisms.special import log_sum
-from accounting.plan.mechanism import total_noise
-from accounting.units import FloatArray, check_array, check_positive, check_rate
+from accounting.mechanisms.divergence import Values, log_moment, log_sum, sampled_bound
+from accounting.plan.plan import total_noise
+from accounting.values import FloatArray, check_array, check_positive, check_rate
 
 # Sums of a few thousand float64 terms; covered once more by rounding every term up.
 _SUM_INFLATION = 1e-12

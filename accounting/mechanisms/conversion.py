@@ -9,7 +9,7 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import Values
-from accounting.units import (
+from accounting.values import (
     FloatArray,
     check_array,
     check_choice,

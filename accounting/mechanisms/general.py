@@ -17,10 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values
-from accounting.mechanisms.exact import INFLATION
-from accounting.mechanisms.special import log_binomial, log_expm1, log_sum
-from accounting.units import FloatArray, check_array, check_count, check_number, check_positive, check_rate
+from accounting.mechanisms.divergence import INFLATION, Values, log_binomial, log_expm1, log_sum
+from accounting.values import FloatArray, check_array, check_count, check_number, check_positive, check_rate
 
 _NODES = 40_001
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounting.errors import InvalidArgument
-from accounting.units import check_array, check_count, check_nonnegative, check_positive
+from accounting.values import check_array, check_count, check_nonnegative, check_positive
 
 DISTANCE_BINS = 64
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer
+from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.protocol.study import messages
 
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"
 Action = Literal["start", "pause", "resume", "stop"]
@@ -23,21 +21,6 @@ Version = int | Literal["latest"]
 POLL_SECONDS = 25.0
 # Bytes of the largest model that anybody accepts unasked.
 LARGEST_MODEL = 4 << 30
-
-
-@dataclass(frozen=True)
-class Call(Generic[T]):
-    """One request. `repeatable`: sending it twice does what sending it once does."""
-
-    method: str
-    target: str
-    read: Callable[[Answer], T]
-    body: bytes = field(default=b"", repr=False)
-    content_type: str | None = None
-    repeatable: bool = True
-    open: bool = False
-    quiet_seconds: float = 0.0
-    answer_limit: int = DEFAULT_ANSWER_LIMIT
 
 
 def _as(model: type[M]) -> Callable[[Answer], M]:
@@ -159,9 +142,8 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
 
 
 def put_update(name: str, round: int, client: str, body: bytes) -> Call[messages.UpdateReceipt]:
-    return Call(
-        "PUT", path("studies", name, "rounds", round, "updates", client), _as(messages.UpdateReceipt), body, OCTETS
-    )
+    target = path("studies", name, "rounds", round, "updates", client)
+    return Call("PUT", target, _as(messages.UpdateReceipt), body, OCTETS)
 
 
 def put_refusal(name: str, round: int, client: str, refusal: messages.Refusal) -> Call[None]:
@@ -200,6 +182,6 @@ def revoke_operator_key(id: str) -> Call[None]:
     return Call("DELETE", path("operator-keys", id), nothing)
 
 
-def health(what: Literal["livez", "readyz"]) -> Call[Mapping[str, str]]:
+def health(what: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
     """The answer's headers; `date` tells the coordinator's clock to the second."""
     return Call("GET", f"/{what}", lambda answer: answer.headers, open=True)

@@ -1,21 +1,105 @@
-"""The API for programs: `Client` blocks and has a method per request; `AsyncClient` sends the same calls."""
+"""The API for programs: `Client` blocks and has a method per request; `AsyncClient` sends the same calls.
+
+Who asks, one call through all its attempts, how its answer is taken. Only what cannot happen twice is repeated: GET and
+PUT always; POST where the request surely never arrived or the coordinator said that it changed nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
+import logging
+import random
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Self, TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import Attempts, Backoff, Credentials, ServerClock
-from client_sdk.api.calls import Action, Call, Version
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import AsyncTransport, Transport
-from client_sdk.errors import ConnectionFailed
-from client_sdk.protocol.study import messages
+from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport
+from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
+from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.wire.signing import request_token
 
 T = TypeVar("T")
+P = ParamSpec("P")
+PROBLEM = "application/problem+json"
+_LOG = logging.getLogger(__name__)
+PASSING = frozenset({408, 425, 429, 502, 503, 504})
+# These two say that nothing was done, so that even a POST may follow.
+NOTHING_DONE = frozenset({429, 503})
+FIRST_SECONDS = 0.5
+LONGEST_SECONDS = 30.0
+
+
+class Credentials(Protocol):
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        """The Authorization header of one attempt at one request."""
+        ...
+
+
+class OperatorKey:
+    """`wrk_<id>_<secret>`; its repr shows the id alone.
+
+    Raises:
+        ConfigurationError: not of that form.
+    """
+
+    def __init__(self, key: str) -> None:
+        parts = key.split("_", 2)
+        if len(parts) != 3 or parts[0] != "wrk" or not parts[1] or not parts[2] or not key.isascii():
+            raise ConfigurationError("an operator key has the form wrk_<id>_<secret>")
+        self._key, self.id = key, parts[1]
+
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        return f"Bearer {self._key}"
+
+    def __repr__(self) -> str:
+        return f"OperatorKey(wrk_{self.id}_***)"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A hospital's own signature. `origin` is the coordinator's public origin, whatever address is dialled."""
+
+    key: Ed25519PrivateKey = field(repr=False)
+    client: str
+    study: str
+    origin: str
+
+    def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
+        token = request_token(
+            self.key,
+            client=self.client,
+            study=self.study,
+            audience=self.origin,
+            method=method,
+            url=self.origin + target,
+            body_sha256=hashlib.sha256(body).hexdigest(),
+            now=now,
+            token_id=token_id,
+        )
+        return f"Bearer {token}"
+
+
+@dataclass
+class ServerClock:
+    """This machine's clock, corrected by what the coordinator said its time is."""
+
+    read: Callable[[], float] = time.time
+    offset: float = 0.0
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.read() + self.offset
 
 
 class _Base:
@@ -29,6 +113,16 @@ class _Base:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
+
+
+def _method(call: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    """A method of `Client` that sends what `call` makes of its arguments."""
+
+    @functools.wraps(call)
+    def send(client: Client, *given: P.args, **named: P.kwargs) -> T:
+        return client.send(call(*given, **named))
+
+    return send
 
 
 class Client(_Base):
@@ -55,7 +149,7 @@ class Client(_Base):
         exchange = self._attempts(call)
         while True:
             try:
-                answer = self._transport.send(exchange.request())
+                answer = self._transport.send(call, exchange.headers())
             except ConnectionFailed as error:
                 self.sleep(exchange.failed(error))
                 continue
@@ -64,62 +158,25 @@ class Client(_Base):
                 return exchange.result
             self.sleep(pause)
 
-    def create_study(self, study: messages.StudyCreate) -> messages.Study:
-        return self.send(calls.create_study(study))
-
-    def studies(self, after: str | None = None) -> messages.StudyList:
-        return self.send(calls.studies(after))
-
-    def study(self, name: str) -> messages.Study:
-        return self.send(calls.study(name))
-
-    def move_study(self, name: str, action: Action) -> messages.Study:
-        return self.send(calls.move_study(name, action))
-
-    def put_initial_model(self, name: str, body: bytes) -> messages.ModelInfo:
-        return self.send(calls.put_initial_model(name, body))
-
-    def invite(self, name: str, invitation: messages.InvitationCreate) -> messages.Invitation:
-        return self.send(calls.invite(name, invitation))
-
-    def enrol(self, request: messages.EnrolmentRequest) -> messages.Enrolment:
-        return self.send(calls.enrol(request))
-
-    def roster(self, name: str, round: int | None = None) -> messages.Roster:
-        return self.send(calls.roster(name, round))
-
-    def rotate_key(self, name: str, client: str, rotation: messages.KeyRotation) -> None:
-        self.send(calls.rotate_key(name, client, rotation))
-
-    def leave(self, name: str, client: str, how: Literal["revoked", "withdrawn"]) -> None:
-        self.send(calls.leave(name, client, how))
-
-    def assignment(self, name: str, wait_seconds: float = calls.POLL_SECONDS) -> messages.Assignment | None:
-        return self.send(calls.assignment(name, wait_seconds))
-
-    def model(self, name: str, version: Version = "latest", *, largest: int = calls.LARGEST_MODEL) -> bytes:
-        return self.send(calls.model(name, version, largest=largest))
-
-    def put_update(self, name: str, round: int, client: str, body: bytes) -> messages.UpdateReceipt:
-        return self.send(calls.put_update(name, round, client, body))
-
-    def put_refusal(self, name: str, round: int, client: str, refusal: messages.Refusal) -> None:
-        self.send(calls.put_refusal(name, round, client, refusal))
-
-    def put_metrics(self, name: str, version: int, metrics: messages.Metrics) -> None:
-        self.send(calls.put_metrics(name, version, metrics))
-
-    def budget(self, name: str) -> messages.BudgetStatement:
-        return self.send(calls.budget(name))
-
-    def ledger(self, name: str, after: int = 0, limit: int | None = None) -> messages.LedgerPage:
-        return self.send(calls.ledger(name, after, limit))
-
-    def rounds(self, name: str, after: str | None = None) -> messages.RoundList:
-        return self.send(calls.rounds(name, after))
-
-    def health(self, what: Literal["livez", "readyz"] = "readyz") -> Mapping[str, str]:
-        return self.send(calls.health(what))
+    create_study = _method(calls.create_study)
+    studies = _method(calls.studies)
+    study = _method(calls.study)
+    move_study = _method(calls.move_study)
+    put_initial_model = _method(calls.put_initial_model)
+    invite = _method(calls.invite)
+    enrol = _method(calls.enrol)
+    roster = _method(calls.roster)
+    rotate_key = _method(calls.rotate_key)
+    leave = _method(calls.leave)
+    assignment = _method(calls.assignment)
+    model = _method(calls.model)
+    put_update = _method(calls.put_update)
+    put_refusal = _method(calls.put_refusal)
+    put_metrics = _method(calls.put_metrics)
+    budget = _method(calls.budget)
+    ledger = _method(calls.ledger)
+    rounds = _method(calls.rounds)
+    health = _method(calls.health)
 
     def close(self) -> None:
         self._transport.close()
@@ -152,7 +209,7 @@ class AsyncClient(_Base):
         exchange = self._attempts(call)
         while True:
             try:
-                answer = await self._transport.send(exchange.request())
+                answer = await self._transport.send(call, exchange.headers())
             except ConnectionFailed as error:
                 await self.sleep(exchange.failed(error))
                 continue
@@ -169,3 +226,133 @@ class AsyncClient(_Base):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class Attempts(Generic[T]):
+    """`headers()` are the next attempt's; `failed` and `answered` say how long to wait, or raise.
+
+    `answered` returns None once `result` is there.
+    """
+
+    def __init__(self, call: Call[T], credentials: Credentials | None, clock: ServerClock, backoff: Backoff) -> None:
+        if credentials is None and not call.open:
+            raise ConfigurationError("this request needs an operator key or an enrolled hospital")
+        self._call, self._credentials, self._clock, self._backoff = call, credentials, clock, backoff
+        # One per call, not per attempt: a POST that did arrive is recognised when it comes again.
+        self._token_id = None if call.method in ("GET", "PUT", "DELETE") else secrets.token_urlsafe(18)
+        self._clock_corrected = False
+        self.result: T
+
+    def headers(self) -> dict[str, str]:
+        call = self._call
+        headers = {} if call.content_type is None else {"Content-Type": call.content_type}
+        if self._credentials is not None and not call.open:
+            # Signed anew for each attempt: the signature holds for a minute only.
+            headers["Authorization"] = self._credentials.authorization(
+                method=call.method,
+                target=call.target,
+                body=call.body,
+                now=self._clock.now(),
+                token_id=self._token_id,
+            )
+        return headers
+
+    def failed(self, error: ConnectionFailed) -> float:
+        """Seconds to wait.
+
+        Raises:
+            ConnectionFailed: patience is at its end, or the request may have been carried out and must not be again.
+        """
+        pause = self._backoff.pause() if self._call.repeatable or not error.sent else None
+        if pause is None:
+            raise error
+        self._tell(str(error), pause)
+        return pause
+
+    def answered(self, answer: Answer) -> float | None:
+        """None: `result` is there. Otherwise the seconds to wait.
+
+        Raises:
+            ApiError: the coordinator's no.
+            UnexpectedAnswer: not an answer of this protocol.
+        """
+        if answer.status in (200, 201, 202, 204):
+            self.result = self._call.read(answer)
+            return None
+        problem = _problem(answer)
+        if problem is not None and problem.code == "clock-skew" and problem.server_time is not None:
+            if not self._clock_corrected:
+                self._clock_corrected = True
+                self._clock.offset = problem.server_time - self._clock.read()
+                return 0.0
+        elif may_repeat(repeatable=self._call.repeatable, status=answer.status):
+            reported = retry_after_seconds(answer.headers.get("retry-after"), now=datetime.now(UTC))
+            pause = self._backoff.pause(reported)
+            if pause is not None:
+                self._tell(f"status {answer.status}", pause)
+                return pause
+        if problem is not None:
+            raise api_error(problem)
+        raise UnexpectedAnswer(
+            f"status {answer.status} without a problem document: something between here and the coordinator answered",
+            answer.request_id,
+        )
+
+    def _tell(self, reason: str, pause: float) -> None:
+        # Patience may be a whole day; whoever watches the hospital must see what it waits for.
+        _LOG.warning("%s %s: %s; again in %.1f s", self._call.method, self._call.target, reason, pause)
+
+
+class Backoff:
+    """The pauses of one request: doubling, at random between half and the whole, never shorter than Retry-After.
+
+    patience_seconds: no new attempt begins later than this after the first.
+    """
+
+    def __init__(
+        self,
+        patience_seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._clock, self._uniform = clock, uniform
+        self._until = clock() + patience_seconds
+        self._attempt = 0
+
+    def pause(self, retry_after: float | None = None) -> float | None:
+        """Seconds to wait before the next attempt; None: patience is at its end."""
+        longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**self._attempt)
+        self._attempt += 1
+        wait = self._uniform(longest / 2, longest)
+        if retry_after is not None:
+            # Jitter comes on top: everybody who was told the same number would come back together.
+            wait = retry_after + wait / 4
+        return wait if self._clock() + wait <= self._until else None
+
+
+def may_repeat(*, repeatable: bool, status: int) -> bool:
+    """Whether an answer of this status is worth a new attempt."""
+    return status in (PASSING if repeatable else NOTHING_DONE)
+
+
+def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
+    """The Retry-After header in seconds, from either of its forms; None if there is none that can be read."""
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (moment.astimezone(UTC) - now).total_seconds())
+
+
+def _problem(answer: Answer) -> Problem | None:
+    if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
+        return None
+    try:
+        return Problem.model_validate_json(answer.body)
+    except ValidationError:
+        return None

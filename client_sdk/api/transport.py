@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,19 +15,8 @@ import httpx
 from client_sdk.api.config import Connection
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 
+T = TypeVar("T")
 DEFAULT_ANSWER_LIMIT = 16 << 20
-
-
-@dataclass(frozen=True)
-class Outgoing:
-    """One request. `target` is path and query; `quiet_seconds` is added to the longest silence allowed."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(default=b"", repr=False)
-    quiet_seconds: float = 0.0
-    answer_limit: int = DEFAULT_ANSWER_LIMIT
 
 
 @dataclass(frozen=True)
@@ -41,6 +30,29 @@ class Answer:
     @property
     def request_id(self) -> str | None:
         return self.headers.get("x-request-id")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request.
+
+    target         path and query
+    read           what its answer says
+    repeatable     sending it twice does what sending it once does
+    open           nobody needs to say who asks
+    quiet_seconds  is added to the longest silence allowed
+    answer_limit   most bytes to accept
+    """
+
+    method: str
+    target: str
+    read: Callable[[Answer], T]
+    body: bytes = field(default=b"", repr=False)
+    content_type: str | None = None
+    repeatable: bool = True
+    open: bool = False
+    quiet_seconds: float = 0.0
+    answer_limit: int = DEFAULT_ANSWER_LIMIT
 
 
 def require_safe_url(connection: Connection) -> bool:
@@ -100,13 +112,13 @@ def trust(connection: Connection) -> ssl.SSLContext:
     return context
 
 
-def _request(connection: Connection, outgoing: Outgoing) -> dict[str, Any]:
-    silence = connection.read_seconds + outgoing.quiet_seconds
+def _request(connection: Connection, call: Call[Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    silence = connection.read_seconds + call.quiet_seconds
     return {
-        "method": outgoing.method,
-        "url": outgoing.target,
-        "headers": dict(outgoing.headers),
-        "content": outgoing.body or None,
+        "method": call.method,
+        "url": call.target,
+        "headers": dict(headers),
+        "content": call.body or None,
         "timeout": httpx.Timeout(silence, connect=connection.connect_seconds),
     }
 
@@ -149,9 +161,9 @@ class Transport:
         self._connection = connection
         self._http = httpx.Client(transport=handler, **_options(connection))
 
-    def send(self, outgoing: Outgoing) -> Answer:
-        body = _Body(outgoing.answer_limit)
-        with _failures(), self._http.stream(**_request(self._connection, outgoing)) as response:
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+        body = _Body(call.answer_limit)
+        with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
             for part in response.iter_bytes():
                 body.add(part)
             return body.answer(response)
@@ -167,10 +179,10 @@ class AsyncTransport:
         self._connection = connection
         self._http = httpx.AsyncClient(transport=handler, **_options(connection))
 
-    async def send(self, outgoing: Outgoing) -> Answer:
-        body = _Body(outgoing.answer_limit)
+    async def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+        body = _Body(call.answer_limit)
         with _failures():
-            async with self._http.stream(**_request(self._connection, outgoing)) as response:
+            async with self._http.stream(**_request(self._connection, call, headers)) as response:
                 async for part in response.aiter_bytes():
                     body.add(part)
                 return body.answer(response)

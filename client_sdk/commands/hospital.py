@@ -1,4 +1,4 @@
-"""`wardround enrol`, `wardround join`, `wardround egress-log`: what a hospital does."""
+"""What a hospital does: `wardround enrol`, `join`, `egress-log`, `roster …`, `doctor` and their like."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from client_sdk.api.config import load as load_settings
 from client_sdk.commands.shared import (
     AsJson,
     Home,
+    KeyFile,
     Server,
     StudyName,
     hospital,
     number,
     plain_errors,
     print_json,
+    reader,
     table,
 )
 
+roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospitals of a study.")
 Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
 Data = Annotated[
     Path,
@@ -36,6 +39,7 @@ Events = Annotated[Path | None, typer.Option(help="file to append one line of JS
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
 ]
+Fingerprint = Annotated[str, typer.Argument(help="the roster's fingerprint as the other hospitals read it to you")]
 
 
 def enrol(token: Token, server: Server = None, home: Home = None) -> None:
@@ -164,3 +168,57 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
         for d in found
     ]
     table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
+
+
+@roster_app.command()
+def show(
+    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Show the hospitals, their keys' fingerprints, and the fingerprint of all of them together."""
+    from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
+    from client_sdk.study.verifier import active_fingerprint
+
+    with plain_errors():
+        with reader(study, server, key_file, home) as client:
+            roster = client.roster(study)
+        if as_json:
+            print_json(roster)
+            return
+        rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
+        table(f"Roster of {study}", ["hospital", "state", "key"], rows)
+        typer.echo(f"roster fingerprint, computed here: {active_fingerprint(roster)}")
+
+
+@roster_app.command()
+def pin(study: StudyName, fingerprint: Fingerprint, home: Home = None) -> None:
+    """Pin the roster whose fingerprint you compared out of band. Hospitals that leave need no new pin."""
+    from client_sdk.errors import RosterNotPinned
+    from client_sdk.study.verifier import active_fingerprint
+
+    with plain_errors():
+        here = hospital(home)
+        with here.client(study) as client:
+            roster = client.roster(study)
+        if active_fingerprint(roster) != fingerprint.strip().lower():
+            raise RosterNotPinned("the roster that the coordinator shows has another fingerprint: do not take part")
+        active = tuple(member for member in roster.members if member.state == "active")
+        here.identity.remember(here.identity.membership(study).model_copy(update={"pinned": active}))
+        typer.echo(f"pinned: {', '.join(member.client for member in active)}")
+
+
+def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
+    """Check the installation, address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
+    from client_sdk.installation import clashes, remarks
+    from client_sdk.study.diagnostics import Finding, examine
+
+    wrong, noted = clashes(), remarks()
+    verdict = "bad" if wrong else "note" if noted else "good"
+    findings = [Finding("packages", verdict, "; ".join(wrong + noted) or "all are Wardround's own")]
+    with plain_errors():
+        findings += examine(load_settings(), server=server, home=home, dataset=dataset)
+    if as_json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        table("Doctor", ["", "check", "finding"], [[f.verdict, f.check, f.text] for f in findings])
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)

@@ -49,8 +49,7 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     Raises:
         ConfigurationError: no address or no key.
     """
-    from client_sdk.api.attempts import OperatorKey
-    from client_sdk.api.client import Client
+    from client_sdk.api.client import Client, OperatorKey
     from client_sdk.api.config import read_secret
     from client_sdk.errors import ConfigurationError
 

@@ -1,4 +1,4 @@
-"""`wardround study …` and `wardround invite`: what an operator does."""
+"""`wardround study …`, `invite` and `revoke`: what an operator does, and what has become of studies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,21 @@ if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.protocol.study.messages import Study
     from client_sdk.protocol.study.settings import StudySettings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from client_sdk.commands.shared import (
+    number,
+)
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.study.messages import RoundList, RoundView, StudyList
+
+
+P = TypeVar("P", bound="StudyList | RoundList")
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
-
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
-
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
@@ -39,6 +49,9 @@ ModelFile = Annotated[
 Title = Annotated[str, typer.Option(help="shown to people")]
 ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study", callback=a_name)]
 ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
+Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
+Round = Annotated[int | None, typer.Option("--round", help="the model that this round released; left out: the latest")]
+Last = Annotated[int, typer.Option("--last", help="show this many rounds, the newest", min=1)]
 
 
 @app.command()
@@ -84,6 +97,51 @@ def show(
     """Show a study's state and settings."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         _show(client.study(study), as_json)
+
+
+def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """List every study of the coordinator; needs an operator's or a viewer's key."""
+    with plain_errors(), operator(server, key_file) as client:
+        found = [study for page in _pages(client.studies) for study in page.studies]
+    if as_json:
+        print_json([study.model_dump(mode="json") for study in found])
+        return
+    rows = [[s.study, s.title, s.stop_reason or s.state, str(s.rounds), str(s.clients)] for s in found]
+    table("Studies", ["study", "title", "state", "rounds", "hospitals"], rows)
+
+
+def rounds(
+    study: StudyName,
+    last: Last = 20,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the newest rounds ended, what was spent after each, and, to operators, who kept one from going on."""
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        found = [one for page in _pages(partial(client.rounds, study)) for one in page.rounds][-last:]
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    table(f"Rounds of {study}", ["round", "state", "spent", "measured", "who is missing"], [_row(one) for one in found])
+
+
+def model(
+    study: StudyName,
+    output: Output,
+    round: Round = None,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+) -> None:
+    """Write a released model to a file, as safetensors."""
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        if output.exists():
+            raise FileExistsError(f"{output} exists already")
+        body = client.model(study, "latest" if round is None else round)
+        output.write_bytes(body)
+        typer.echo(f"{output}: {len(body)} bytes")
 
 
 def invite(
@@ -167,3 +225,24 @@ def _show(study: Study, as_json: bool) -> None:
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
     table(f"Study {study.study}", ["", ""], rows)
+
+
+def _pages(page: Callable[[str | None], P]) -> Iterator[P]:
+    """All pages of a list, from the first."""
+    found = page(None)
+    yield found
+    while found.next is not None:
+        found = page(found.next)
+        yield found
+
+
+def _row(one: RoundView) -> list[str]:
+    spent = ", ".join(f"{each.level} {each.definition} {number(each.spent)}" for each in one.spent or [])
+    values = {} if one.metrics is None else one.metrics.values
+    measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    missing = [
+        f"{each.client}: {each.refusal.detail if each.refusal is not None else each.state}"
+        for each in one.clients or []
+        if each.state != "received"
+    ]
+    return [str(one.round), one.state if one.reason is None else one.reason, spent, measured, "\n".join(missing)]

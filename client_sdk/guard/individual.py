@@ -6,7 +6,6 @@ Every patient keeps a sum of its own and is left out of a step that could carry 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -21,9 +20,8 @@ from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
-from client_sdk.guard.accounting_sample import accounted
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.log_moments import accounted, patient_digest
+from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
@@ -72,7 +70,7 @@ class IndividualBudget:
         known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
         uncounted = sent_since(state["entries"])
         missed = sum(_worst(charge, limit.fixed_order()) for charge in uncounted)
-        here = [_digest(patient) for patient in patients]
+        here = [patient_digest(patient) for patient in patients]
         everybody = list(dict.fromkeys([*known, *here]))
         new = len(everybody) - len(known)
         inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
@@ -194,7 +192,3 @@ def _worst(charge: Charge, order: float) -> float:
     once = log_moment(order, 1.0, noise_std=charge.noise_multiplier, sampling_rate=charge.sampling_rate)
     reported = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0
     return charge.steps * float(once) + charge.histograms * float(reported)
-
-
-def _digest(patient: str) -> str:
-    return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

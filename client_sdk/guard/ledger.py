@@ -16,13 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
-from client_sdk.guard import egress_log as egress_log
-from client_sdk.guard.egress_log import Departure
-from client_sdk.guard.own_budget import Charge, OwnLimit, require_affordable
+from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.protocol.study.fields import NAME_PATTERN
 
 _SCHEMA = """
@@ -43,9 +41,26 @@ CREATE TABLE IF NOT EXISTS heads_seen (
     reserved INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS egress_log (
+    number   INTEGER PRIMARY KEY,
+    study    TEXT NOT NULL,
+    round    INTEGER NOT NULL,
+    what     TEXT NOT NULL CHECK (what IN ('update', 'refusal')),
+    sha256   TEXT NOT NULL,
+    bytes    INTEGER NOT NULL,
+    charge   INTEGER REFERENCES entries (sequence),
+    ready_at TEXT NOT NULL,
+    answer   TEXT,
+    sent_at  TEXT,
+    UNIQUE (study, round, what, sha256)
+);
 """
 # Stands beside the studies' sums under what can be no study's name.
 _INDIVIDUAL = "/individual"
+# After an entry of these kinds something may have left.
+_SENT = ("settled", "charged-in-full")
+
+What = Literal["update", "refusal"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,25 @@ class SeenHead:
     sequence: int = 0
     sha256: str = GENESIS
     reserved: int = 0
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One body. `ready_at`: from here on it may have left; `sent_at`, `answer`: when and how the coordinator answered.
+
+    charge: sequence number of the ledger entry that paid for it; a refusal needs none.
+    Times are UTC in ISO 8601.
+    """
+
+    study: str
+    round: int
+    what: What
+    sha256: str
+    bytes: int
+    charge: int | None
+    ready_at: str
+    answer: str | None = None
+    sent_at: str | None = None
 
 
 class HospitalLedger:
@@ -131,27 +165,22 @@ class HospitalLedger:
         entries = {entry.kind: entry for entry in self._of(study) if entry.round == round}
         if "reserved" not in entries:
             return None
-        settled = entries.get("settled")
-        charge = entries["reserved"]
-        return ChargedRound(
-            charge.sequence, charge.body["model_sha256"], None if settled is None else settled.body["sha256"]
-        )
+        charge, settled = entries["reserved"], entries.get("settled")
+        finished = None if settled is None else settled.body["sha256"]
+        return ChargedRound(charge.sequence, charge.body["model_sha256"], finished)
 
     def rounds_known(self, study: str) -> set[int]:
         """Rounds that this ledger has charged, one by one or as lost."""
-        one_by_one = {e.round for e in self._of(study) if e.kind == "reserved" and e.round is not None}
-        return one_by_one | set(range(1, self.rounds_lost(study) + 1))
+        return self._rounds(study, "reserved")
 
     def rounds_sent(self, study: str) -> int:
         """Rounds of which something may have left: finished ones and lost ones."""
-        finished = {e.round for e in self._of(study) if e.kind == "settled" and e.round is not None}
-        return len(finished | set(range(1, self.rounds_lost(study) + 1)))
+        return len(self._rounds(study, "settled"))
 
     def rounds_lost(self, study: str) -> int:
         """Rounds 1 … n that were accepted as lost; 0: none."""
-        return max(
-            (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full"), default=0
-        )
+        lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
+        return max(lost, default=0)
 
     def charge(self, study: str, round: int, charge: Charge, limits: tuple[OwnLimit, ...], model_sha256: str) -> None:
         """Pay for one round, before anything of it is computed.
@@ -179,19 +208,21 @@ class HospitalLedger:
             for key, data in ((study, sums), (_INDIVIDUAL, individual)):
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
-            departure = Departure(study, round, "update", sha256, size, charged.sequence, self._moment())
-            egress_log.make_ready(self._connection, departure)
+            self._ready(study, round, "update", sha256, size, charged.sequence)
 
     def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
         """A refusal is about to leave."""
         with self._writing():
-            departure = Departure(study, round, "refusal", sha256, size, None, self._moment())
-            egress_log.make_ready(self._connection, departure)
+            self._ready(study, round, "refusal", sha256, size, None)
 
     def mark_answered(self, study: str, round: int, sha256: str, answer: str) -> None:
-        """The coordinator answered to a body that left."""
+        """The coordinator answered to a body that left; a second answer to it changes nothing."""
         with self._writing():
-            egress_log.mark_answered(self._connection, study, round, sha256, answer=answer, sent_at=self._moment())
+            self._connection.execute(
+                "UPDATE egress_log SET answer = ?, sent_at = ?"
+                " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
+                (answer, self._moment(), study, round, sha256),
+            )
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
@@ -208,23 +239,20 @@ class HospitalLedger:
                 self._append("finished", study, None, {"reason": reason})
 
     def sums(self, study: str) -> bytes | None:
-        """The running sums as they were last written."""
-        return self._sums(study)
+        """The study's running sums as they were last written."""
+        row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (study,)).fetchone()
+        return None if row is None else row[0]
 
     def individual(self) -> bytes | None:
         """The patients' own sums as they were last written."""
-        return self._sums(_INDIVIDUAL)
+        return self.sums(_INDIVIDUAL)
 
     def sent_since(self, sequence: int) -> list[Charge]:
         """Charges of rounds that were finished, or accepted as lost, in entries after `sequence`."""
-        paid = {(e.body["study"], e.round): e for e in self._entries if e.kind == "reserved"}
-        return [
-            Charge.from_body(
-                (entry if entry.kind == "charged-in-full" else paid[entry.body["study"], entry.round]).body
-            )
-            for entry in self._entries
-            if entry.sequence > sequence and entry.kind in ("settled", "charged-in-full")
-        ]
+        paid = {(e.body["study"], e.round): e.body for e in self._entries if e.kind == "reserved"}
+        later = [e for e in self._entries if e.sequence > sequence]
+        bodies = [paid[e.body["study"], e.round] if e.kind == "settled" else e.body for e in later if e.kind in _SENT]
+        return [Charge.from_body(body) for body in bodies]
 
     @property
     def next_sequence(self) -> int:
@@ -244,12 +272,13 @@ class HospitalLedger:
             self._connection.execute("INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?)", values)
 
     def departures(self, study: str | None = None) -> list[Departure]:
-        """The egress log."""
-        return egress_log.departures(self._connection, study)
-
-    def _sums(self, key: str) -> bytes | None:
-        row = self._connection.execute("SELECT data FROM running_sums WHERE study = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        """The egress log: everything that left or may have left, oldest first."""
+        rows = self._connection.execute(
+            "SELECT study, round, what, sha256, bytes, charge, ready_at, answer, sent_at FROM egress_log"
+            " WHERE ? IS NULL OR study = ? ORDER BY number",
+            (study, study),
+        )
+        return [Departure(*row) for row in rows]
 
     def close(self) -> None:
         """Let another process have it."""
@@ -266,8 +295,21 @@ class HospitalLedger:
     def _of(self, study: str) -> Iterator[Entry]:
         return (entry for entry in self._entries if entry.body["study"] == study)
 
+    def _rounds(self, study: str, kind: Kind) -> set[int]:
+        """Rounds of the study with an entry of this kind, and those that were lost."""
+        one_by_one = {entry.round for entry in self._of(study) if entry.kind == kind and entry.round is not None}
+        return one_by_one | set(range(1, self.rounds_lost(study) + 1))
+
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")
+
+    def _ready(self, study: str, round: int, what: What, sha256: str, size: int, charge: int | None) -> None:
+        """Write a body down before its first byte leaves; one that is made ready twice is one line."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (study, round, what, sha256, size, charge, self._moment()),
+        )
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -310,7 +352,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA + egress_log.SCHEMA)
+        connection.executescript(_SCHEMA)
     except sqlite3.DatabaseError:
         connection.close()
         raise

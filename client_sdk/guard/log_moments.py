@@ -1,15 +1,18 @@
 """What the records of this hospital have cost so far, as two upper bounds that may leave it.
 
 Every local step measures the gradient norm of every record of the accounting sample, sampled or not, because every
-step adds to
-every record's running sum (or to the Hölder sum). Only the estimates over all of them leave, rounded up; never a norm.
-Under disclosure `noised` they come from noised histograms, and what leaves is a function of those alone.
+step adds to every record's running sum (or to the Hölder sum). Only the estimates over all of them leave, rounded up;
+never a norm. Under disclosure `noised` they come from noised histograms, and what leaves is a function of those alone.
+
+The accounting sample is all of a hospital's records, or drawn once, fixed, and remembered by digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,19 +21,89 @@ import numpy.typing as npt
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
-from accounting.plan.limits import BayesianPlan, LimitPlan
-from accounting.plan.plan import Plan
+from accounting.plan.plan import BayesianPlan, Plan
 from accounting.units import Definition, Level
-from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
-from client_sdk.guard.accounting_sample import Rows, SampledRecords, accounted
+from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource
 from client_sdk.protocol.secure_sum.layout import sums_as_in_papers
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.settings import AccountingSample, StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, Array
 
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+# Per-record norms are sums in float32; this covers their rounding, as the clip factors do.
+_NORM_SLACK = 1 + 2.0**-14
 _DAMAGED = "the running sums on this disk are damaged or of another study"
+
+
+@dataclass(frozen=True)
+class SampleRows:
+    """The accounting sample among today's records.
+
+    rows     of the training data that are measured;  places  of each of them in the accounting sample
+    trained  rows that are trained on: all, but those held out
+    """
+
+    rows: Rows
+    slots: Rows
+    trained: Rows
+
+
+@dataclass(frozen=True)
+class SampledRecords:
+    """Fixed before the first round. A place whose record is gone, or never was, counts at the clip norm.
+
+    digests  of the records drawn, in the order of their places
+    setting  the study's; None: every record of the first round, none may join later
+    """
+
+    digests: tuple[str, ...]
+    setting: AccountingSample | None
+
+    @classmethod
+    def draw(cls, setting: AccountingSample | None, patients: Sequence[str], source: RandomSource) -> SampledRecords:
+        """A uniform draw without repetition; of fewer patients than places, all.
+
+        Raises:
+            ConfigurationError: the held-out sample would leave nothing to train on. Stays in this building.
+        """
+        digests = [patient_digest(patient) for patient in patients]
+        if setting is None:
+            return cls(tuple(digests), None)
+        if setting.source == "held-out" and len(digests) <= setting.records:
+            raise ConfigurationError(
+                f"accounting sample: {setting.records} records are held out of training and this data set has "
+                f"{len(digests)}: do not take part in this study"
+            )
+        # 128 random bits each: two alike among a billion are less likely than 2^-68.
+        order = np.lexsort((source.words(len(digests), np.uint64), source.words(len(digests), np.uint64)))
+        return cls(tuple(digests[int(row)] for row in order[: setting.records]), setting)
+
+    @property
+    def size(self) -> int:
+        """How many places; public where the study sets it."""
+        return len(self.digests) if self.setting is None else self.setting.records
+
+    def rows_of(self, patients: Sequence[str]) -> SampleRows:
+        """Where the accounting sample's records are among these.
+
+        Raises:
+            Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
+        """
+        slot = {digest: i for i, digest in enumerate(self.digests)}
+        found = [slot.get(patient_digest(patient), -1) for patient in patients]
+        slots = np.array(found, dtype=np.int64)
+        rows = np.flatnonzero(slots >= 0).astype(np.int64)
+        if self.setting is None and rows.size < slots.size:
+            raise Refused(
+                "records-added",
+                "records were added since the first round: leave them out, or take them into a new study",
+            )
+        held_out = self.setting is not None and self.setting.source == "held-out"
+        trained = np.flatnonzero(slots < 0) if held_out else np.arange(slots.size)
+        return SampleRows(rows, slots[rows], trained.astype(np.int64))
 
 
 class LogMomentBounds:
@@ -71,7 +144,8 @@ class LogMomentBounds:
         )
         self._rows = self._sample.rows_of(patients)
         self._account = _account(plan, plan.bayesian, self._sample.size)
-        self._papers = _as_in_papers(plan, plan.bayesian) if sums_as_in_papers(privacy) else None
+        papers = sums_as_in_papers(privacy)
+        self._papers = BayesianAccountant(_as_in_papers(plan, plan.bayesian)) if papers else None
         self._paper_costs = np.zeros(len(plan.bayesian.orders))
 
     @classmethod
@@ -148,8 +222,8 @@ class LogMomentBounds:
                 self._account.step(None, **self._step)
                 if self._papers is not None:
                     self._papers.step(None, **self._own_step(None))
-            if isinstance(self._account, NoisedSums) and self._publishes(round):
-                self._account.publish(None)
+            if (sums := self._published(round)) is not None:
+                sums.publish(None)
 
     def measure(self, norms: npt.NDArray[np.float64], *, rounding: float, total_records: float | None = None) -> None:
         """One noised step.
@@ -174,9 +248,9 @@ class LogMomentBounds:
 
     def publish(self, round: int, source: RandomSource) -> None:
         """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise."""
-        release = self._plan.release
-        if release is not None and isinstance(self._account, NoisedSums) and self._publishes(round):
-            self._account.publish(self._account.histogram() + sampler(release.std).sample(BINS, source))
+        release, sums = self._plan.release, self._published(round)
+        if release is not None and sums is not None:
+            sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 
     def paper_costs(self) -> npt.NDArray[np.float64]:
         """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers; rounded up."""
@@ -211,9 +285,10 @@ class LogMomentBounds:
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged(_DAMAGED) from error
 
-    def _publishes(self, round: int) -> bool:
-        account = self._account
-        return self._plan.publishes(round) and isinstance(account, NoisedSums) and not account.exhausted
+    def _published(self, round: int) -> NoisedSums | None:
+        """The sums that are read through noise after this round; None: not after this one."""
+        sums = self._account
+        return sums if isinstance(sums, NoisedSums) and self._plan.publishes(round) and not sums.exhausted else None
 
     def _own_step(self, total_records: float | None) -> dict[str, Any]:
         """The papers' step: the client's own noise alone, records sampled at B_i/N."""
@@ -222,6 +297,20 @@ class LogMomentBounds:
         if total_records is not None and total_records > 0:
             rate *= min(1.0, len(self.trained) / total_records)
         return self._step | {"noise_std": plan.noise_multiplier * plan.clip_norm, "sampling_rate": rate}
+
+
+def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
+    """The distances that are accounted, from gradient norms: never below what a record moved the noised sum.
+
+    For noise of noise_multiplier · clip_norm; rounded up, at most clip_norm.
+
+    norms     before clipping, finite; clipped together or layer by layer, a record adds at most min(norm, clip_norm)
+    rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
+    """
+    contribution = np.minimum(norms * _NORM_SLACK, clip_norm) + rounding
+    # Scaling both back to the clip norm keeps their ratio, and the top stays it.
+    scaled = np.nextafter(contribution * (clip_norm / (clip_norm + rounding)), np.inf)
+    return np.minimum(scaled, clip_norm)
 
 
 def _state_of(settings: StudySettings, saved: bytes) -> tuple[SampledRecords, dict[str, Any]]:
@@ -237,21 +326,15 @@ def _state_of(settings: StudySettings, saved: bytes) -> tuple[SampledRecords, di
 
 
 def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccountant | NoisedSums:
-    limit = _instance_limit(plan)
     checkpoints: int | list[int] | None = None
     if plan.release is not None:
         checkpoints = max(1, plan.rounds // plan.release.every)
     elif bayesian.composition == "running":
         checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
-    spec = BayesianSpec(
-        orders=bayesian.orders,
-        delta=limit.delta,
-        estimator_failure_probability=limit.estimator_failure_probability or 0.0,
-        max_steps=plan.max_steps,
+    spec = replace(
+        _as_in_papers(plan, bayesian),
         composition=bayesian.composition,
-        estimator=bayesian.estimator,
         adversary=bayesian.adversary,
-        conversion=bayesian.conversion,
         sample=bayesian.sample,
         filter_order=bayesian.filter_order,
         checkpoints=checkpoints,
@@ -261,9 +344,12 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
     return BayesianAccountant(spec)
 
 
-def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
-    limit = _instance_limit(plan)
-    spec = BayesianSpec(
+def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianSpec:
+    """What the limit that speaks for records fixes for the papers' costs; this hospital's own add to it."""
+    limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
+    if limit is None:
+        raise ValueError("settings: this study has no Bayesian limit at instance level")
+    return BayesianSpec(
         orders=bayesian.orders,
         delta=limit.delta,
         estimator_failure_probability=limit.estimator_failure_probability or 0.0,
@@ -271,12 +357,8 @@ def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianAccountant:
         estimator=bayesian.estimator,
         conversion=bayesian.conversion,
     )
-    return BayesianAccountant(spec)
 
 
-def _instance_limit(plan: Plan) -> LimitPlan:
-    """The Bayesian limit that speaks for records."""
-    limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
-    if limit is None:
-        raise ValueError("settings: this study has no Bayesian limit at instance level")
-    return limit
+def patient_digest(patient: str) -> str:
+    """What stands for a patient on this disk."""
+    return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

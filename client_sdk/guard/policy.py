@@ -1,18 +1,29 @@
-"""The site policy: a file that the hospital owns, checked before anything else; no study can switch it off."""
+"""What this hospital allows, whatever any study or coordinator says.
+
+The site policy, a file that it owns, checked before anything else; and its own limits over one set of records.
+"""
 
 from __future__ import annotations
 
+import math
 import tomllib
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from client_sdk.errors import ConfigurationError, PolicyRefused
-from client_sdk.guard.own_budget import OwnLimit
+from accounting.accountants.classical import ClassicalAccountant
+from accounting.budget.accounts import ClassicalLimit
+from accounting.mechanisms.conversion import spendable_delta
+from accounting.plan.plan import Plan
+from accounting.units import Definition
+from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefused
 from client_sdk.protocol.study.fields import Name, Positive, Probability
-from client_sdk.protocol.study.settings import LevelName, Masking, StudySettings
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.settings import LevelName, StudySettings
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
@@ -29,14 +40,6 @@ class Floors:
     min_survivors: int
     allow_three: bool
 
-    def raised_to(self, study: Masking) -> Floors:
-        """These, and what the study's own settings promise: its noise is accounted on them."""
-        return Floors(
-            max(self.colluders, study.colluders),
-            max(self.min_survivors, study.min_survivors),
-            self.allow_three and study.allow_three,
-        )
-
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -49,27 +52,26 @@ class LimitSection(_Section):
     delta: Probability
     order: Positive | None = None
 
+    def fixed_order(self) -> float:
+        """The one Rényi moment order at which the limit is kept.
+
+        Left out, the best where Gaussian noise without sampling reaches (epsilon, delta): 2 ln(1/δ) / ε.
+        """
+        return 2 * math.log(1 / self.delta) / self.epsilon if self.order is None else self.order
+
 
 class Limits(_Section):
     instance: LimitSection | None = None
     client: LimitSection | None = None
 
 
-class IndividualLimit(_Section):
+class IndividualLimit(LimitSection):
     """What each patient may lose, over all studies on the same records: (epsilon, delta), by Rényi sums of their own.
 
-    order       of the sums; chosen from epsilon and delta if left out
     every_norm  compute every patient's norm at every step, not only of those who were drawn: slower, charges less
     """
 
-    epsilon: Positive
-    delta: Probability
-    order: Positive | None = None
     every_norm: bool = False
-
-    def fixed_order(self) -> float:
-        """The one order at which the sums are kept."""
-        return OwnLimit.usual_order(self.epsilon, self.delta) if self.order is None else self.order
 
 
 class SitePolicy(_Section):
@@ -129,17 +131,11 @@ class SitePolicy(_Section):
 
     def own_limits(self) -> tuple[OwnLimit, ...]:
         """The hospital's own limits, each with the order at which it is enforced."""
-        sections: dict[LevelName, LimitSection | None] = {
-            "instance": self.limits.instance,
-            "client": self.limits.client,
-        }
-        found: list[OwnLimit] = []
-        for level, section in sections.items():
-            if section is not None:
-                usual = OwnLimit.usual_order(section.epsilon, section.delta)
-                order = usual if section.order is None else section.order
-                found.append(OwnLimit(level, section.epsilon, section.delta, order))
-        return tuple(found)
+        sections: tuple[tuple[LevelName, LimitSection | None], ...] = (
+            ("instance", self.limits.instance),
+            ("client", self.limits.client),
+        )
+        return tuple(OwnLimit(level, s.epsilon, s.delta, s.fixed_order()) for level, s in sections if s is not None)
 
     def floors(self) -> Floors:
         """What this hospital demands of any secure sum."""
@@ -155,29 +151,16 @@ class SitePolicy(_Section):
         privacy = settings.privacy
         noised_here = not privacy.rules.central
         masked = privacy.masking is not None and privacy.masking.mask_updates
+        shown = privacy.disclosure == "plain" and privacy.bayesian is not None
+        least_noise = self.least_noise_multiplier or 0.0
+        endless = "an update without noise has no finite cost at this level"
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
             (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
-            (
-                noised_here or self.unnoised_updates,
-                "unnoised",
-                "unnoised_updates: updates would leave without noise",
-            ),
-            (
-                noised_here or self.limits.instance is None,
-                "unnoised",
-                "limits.instance: an update without noise has no finite cost at this level",
-            ),
-            (
-                noised_here or self.individual is None,
-                "unnoised",
-                "individual: an update without noise has no finite cost at this level",
-            ),
-            (
-                self.least_noise_multiplier is None or privacy.noise_multiplier >= self.least_noise_multiplier,
-                "noise",
-                "least_noise_multiplier: the study adds less noise",
-            ),
+            (noised_here or self.unnoised_updates, "unnoised", "unnoised_updates: updates would leave without noise"),
+            (noised_here or self.limits.instance is None, "unnoised", f"limits.instance: {endless}"),
+            (noised_here or self.individual is None, "unnoised", f"individual: {endless}"),
+            (privacy.noise_multiplier >= least_noise, "noise", "least_noise_multiplier: the study adds less noise"),
             (
                 privacy.rules.central or self.limits.client is None,
                 "limits",
@@ -185,7 +168,7 @@ class SitePolicy(_Section):
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (
-                privacy.disclosure != "plain" or privacy.bayesian is None or self.plain_disclosure,
+                not shown or self.plain_disclosure,
                 "disclosure",
                 "plain_disclosure: the study shows log-moments as they are",
             ),
@@ -197,3 +180,104 @@ class SitePolicy(_Section):
         if self.individual is not None and privacy.histogram_noise is not None:
             reason = "patients' own limits cannot leave anybody out of a noised histogram"
             raise PolicyRefused("individual-limit", reason)
+
+
+@dataclass(frozen=True)
+class OwnLimit:
+    """At this level never more than (epsilon, delta), classical, over all studies on these records.
+
+    order  the one Rényi moment order at which it is enforced, fixed before the first charge
+    """
+
+    level: LevelName
+    epsilon: float
+    delta: float
+    order: float
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
+
+    scheme client: the noise is the coordinator's, and protects against those who see releases only.
+    histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
+    """
+
+    level: LevelName
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    histograms: int = 0
+    histogram_noise: float = 0.0
+
+    @classmethod
+    def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
+        """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
+        # In a sum the others add noise too; this hospital counts its own alone.
+        plan, noise = plan_of(settings), 0.0
+        published = sum(plan.publishes(round) for round in rounds)
+        if plan.release is not None and published:
+            own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
+            noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
+        level = plan.levels[0].value
+        return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Charge:
+        """Out of a ledger entry; entries from before histograms were charged name none."""
+        return cls(**{field.name: body[field.name] for field in fields(cls) if field.name in body})
+
+
+def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
+    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021)."""
+    kinds: Counter[tuple[float, float]] = Counter()
+    for charge in charges:
+        if charge.level == limit.level:
+            kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
+            if charge.histograms:
+                kinds[charge.histogram_noise, 1.0] += charge.histograms
+    delta = spendable_delta(limit.delta, limit.epsilon, kinds.total())
+    account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
+    for (noise, rate), steps in kinds.items():
+        account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
+    return account.epsilon()
+
+
+def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequence[OwnLimit]) -> None:
+    """Whether one more charge keeps every limit.
+
+    Raises:
+        OwnBudgetExceeded: one would be passed. An ε that is NaN or infinite reads as passed.
+    """
+    for limit in limits:
+        if limit.level != next_one.level:
+            continue
+        after = epsilon_spent([*charges, next_one], limit)
+        if not after <= limit.epsilon:
+            raise OwnBudgetExceeded(
+                "own-budget-exceeded",
+                f"this hospital's own limit at level {limit.level} (epsilon {limit.epsilon:g}) would be passed",
+            )
+
+
+def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = ()) -> None:
+    """Whether one more round keeps the study's own max_steps and classical limits, by this hospital's own count.
+
+    rounds_sent  rounds of the study of which something may have left
+    charged      numbers of the rounds that were charged, the next one included: some published noised histograms
+
+    Raises:
+        OwnBudgetExceeded: the coordinator asks for more than the study allows.
+    """
+    if rounds_sent >= plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
+    published = sum(plan.publishes(round) for round in charged)
+    for limit in plan.limits:
+        if limit.definition is not Definition.CLASSICAL:
+            continue
+        account = ClassicalLimit(plan, limit)
+        account.restore({"rounds": rounds_sent + 1, "published": published})
+        if not account.epsilon() <= limit.epsilon:
+            raise OwnBudgetExceeded(
+                "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
+            )

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors

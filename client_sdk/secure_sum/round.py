@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api.calls import OCTETS, POLL_SECONDS, Call, get, nothing, path, put, query
+from client_sdk.api.calls import OCTETS, POLL_SECONDS, get, nothing, path, put, query
 from client_sdk.api.client import Client
+from client_sdk.api.transport import Call
 from client_sdk.errors import (
     ApiError,
     ConflictError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -66,10 +66,13 @@ class Delivery(Protocol):
 
 
 class ClearDelivery:
-    """Update and log-moments as they are, in one request."""
+    """Update and log-moments as they are, in one request.
 
-    def __init__(self, client: Client, membership: Membership) -> None:
-        self._client, self._study, self._name = client, membership.study, membership.client
+    put  sends the body of a round
+    """
+
+    def __init__(self, put: Callable[[int, bytes], object]) -> None:
+        self._put = put
 
     def prepare(self, assignment: AssignmentBody) -> tuple[()]:
         """Nobody needs anything before."""
@@ -81,26 +84,18 @@ class ClearDelivery:
     def body(
         self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
     ) -> bytes:
-        return clear_body(made, log_moments)
+        """Raises TrainingStopped for a bound that is not finite."""
+        update = {UPDATE + name: array for name, array in made.update.items()}
+        return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
     def send(self, round: int, body: bytes) -> None:
-        self._client.put_update(self._study, round, self._name, body)
+        self._put(round, body)
 
     def leave(self, assignment: AssignmentBody) -> None:
         """The refusal says everything."""
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def clear_body(made: Contribution, log_moments: LogMomentBounds | None) -> bytes:
-    """The bytes of a contribution that nothing hides.
-
-    Raises:
-        TrainingStopped: a bound that is not finite.
-    """
-    update = {UPDATE + name: array for name, array in made.update.items()}
-    return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
 
 def delivery_of(
@@ -112,8 +107,6 @@ def delivery_of(
     folder: Path,
 ) -> Delivery:
     """The delivery that the study's settings ask for. folder: of the study's files on this disk."""
-    masking = training.settings.privacy.masking
-    if masking is None:
-        return ClearDelivery(client, membership)
-    floors = policy.floors().raised_to(masking)
-    return MaskedDelivery(client, membership, floors, training, folder / "secure-sum", verifier.roster)
+    if training.settings.privacy.masking is None:
+        return ClearDelivery(lambda round, body: client.put_update(membership.study, round, membership.client, body))
+    return MaskedDelivery(client, membership, policy.floors(), training, folder / "secure-sum", verifier.roster)

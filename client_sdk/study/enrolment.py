@@ -1,18 +1,23 @@
-"""From an invitation token to a membership, with the coordinator's key pinned by the token itself."""
+"""A hospital's membership: from an invitation token, which pins the coordinator's key, to a new key of its own."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from client_sdk.api.client import Client
-from client_sdk.errors import ConfigurationError, NotTrusted
-from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.study.messages import EnrolmentRequest
+from client_sdk.api.client import Client, Signature
+from client_sdk.errors import AuthenticationError, ConfigurationError, NotTrusted
+from client_sdk.identity import NEXT_KEY_FILE, Identity, Membership
+from client_sdk.protocol.study.messages import EnrolmentRequest, KeyRotation
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, decode_public_key, fingerprint, sign_document
 
-register("hospital.before-enrolment", "hospital.after-enrolment")
-
+register(
+    "hospital.before-enrolment",
+    "hospital.after-enrolment",
+    "hospital.before-rotation",
+    "hospital.after-rotation",
+)
 # wri_<id>_<secret>_<fingerprint>; a secret in base64url may hold underscores itself.
 _TOKEN = re.compile(r"wri_([A-Za-z0-9-]+)_([A-Za-z0-9_-]+)_([0-9a-f]{64})")
 
@@ -46,3 +51,39 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
         origin=answer.origin,
         coordinator_key=answer.coordinator_key,
     )
+
+
+def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list[str]:
+    """Make a new key, have every coordinator take it, then replace the old one on the disk. Repeatable.
+
+    Returns the studies that took it; those that this hospital left are passed over.
+
+    Raises:
+        ApiError, ConnectionFailed: some studies may have the new key already; run it again to finish.
+    """
+    successor = Identity.create(identity.directory, NEXT_KEY_FILE)
+    taken = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
+    failpoint("hospital.before-rotation")
+    identity.take_next_key()
+    failpoint("hospital.after-rotation")
+    return taken
+
+
+def _taken(
+    identity: Identity, successor: Identity, membership: Membership, dial: Callable[[str, Signature], Client]
+) -> bool:
+    proven = {"client": membership.client, "study": membership.study, "key": successor.public_key}
+    rotation = KeyRotation(public_key=successor.public_key, proof=sign_document(successor.key, ENROLMENT, proven))
+    # Signed by the old key; by the new one where an interrupted attempt has brought it there already.
+    for signer in (identity, successor):
+        signature = Signature(signer.key, membership.client, membership.study, membership.origin)
+        try:
+            with dial(membership.url, signature) as client:
+                client.rotate_key(membership.study, membership.client, rotation)
+            return True
+        except AuthenticationError as error:
+            if error.code == "revoked":
+                return False
+            if error.code != "bad-signature" or signer is successor:
+                raise
+    return False

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from client_sdk.guard.egress_log import What
-from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.ledger import HospitalLedger, What
+from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
 from client_sdk.protocol.study.messages import BudgetStatement
-from client_sdk.protocol.study.settings import StudySettings
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,17 @@ OnRound = Callable[[RoundEvent], None]
 
 def round_event(
     ledger: HospitalLedger,
-    settings: StudySettings,
+    rounds: int,
     statement: BudgetStatement,
     limits: Sequence[OwnLimit],
     round: int,
     seconds: float,
 ) -> RoundEvent | None:
-    """The event of a round out of what the own ledger says of it; None if nothing was answered to it."""
+    """The event of a round out of what the own ledger says of it; None if nothing was answered to it.
+
+    rounds  most of them in the study
+    limits  this hospital's own
+    """
     left = [d for d in ledger.departures(statement.study) if d.round == round and d.answer is not None]
     if not left:
         return None
@@ -82,11 +84,11 @@ def round_event(
     return RoundEvent(
         statement.study,
         round,
-        settings.rounds,
+        rounds,
         last.what,
         last.answer or "",
         last.bytes,
-        None if last.charge is None else Charge.of_round(settings, round),
+        None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(LimitSpent(s.level, s.definition, s.spent, s.epsilon, s.delta) for s in statement.limits),
         Local(seconds, own),
     )

@@ -9,29 +9,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api.attempts import ServerClock, Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+from client_sdk.guard.policy import POLICY_FILE, Charge, SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.messages import Study
-from client_sdk.study.enrolment import enrol
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
-from client_sdk.study.rotation import rotate
+from client_sdk.study.verifier import rounds_received
 
 if TYPE_CHECKING:
+    from client_sdk.protocol.study.training import Training
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task, TaskDataset
+    from client_sdk.training import LocalTraining
 
 _LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS = 24 * 3600.0
@@ -131,50 +131,23 @@ class Hospital:
             and as `Participation.run`.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
-        from client_sdk.study.delivery import delivery_of
         from client_sdk.study.participation import Participation
-        from client_sdk.study.verifier import CoordinatorVerifier
-        from client_sdk.training import LocalTraining
 
-        membership = self.identity.membership(study)
-        rules = self.policy() if policy is None else policy
+        membership, rules = self.identity.membership(study), policy or self.policy()
         _require_device(device)
-        with (
-            HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger,
-            self._client(membership.url, self._signature(membership)) as client,
-        ):
-            shown = client.study(study)
-            _require_same_settings(ledger, shown, membership, dataset)
-            chosen = _task(task, shown)
-            records = _records(chosen, data, rules, shown)
-            training = LocalTraining(
-                chosen,
-                records,
-                shown.settings,
-                randomness or SecureRandomness(),
-                device,
-                checkpoint_seconds,
-                party=membership.client,
+        with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
+            # 1. Freeze what the study asks for.
+            settings = _frozen_settings(client.study(study), ledger, membership, dataset)
+            # 2. Make the training, of the patients whom the policy does not leave out.
+            training = _training(
+                task, data, rules, settings, randomness, device, checkpoint_seconds, party=membership.client
             )
-            training.require_trainable()
+            # 3. Charge what a lost ledger does not know.
             if accept_lost_ledger:
-                _accept_loss(client, ledger, membership, shown)
-            masked, head = shown.settings.privacy.masking is not None, ledger.head_seen(study)
-            verifier = CoordinatorVerifier(client, membership, shown.settings_sha256, head, masked=masked)
-            folder = self.directory / "outbox" / study
-            with closing(delivery_of(client, membership, rules, training, verifier, folder)) as delivery:
-                return Participation(
-                    client,
-                    membership,
-                    ledger,
-                    rules,
-                    training,
-                    verifier,
-                    delivery,
-                    dataset=dataset,
-                    outbox=folder,
-                    on_round=on_round,
-                ).run()
+                _accept_loss(client, ledger, membership, settings)
+            # 4. Take part.
+            outbox = self.directory / "outbox" / study
+            return Participation(client, membership, ledger, rules, training, dataset, outbox, on_round).run()
 
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
@@ -207,8 +180,8 @@ def _patient(url: str) -> Connection:
     return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
 
 
-def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Membership, dataset: str) -> None:
-    """Settings are frozen when the hospital first joins, also if the coordinator forgets."""
+def _frozen_settings(shown: Study, ledger: HospitalLedger, membership: Membership, dataset: str) -> StudySettings:
+    """The study's settings, frozen when the hospital first joins, also if the coordinator forgets."""
     digest = shown.settings.digest()
     if digest != shown.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")
@@ -218,6 +191,7 @@ def _require_same_settings(ledger: HospitalLedger, shown: Study, membership: Mem
         ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
     elif (opened["settings_sha256"], opened["coordinator_key"]) != (digest, membership.coordinator_key):
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
+    return shown.settings
 
 
 def _require_device(device: str) -> None:
@@ -231,10 +205,31 @@ def _require_device(device: str) -> None:
         raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
 
 
-def _task(wanted: str | Task | None, shown: Study) -> Task:
+def _training(
+    task: str | Task | None,
+    data: Any,
+    rules: SitePolicy,
+    settings: StudySettings,
+    randomness: Randomness | None,
+    device: str,
+    checkpoint_seconds: float,
+    *,
+    party: str,
+) -> LocalTraining:
+    """The study's training on these records, found possible before any round is paid for."""
+    from client_sdk.training import LocalTraining
+
+    chosen = _task(task, settings.training)
+    records = _records(chosen, data, rules, settings.training)
+    coins = randomness or SecureRandomness()
+    training = LocalTraining(chosen, records, settings, coins, device, checkpoint_seconds, party)
+    training.require_trainable()
+    return training
+
+
+def _task(wanted: str | Task | None, training: Training) -> Task:
     from client_sdk import tasks
 
-    training = shown.settings.training
     if isinstance(wanted, tasks.Task):
         return wanted
     if wanted is not None and wanted != training.task:
@@ -242,25 +237,23 @@ def _task(wanted: str | Task | None, shown: Study) -> Task:
     return tasks.load(training.task, training.task_parameters)
 
 
-def _records(task: Task, data: Any, rules: SitePolicy, shown: Study) -> TaskDataset:
+def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> TaskDataset:
     """One record per patient, of those that the policy does not leave out."""
-    records = records_of(data)
-    if not records.named and rules.excluded_patients:
+    records, excluded = records_of(data), set(rules.excluded_patients)
+    if not records.named and excluded:
         raise ConfigurationError(
             "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
         )
     if not records.named:
         _LOG.warning("the records name no patients: every one counts as a patient of its own")
-    elif rules.excluded_patients:
-        found = len(set(rules.excluded_patients) & set(records.patients))
-        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(set(rules.excluded_patients)))
-    rows = task.dataset(records).without(rules.excluded_patients)
-    return rows.by_patient(shown.settings.training.rows_per_patient)
+    elif excluded:
+        found = len(excluded & set(records.patients))
+        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
+    return task.dataset(records).without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
 
-def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, shown: Study) -> None:
-    from client_sdk.study.past import rounds_received
-
+def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: StudySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):
-        ledger.accept_loss(membership.study, max(reported), Charge.of_rounds(shown.settings, max(reported)))
+        last = max(reported)
+        ledger.accept_loss(membership.study, last, Charge.of(settings, range(1, last + 1)))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from client_sdk.api.client import Client
+from client_sdk.durable import Outbox
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
@@ -28,23 +30,20 @@ from client_sdk.errors import (
     TrainingStopped,
     UpdateDisputed,
 )
-from client_sdk.guard.egress_log import Outbox
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.own_budget import Charge, histograms_in, require_within_study
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.source import Purpose
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit
-from client_sdk.study.delivery import Delivery
+from client_sdk.study.delivery import delivery_of
 from client_sdk.study.events import OnRound, round_event
-from client_sdk.study.past import require_known_past
-from client_sdk.study.verifier import CoordinatorVerifier
+from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.training import LocalTraining
 
 _LOG = logging.getLogger(__name__)
@@ -101,18 +100,16 @@ class Participation:
         ledger: HospitalLedger,
         policy: SitePolicy,
         training: LocalTraining,
-        verifier: CoordinatorVerifier,
-        delivery: Delivery,
-        *,
         dataset: str,
         outbox: Path,
         on_round: OnRound | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
-        self._verifier, self._delivery, self._outbox = verifier, delivery, Outbox(outbox)
-        self._settings: StudySettings = training.settings
+        self._settings, self._outbox = training.settings, Outbox(outbox)
         self.study, self.name = membership.study, membership.client
+        self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger.head_seen(self.study))
+        self._delivery = delivery_of(client, membership, policy, training, self._verifier, outbox)
         self._sent = self._refused = self._reported = 0
         self._on_round = on_round
 
@@ -128,6 +125,10 @@ class Participation:
             ApiError, ConnectionFailed: nothing is lost; run again.
         """
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
+        with closing(self._delivery):
+            return self._rounds()
+
+    def _rounds(self) -> Outcome:
         while True:
             try:
                 given = self._client.assignment(self.study)
@@ -202,14 +203,14 @@ class Participation:
             LedgerDamaged: the accounts on this disk are not what was written.
         """
         ledger, settings, patients = self._ledger, self._settings, self._training.dataset.patients
-        price, limit = Charge.of_round(settings, round), self._policy.individual
+        price, limit = Charge.of(settings, [round]), self._policy.individual
         sums, own = ledger.sums(self.study), ledger.individual()
         source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self.name, round=0)
         log_moments = LogMomentBounds.open(
             settings, patients, sums, rounds_lost=ledger.rounds_lost(self.study), source=source
         )
-        histograms = histograms_in(settings, ledger.rounds_known(self.study) | {round})
-        require_within_study(settings, ledger.rounds_sent(self.study), histograms)
+        charged = ledger.rounds_known(self.study) | {round}
+        require_within_study(plan_of(settings), ledger.rounds_sent(self.study), charged)
         individual = None
         if limit is not None:
             entries = ledger.next_sequence - 1
@@ -307,7 +308,7 @@ class Participation:
         if self._on_round is None or round <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
-        event = round_event(self._ledger, self._settings, statement, limits, round, seconds)
+        event = round_event(self._ledger, self._settings.rounds, statement, limits, round, seconds)
         if event is not None:
             self._reported = round
             self._on_round(event)

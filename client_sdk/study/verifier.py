@@ -1,29 +1,38 @@
-"""What a hospital believes of its coordinator: only what is signed, and only what continues what it saw before."""
+"""What a hospital believes of its coordinator: only what is signed, and only what continues what it saw before.
+
+What the coordinator says it took from this hospital must be in the hospital's own ledger.
+"""
 
 from __future__ import annotations
 
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from client_sdk.api.client import Client
-from client_sdk.errors import BadAssignment, LedgerNotExtended, RosterNotPinned
-from client_sdk.guard.ledger import SeenHead
-from client_sdk.identity import Membership, active_fingerprint, strangers
+from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
+from client_sdk.guard.ledger import HospitalLedger, SeenHead
+from client_sdk.identity import Membership
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead, Roster
-from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import (
+    ASSIGNMENT,
+    LEDGER_HEAD,
+    SigningError,
+    decode_public_key,
+    roster_fingerprint,
+    verify_document,
+)
 
 
 class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
-    settings_sha256  frozen when the hospital joined
-    masked           the study's keys for masks are believed through its roster, which is then looked at in every round
-    head             the coordinator's ledger as it was last seen; it only ever moves on
+    settings  frozen when the hospital joined; where they ask for masks, the keys for these are believed through the
+              study's roster, which is then looked at in every round
+    head      the coordinator's ledger as it was last seen; it only ever moves on
     """
 
-    def __init__(
-        self, client: Client, membership: Membership, settings_sha256: str, head: SeenHead, *, masked: bool = False
-    ) -> None:
-        self._client, self._membership, self._settings_sha256 = client, membership, settings_sha256
-        self._key, self._masked = decode_public_key(membership.coordinator_key), masked
+    def __init__(self, client: Client, membership: Membership, settings: StudySettings, head: SeenHead) -> None:
+        self._client, self._membership, self._settings_sha256 = client, membership, settings.digest()
+        self._key, self._masked = decode_public_key(membership.coordinator_key), settings.privacy.masking is not None
         self.head = head
         self._roster: tuple[str, Roster] | None = None
 
@@ -127,3 +136,54 @@ class CoordinatorVerifier:
             raise RosterNotPinned(
                 f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew"
             )
+
+
+def require_known_past(client: Client, ledger: HospitalLedger, study: str, name: str, dataset: str) -> None:
+    """Every round that the coordinator took must be in the ledger; answers that a crash kept out of its log are added.
+
+    Raises:
+        LostLedger: the ledger misses one.
+    """
+    reported = rounds_received(client, study, name)
+    missing = reported - ledger.rounds_known(study)
+    if missing:
+        raise LostLedger(
+            "lost-ledger",
+            f"the coordinator holds updates of this hospital from round {min(missing)} on that the ledger of data "
+            f"set {dataset!r} does not know: restore it, or accept the loss with --accept-lost-ledger",
+        )
+    for departure in ledger.departures(study):
+        # Killed between the answer and its line in the log.
+        if departure.what == "update" and departure.answer is None and departure.round in reported:
+            ledger.mark_answered(study, departure.round, departure.sha256, "accepted")
+
+
+def rounds_received(client: Client, study: str, name: str) -> set[int]:
+    """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
+    found: set[int] = set()
+    after: str | None = None
+    while True:
+        page = client.rounds(study, after)
+        found |= {
+            view.round
+            for view in page.rounds
+            for entry in view.clients or []
+            if entry.client == name and entry.state == "received"
+        }
+        if page.next is None:
+            return found
+        after = page.next
+
+
+def active_fingerprint(roster: Roster) -> str:
+    """The fingerprint of the roster's active members, computed here."""
+    active = ((member.client, member.public_key) for member in roster.members if member.state == "active")
+    return roster_fingerprint(roster.study, active)
+
+
+def strangers(membership: Membership, roster: Roster) -> list[str]:
+    """Active members that the pin does not hold with this key; members that left need no new pin."""
+    if membership.pinned is None:
+        return []
+    known = {(member.client, member.public_key) for member in membership.pinned}
+    return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-from client_sdk.api.attempts import OperatorKey
 from client_sdk.api.calls import round_view
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import load as load_settings
 from client_sdk.data import load as load_records
 from client_sdk.errors import ConfigurationError, NotFoundError

@@ -17,7 +17,7 @@ from accounting import (
     epsilon_from_moments,
 )
 from accounting.estimation.histograms import release_charge
-from accounting.units import FloatArray
+from accounting.values import FloatArray
 
 ROUNDS, LIMIT, STD, RATE = 50, 2.0, 4.0, 0.1
 TYPICAL = np.full(200, 0.02)

@@ -37,7 +37,7 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
         "client_sdk/guard/policy.py",
         "client_sdk/study/outbox.py",
         "client_sdk/api/client.py",
-        "client_sdk/guard/egress_log.py",
+        "client_sdk/guard/ledger.py",
     ]
     rooms = rooms_on_the_way(files, "client_sdk")
     assert [room.removeprefix("client_sdk/") for room in rooms] == ["study", "guard", "study", "api", "guard"]

@@ -8,9 +8,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import ConfigurationError, KeyFileError
-from client_sdk.identity import KEY_FILE, Identity, Membership, active_fingerprint, strangers
-from client_sdk.protocol.study.messages import Roster, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key, roster_fingerprint
+from client_sdk.identity import KEY_FILE, Identity, Membership
+from client_sdk.protocol.wire.signing import encode_public_key
 
 
 def public() -> str:
@@ -83,26 +82,3 @@ def test_memberships_are_remembered_and_damage_is_named(tmp_path: Path) -> None:
 def test_a_study_name_is_never_a_path(tmp_path: Path, study: str) -> None:
     with pytest.raises(ConfigurationError):
         Identity.create(tmp_path).membership(study)
-
-
-def test_a_pin_lets_members_leave_and_nobody_join(tmp_path: Path) -> None:
-    mercy, grace, hope = (RosterEntry(client=name, public_key=public(), state="active") for name in ("m", "g", "h"))
-    here = membership(pinned=(mercy, grace))
-
-    def roster(*members: RosterEntry) -> Roster:
-        return Roster(study="sepsis", members=list(members), fingerprint="0" * 64)
-
-    assert strangers(here, roster(mercy, grace)) == []
-    assert strangers(here, roster(mercy)) == []
-    assert strangers(here, roster(mercy, grace, hope)) == ["h"]
-    assert strangers(here, roster(mercy, grace.model_copy(update={"public_key": public()}))) == ["g"]
-    assert strangers(here, roster(mercy, hope.model_copy(update={"state": "revoked"}))) == []
-    assert strangers(membership(), roster(hope)) == []
-
-
-def test_the_roster_fingerprint_covers_active_members_only() -> None:
-    mercy = RosterEntry(client="m", public_key=public(), state="active")
-    gone = RosterEntry(client="g", public_key=public(), state="withdrawn")
-    # What the coordinator claims is not believed: the fingerprint is computed from the members.
-    shown = Roster(study="sepsis", members=[mercy, gone], fingerprint="f" * 64)
-    assert active_fingerprint(shown) == roster_fingerprint("sepsis", [("m", mercy.public_key)])

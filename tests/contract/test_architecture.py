@@ -11,7 +11,6 @@ import pytest
 
 import client_sdk.guard.ledger as hospital_ledger
 from benchmarks.way_of_an_update import BEGIN, END
-from client_sdk.guard import egress_log
 from server.db.tables import Base
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +84,7 @@ def test_the_way_of_an_update_goes_through_both_sides() -> None:
 def test_every_table_has_its_journey() -> None:
     tables = set(Base.metadata.tables)
     hospital = sqlite3.connect(":memory:")
-    hospital.executescript(hospital_ledger._SCHEMA + egress_log.SCHEMA)  # pyright: ignore[reportPrivateUsage]
+    hospital.executescript(hospital_ledger._SCHEMA)  # pyright: ignore[reportPrivateUsage]
     tables |= {name for (name,) in hospital.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     hospital.close()
     assert sorted(name for name in tables if f"`{name}`" not in PAGE) == []

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.errors import SessionEnded
 from client_sdk.guard.policy import Floors

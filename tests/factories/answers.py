@@ -9,8 +9,7 @@ import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.attempts import Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from tests.factories.coordinator_in_process import ORIGIN

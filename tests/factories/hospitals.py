@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from client_sdk import tasks
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Table

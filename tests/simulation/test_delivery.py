@@ -15,7 +15,7 @@ from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.study.delivery import Delivery
 from client_sdk.training import Contribution, LocalTraining, weights_of
 from server.domain.errors import Rejected
-from simulation.delivery import MemoryDelivery, MemoryStudy
+from simulation.delivery import MemoryStudy
 from tests.factories.hospitals import records, settings, task_parameters
 from tests.factories.masked_studies import MASKING
 
@@ -38,7 +38,7 @@ def contribution(chosen: MemoryStudy, name: str, seed: int, round: int = 1) -> C
 
 
 def deliver(chosen: MemoryStudy, name: str, made: Contribution, round: int = 1) -> None:
-    way: Delivery = MemoryDelivery(chosen, name)
+    way: Delivery = chosen.delivery(name)
     way.send(round, way.body(round, (), made, None))
 
 

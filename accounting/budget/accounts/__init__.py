@@ -1,7 +1,6 @@
 """The accounts behind a budget: one class for each way in which a limit is kept."""
 
-from accounting.budget.accounts.base import LimitAccount
-from accounting.budget.accounts.classical import ClassicalLimit
+from accounting.budget.accounts.base import ClassicalLimit, LimitAccount
 from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.budget.accounts.histogram import HistogramLimit
 

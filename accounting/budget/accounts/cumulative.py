@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.statement import bayesian_guarantee
+from accounting.accountants.bayesian_spec import bayesian_guarantee
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
-from accounting.plan.limits import LimitPlan
-from accounting.plan.plan import Plan
+from accounting.plan.plan import LimitPlan, Plan
 from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
-from accounting.units import FloatArray, Guarantee, Relation
+from accounting.units import Guarantee, Relation
+from accounting.values import FloatArray
 
 _RESTS_ON = {
     "student-t": "model-based: e to the log-moment is normal over the population",

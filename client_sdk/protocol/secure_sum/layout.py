@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.plan.limits import limit_among
+from accounting.plan.plan import limit_among
 from accounting.plan.report import DISTANCE_BINS
 from accounting.plan.schemes import Scheme
 from accounting.units import Definition, Level

@@ -5,8 +5,7 @@ The coordinator opens its ledger with it; a hospital counts with it what its rec
 
 from __future__ import annotations
 
-from accounting.plan.mechanism import HistogramRelease
-from accounting.plan.plan import Plan
+from accounting.plan.plan import HistogramRelease, Plan
 from accounting.plan.schemes import Credit
 from accounting.units import Observer
 from client_sdk.protocol.study.settings import StudySettings

@@ -6,8 +6,7 @@ from sqlalchemy import func, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
-from accounting.plan.limits import FirstRoundOverspends, PlanError
-from accounting.plan.plan import Plan
+from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList

@@ -12,8 +12,8 @@ from accounting import ClassicalAccountant, Definition, EstimatorRefused, Invali
 from accounting.accountants import averaged
 from accounting.accountants.averaged import AveragedAccountant
 from accounting.accountants.bayesian_spec import EstimateSpec
-from accounting.mechanisms.loss_grid import LossGrid, LossTable
-from accounting.units import FloatArray
+from accounting.mechanisms.privacy_loss import LossGrid, LossTable
+from accounting.values import FloatArray
 
 DELTA, GAMMA = 1e-4, 1e-5
 

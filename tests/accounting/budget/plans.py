@@ -2,8 +2,7 @@
 
 import mpmath as mp
 
-from accounting.plan.limits import BayesianPlan, LimitPlan
-from accounting.plan.plan import Plan
+from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.units import Definition, Level, Observer
 
 DELTA, FAILURE = 1e-5, 1e-6

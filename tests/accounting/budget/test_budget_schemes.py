@@ -9,9 +9,7 @@ import pytest
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import append
-from accounting.plan.limits import BayesianPlan, LimitPlan, PlanError
-from accounting.plan.mechanism import HistogramRelease
-from accounting.plan.plan import Plan
+from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
 from accounting.plan.report import (
     CumulativeMoments,
     DistanceHistogram,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from accounting.budget.budget import Budget
-from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.plan import FirstRoundOverspends, PlanError
 from tests.accounting.budget.plans import (
     plan,
 )

@@ -18,7 +18,7 @@ from accounting.estimation.histograms import (
     running_sum_bins,
 )
 from accounting.estimation.upper_mean import Estimator, lower_counts
-from accounting.units import FloatArray
+from accounting.values import FloatArray
 
 MONOTONE: tuple[Estimator, ...] = ("betting", "band")
 

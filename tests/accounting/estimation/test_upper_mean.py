@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from accounting import EstimatorRefused, InvalidArgument, binary_upper_mean, upper_mean
-from accounting.estimation.upper_mean import MONOTONE, lower_counts
+from accounting.estimation.upper_mean import (
+    MONOTONE,
+    beta_quantile,
+    beta_upper_quantile,
+    lower_counts,
+    root,
+    student_upper_quantile,
+)
 
 FREE = ("betting", "band", "bernstein")
 TOP = math.log(1000.0)
@@ -262,3 +269,18 @@ def test_bad_arguments_are_refused_by_name(name: str, arguments: dict[str, objec
 def test_bad_binary_counts(name: str, ones: int, trials: int) -> None:
     with pytest.raises(InvalidArgument, match=f"^{name}:"):
         binary_upper_mean(ones, trials, 0.1)
+
+
+@pytest.mark.parametrize("probability", [1e-3, 1e-12, 1e-200])
+def test_upper_quantiles_keep_small_probabilities(probability: float) -> None:
+    assert stats.beta.sf(beta_upper_quantile(3, 98, probability), 3, 98) == pytest.approx(probability, rel=1e-6)
+    assert stats.t.sf(student_upper_quantile(9, probability), 9) == pytest.approx(probability, rel=1e-6)
+
+
+def test_beta_quantile_is_its_laws_inverse() -> None:
+    a, b = np.array([1.0, 5.0, 50.0]), np.array([50.0, 46.0, 1.0])
+    assert stats.beta.cdf(beta_quantile(a, b, 1e-6), a, b) == pytest.approx([1e-6] * 3, rel=1e-6)
+
+
+def test_a_root_lies_where_the_sign_changes() -> None:
+    assert root(lambda x: x**3 - 2, 0, 5) == pytest.approx(2 ** (1 / 3), abs=1e-8)

@@ -11,8 +11,8 @@ import pytest
 
 from accounting import InvalidArgument, log_moment, replace_one_moment
 from accounting.mechanisms import as_printed
-from accounting.plan.mechanism import total_noise
-from accounting.units import FloatArray
+from accounting.plan.plan import total_noise
+from accounting.values import FloatArray
 
 Z = np.linspace(-40, 40, 80_001)
 DZ = float(Z[1] - Z[0])

@@ -1,14 +1,19 @@
-"""φ against 30-digit sums and integrals, closed forms, and quadrature of the reverse direction."""
+"""φ against 30-digit sums and integrals, closed forms, quadrature of the reverse direction, and by the table."""
 
 from __future__ import annotations
+
+import math
 
 import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.integrate import quad
 
 from accounting import InvalidArgument, log_moment, replace_one_moment
+from accounting.mechanisms.divergence import exact_moments, log_binomial, log_expm1, log_sum, tabulated
 
 mp.mp.dps = 30
 
@@ -182,3 +187,100 @@ def test_bad_arguments_are_refused_by_name(name: str, arguments: dict[str, objec
     values: dict[str, object] = {"order": 2, "distance": 1.0, "noise_std": 1.0, "sampling_rate": 0.1} | arguments
     with pytest.raises(InvalidArgument, match=f"^{name}:"):
         log_moment(values.pop("order"), values.pop("distance"), **values)  # type: ignore[arg-type]
+
+
+def integral(order: float, ratio: float, rate: float) -> float:
+    """log E_Q (1 − q + q e^{rz − r²/2})^{λ+1} by adaptive quadrature."""
+
+    def integrand(z: float) -> float:
+        return math.exp((order + 1) * math.log1p(rate * math.expm1(ratio * z - ratio**2 / 2)) - z * z / 2)
+
+    value = quad(integrand, -15, 40, limit=500, epsabs=0, epsrel=1e-11, points=[0, ratio, (order + 1) * ratio])[0]
+    return math.log(value / math.sqrt(2 * math.pi))
+
+
+@pytest.mark.parametrize("order", [0.3, 1.0, 2.5, 7.0])
+@pytest.mark.parametrize(("ratio", "rate"), [(0.3, 0.1), (1.0, 0.01), (1.5, 0.5)])
+def test_sum_and_integral_agree_with_another_quadrature_from_above(order: float, ratio: float, rate: float) -> None:
+    exact = integral(order, ratio, rate)
+    found = float(exact_moments(np.array([order]), np.array([ratio]), rate)[0, 0])
+    assert exact * (1 - 1e-9) - 1e-12 <= found <= exact * (1 + 1e-6) + 1e-12
+
+
+def test_the_sum_and_the_integral_meet_at_an_integer_order() -> None:
+    """Integer orders are binomial sums, real ones integrals: no step where one takes over from the other."""
+    below, at, above = exact_moments(np.array([4 - 1e-7, 4.0, 4 + 1e-7]), np.array([0.7]), 0.2)[:, 0]
+    assert below <= at * (1 + 1e-8)
+    assert at <= above * (1 + 1e-8)
+    assert above <= below * (1 + 1e-6)
+
+
+def test_nothing_is_free_but_nothing() -> None:
+    ratio = np.array([0.0, 1e-6])
+    found = exact_moments(np.array([2.0, 2.5]), ratio, 0.3)
+    assert (found[:, 0] == 0).all()
+    assert (found[:, 1] > 0).all()
+    assert (exact_moments(np.array([2.0, 2.5]), ratio, 0.0) == 0).all()
+
+
+def test_the_printed_pair_is_never_below_the_forward_sum() -> None:
+    orders, ratio = np.array([1.0, 2.0, 16.0]), np.array([0.1, 1.0, 3.0])
+    assert (exact_moments(orders, ratio, 0.1, "printed") >= exact_moments(orders, ratio, 0.1)).all()
+
+
+ORDERS = np.array([0.1, 1.0, 2.5, 8.0, 31.4, 64.0])
+
+
+@pytest.mark.parametrize(("std", "rate"), [(1.1, 0.01), (0.5, 0.2), (4.0, 0.9), (1.0, 1.0), (0.3, 1e-4)])
+def test_never_below_the_exact_path_and_close_above(std: float, rate: float) -> None:
+    distances = np.concatenate([np.random.default_rng(0).beta(0.3, 2.0, 400), [0.0, 1e-12, 1.0]])
+    exact = log_moment(ORDERS, distances, noise_std=std, sampling_rate=rate, method="exact")
+    table = log_moment(ORDERS, distances, noise_std=std, sampling_rate=rate, method="table")
+    assert (table >= exact).all()
+    assert (table <= exact * 1.01).all()
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.1, 0.7])
+def test_cost_is_convex_in_the_squared_distance_at_integer_and_real_orders(rate: float) -> None:
+    squares = np.linspace(0, 4, 200)
+    values = log_moment(ORDERS, np.sqrt(squares), noise_std=1.0, sampling_rate=rate, method="exact")
+    # A second difference below zero by more than the inflation of 1e-9 would break the chords.
+    assert (np.diff(values, n=2, axis=1) >= -4e-9 * values[:, 1:-1]).all()
+
+
+def test_many_records_take_the_table_and_few_the_exact_path() -> None:
+    distances = np.random.default_rng(1).uniform(0, 1, 8193)
+    table = tabulated(np.array([4.0]), distances / 1.3, 0.1)
+    assert log_moment([4.0], distances, noise_std=1.3, sampling_rate=0.1).tolist() == table.tolist()
+    exact = log_moment([4.0], distances[:8192], noise_std=1.3, sampling_rate=0.1, method="exact")
+    assert log_moment([4.0], distances[:8192], noise_std=1.3, sampling_rate=0.1).tolist() == exact.tolist()
+
+
+def test_infinite_costs_stay_infinite() -> None:
+    distances = np.concatenate([np.full(5, 1e-3), [1e160]])
+    found = log_moment(2, distances, noise_std=1.0, sampling_rate=0.1, method="table")
+    assert found[-1] == np.inf
+    assert np.isfinite(found[:-1]).all()
+
+
+@pytest.mark.parametrize("x", [1e-300, 1e-12, 0.5, 29.9, 30.1, 700.0, 1e4])
+def test_log_expm1_keeps_its_digits(x: float) -> None:
+    with mp.workdps(30):
+        exact = float(mp.log(mp.expm1(mp.mpf(x))))
+    assert float(log_expm1(np.array([x]))[0]) == pytest.approx(exact, rel=1e-12)
+
+
+def test_log_expm1_of_zero_is_minus_infinity() -> None:
+    assert log_expm1(np.array([0.0]))[0] == -math.inf
+
+
+def test_log_sum_neither_overflows_nor_forgets_infinity() -> None:
+    found = log_sum(np.array([[1000.0, 1000.0], [-1000.0, -1000.0], [0.0, math.inf], [-math.inf, -math.inf]]))
+    assert found[:2] == pytest.approx([1000 + math.log(2), -1000 + math.log(2)], rel=1e-15)
+    assert found[2:].tolist() == [math.inf, -math.inf]
+
+
+def test_log_binomial_is_the_law() -> None:
+    found = log_binomial(40, 0.03)
+    assert found == pytest.approx(stats.binom.logpmf(np.arange(41), 40, 0.03), rel=1e-10)
+    assert math.fsum(np.exp(found).tolist()) == pytest.approx(1.0, rel=1e-12)

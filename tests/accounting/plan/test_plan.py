@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 
 from accounting.errors import InvalidArgument
-from accounting.plan.limits import LimitPlan, PlanError
-from accounting.plan.mechanism import HistogramRelease, total_noise
-from accounting.plan.plan import Plan
+from accounting.plan.plan import HistogramRelease, LimitPlan, Plan, PlanError, total_noise
 from accounting.plan.schemes import SCHEMES
 from accounting.units import Definition, Level
 from tests.accounting.plan.test_schemes import plan

@@ -10,9 +10,7 @@ import pytest
 
 from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit
 from accounting.budget.budget import account_of
-from accounting.plan.limits import BayesianPlan, LimitPlan
-from accounting.plan.mechanism import HistogramRelease
-from accounting.plan.plan import Plan
+from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
 from accounting.plan.schemes import SCHEMES, Credit, Noise, SchemeName, Tells
 from accounting.units import Definition, Level, Observer, Relation
 

@@ -16,8 +16,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from client_sdk.api import calls
-from client_sdk.api.calls import Call
-from client_sdk.api.transport import Answer
+from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from server.api.docs import describe
 from server.app import ROUTERS

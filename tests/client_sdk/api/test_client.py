@@ -9,10 +9,8 @@ import jwt
 import pytest
 
 from client_sdk.api import calls
-from client_sdk.api.attempts import OperatorKey, ServerClock
-from client_sdk.api.calls import Call
-from client_sdk.api.client import AsyncClient
-from client_sdk.api.transport import AsyncTransport
+from client_sdk.api.client import AsyncClient, OperatorKey, ServerClock
+from client_sdk.api.transport import AsyncTransport, Call
 from client_sdk.errors import (
     ApiError,
     AuthenticationError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from client_sdk.api.attempts import OperatorKey
-from client_sdk.api.calls import Call
+from client_sdk.api.client import OperatorKey
+from client_sdk.api.transport import Call
 from client_sdk.errors import (
     ConfigurationError,
 )

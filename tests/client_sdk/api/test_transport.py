@@ -6,10 +6,16 @@ import httpx
 import pytest
 
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import AsyncTransport, Outgoing, Transport, require_safe_url, trust
+from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport, require_safe_url, trust
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 
-GET = Outgoing("GET", "/v1/x?a=1", {"Authorization": "Bearer t"})
+
+def call(method: str, target: str, body: bytes = b"", **more: int) -> Call[Answer]:
+    return Call(method, target, lambda answer: answer, body, **more)  # type: ignore[arg-type]
+
+
+GET = call("GET", "/v1/x?a=1")
+SIGNED = {"Authorization": "Bearer t"}
 
 
 def test_plain_http_is_for_this_machine_alone() -> None:
@@ -43,15 +49,15 @@ def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
         seen.append(request)
         return httpx.Response(201, content=b"body", headers={"X-Request-Id": "r-7"})
 
-    outgoing = Outgoing("PUT", "/v1/%C3%A9?wait=1", {"X-A": "b"}, b"payload")
+    outgoing, headers = call("PUT", "/v1/%C3%A9?wait=1", b"payload"), {"X-A": "b"}
     connection = Connection(url="https://study.example.org")
     with closing(Transport(connection, handler=httpx.MockTransport(answer))) as blocking:
-        first = blocking.send(outgoing)
+        first = blocking.send(outgoing, headers)
 
     async def twin() -> object:
         transport = AsyncTransport(connection, handler=httpx.MockTransport(answer))
         try:
-            return await transport.send(outgoing)
+            return await transport.send(outgoing, headers)
         finally:
             await transport.close()
 
@@ -65,9 +71,9 @@ def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
 def test_an_answer_longer_than_expected_is_cut_off() -> None:
     handler = httpx.MockTransport(lambda _: httpx.Response(200, content=b"x" * 101))
     with closing(Transport(Connection(url="https://x"), handler=handler)) as transport:
-        assert len(transport.send(Outgoing("GET", "/", {}, answer_limit=101)).body) == 101
+        assert len(transport.send(call("GET", "/", answer_limit=101), {}).body) == 101
         with pytest.raises(UnexpectedAnswer, match="100 bytes"):
-            transport.send(Outgoing("GET", "/", {}, answer_limit=100))
+            transport.send(call("GET", "/", answer_limit=100), {})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: typ
 
     transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(fail))
     with closing(transport), pytest.raises(ConnectionFailed) as caught:
-        transport.send(GET)
+        transport.send(GET, SIGNED)
     assert caught.value.sent is sent
     assert "hunter2" not in str(caught.value)
 
@@ -88,10 +94,9 @@ def test_a_failure_says_whether_the_request_left_and_nothing_secret(failure: typ
 def test_a_redirect_is_not_followed() -> None:
     handler = httpx.MockTransport(lambda _: httpx.Response(302, headers={"Location": "https://elsewhere.example"}))
     with closing(Transport(Connection(url="https://x"), handler=handler)) as transport:
-        assert transport.send(GET).status == 302
+        assert transport.send(GET, SIGNED).status == 302
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
     connection = Connection(url="https://x", proxy="http://user:hunter2@proxy:3128")  # type: ignore[arg-type]
-    outgoing = Outgoing("GET", "/", {"Authorization": "Bearer hunter2"}, b"hunter2")
-    assert "hunter2" not in repr(connection) + repr(outgoing)
+    assert "hunter2" not in repr(connection) + repr(call("GET", "/", b"hunter2"))

@@ -1,7 +1,8 @@
-"""What a hospital does: enrol, join, withdraw, look at its own budget."""
+"""What a hospital does: enrol, join, withdraw, look at its own budget, pin the roster, ask the doctor."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.factories.commands import Run, finished, opened
@@ -18,3 +19,22 @@ def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:
 def test_charges_without_a_limit_of_ones_own_are_told(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     assert "2 charges, and no limit of your own" in run("own-budget").stdout
+
+
+def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
+    here: Live, run: Run, tmp_path: Path
+) -> None:
+    opened(run, tmp_path)
+    roster = json.loads(run("roster", "show", "sepsis", "--json").stdout)
+    assert roster["fingerprint"] in run("roster", "show", "sepsis").stdout
+    run("roster", "pin", "sepsis", "0" * 64, code=4)
+    assert run("roster", "pin", "sepsis", roster["fingerprint"]).stdout == "pinned: mercy\n"
+    assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
+
+
+def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path) -> None:
+    assert "identity.key" in run("doctor", code=1).stdout
+    opened(run, tmp_path)
+    findings = {f["check"]: f["verdict"] for f in json.loads(run("doctor", "--json").stdout)}
+    assert findings["coordinator"] == "good"
+    assert findings["clock"] == "good"

@@ -8,11 +8,9 @@ import pytest
 from scipy.stats import chi2
 
 from client_sdk.errors import ConfigurationError, Refused
-from client_sdk.guard.accounting_sample import SampledRecords, accounted
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.log_moments import LogMomentBounds, SampledRecords, accounted
+from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.protocol.randomness.source import SecureSource, SeededRandomness, SeededSource
 from client_sdk.protocol.study.settings import AccountingSample, StudySettings
 from client_sdk.tasks import load

@@ -16,8 +16,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, PolicyRefused
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.individual import IndividualBudget, certificate
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.guard.own_budget import Charge
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load

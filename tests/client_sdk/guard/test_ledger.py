@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger, SeenHead, ledger_path
-from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent, require_affordable
+from client_sdk.guard.policy import Charge, LimitSection, OwnLimit, epsilon_spent, require_affordable
 from tests.factories.hospitals import settings
 
 CHARGE = Charge("instance", 1.0, 0.5, 2)
@@ -158,7 +158,7 @@ def test_own_epsilon_is_the_renyi_filter_of_an_independent_library() -> None:
 def test_the_usual_order_is_where_gaussian_noise_reaches_the_limit() -> None:
     # Without sampling, ε(λ) = ρ(λ+1) + ln(1/δ)/λ is least at λ = √(ln(1/δ)/ρ); ρ is what makes that least value ε.
     epsilon, delta = 3.0, 1e-6
-    order = OwnLimit.usual_order(epsilon, delta)
+    order = LimitSection(epsilon=epsilon, delta=delta).fixed_order()
     rho = math.log(1 / delta) / order**2
     assert 2 * math.sqrt(rho * math.log(1 / delta)) == pytest.approx(epsilon)
 
@@ -192,11 +192,11 @@ def test_an_infinite_epsilon_counts_as_overspent() -> None:
 
 def test_a_round_costs_what_the_public_settings_say() -> None:
     parallel = settings(training={"algorithm": "fedavg", "local_steps": 3})
-    assert Charge.of_round(parallel) == Charge("instance", 1.0, 0.5, 3)
+    assert Charge.of(parallel) == Charge("instance", 1.0, 0.5, 3)
     limit = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
     central = settings(scheme="client", limits=[limit], client_sampling_rate=0.25)
     # min_clients is 1: an abandoned round tells who was sampled, so sampling earns nothing.
-    assert Charge.of_round(central) == Charge("client", 1.0, 1.0, 1)
+    assert Charge.of(central) == Charge("client", 1.0, 1.0, 1)
 
 
 def test_lost_rounds_are_charged_in_full_and_their_sums_forgotten(tmp_path: Path) -> None:

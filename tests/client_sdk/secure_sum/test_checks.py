@@ -116,6 +116,19 @@ def test_sums_smaller_than_this_hospital_allows() -> None:
     assert me(run).advertise(more, run.world.plan, NOW)
 
 
+@pytest.mark.parametrize("changes", [{"colluders": 1}, {"min_survivors": 6}])
+def test_a_session_must_bear_what_the_studys_noise_is_counted_on(changes: dict[str, int]) -> None:
+    """Also where this hospital itself asks for less."""
+    run = started("keys", clients=8, colluders=2)
+    run.world.min_survivors = 7
+    hospital = run.world.hospitals[ME]
+    hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=4, allow_three=False))
+    less = run.world.signed(run.world.parameters(**changes))
+    words = f"{next(iter(changes))} is not what follows"
+    refuses(run, lambda: me(run).advertise(less, run.world.plan, NOW), "wrong-parameters", words)
+    assert me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
+
+
 def test_wrap_around_bait_at_the_range_limit() -> None:
     bait = VectorSpec(name="terms", encoding="counts", length=3, ring_bits=32, scale_bits=0, cap=2**31 // 6 + 1)
     run = started("keys")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.api.attempts import Signature
+from client_sdk.api.client import Signature
 from client_sdk.guard.policy import Floors
-from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
 from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.study.messages import LedgerEntry, Roster, RosterEntry
@@ -23,6 +22,7 @@ from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.ring_encoding import from_bytes
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
+from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
 from tests.factories.masked_studies import masked, reported_log_moments

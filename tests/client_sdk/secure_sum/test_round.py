@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.attempts import ServerClock, Signature
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import SessionEnded

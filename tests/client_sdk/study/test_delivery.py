@@ -43,14 +43,13 @@ def test_a_session_bears_what_the_study_and_the_hospital_ask(tmp_path: Path) -> 
 @pytest.mark.parametrize("bounds", [None, (0.5, 0.1, 0.2, 0.3)])
 def test_in_the_clear_the_body_is_the_update_and_its_bounds(bounds: tuple[float, ...] | None) -> None:
     sent: list[tuple[Any, ...]] = []
-    client: Any = SimpleNamespace(put_update=lambda *given: sent.append(given))
-    delivery = ClearDelivery(client, MEMBERSHIP)
+    delivery = ClearDelivery(lambda *given: sent.append(given))
     log_moments = None if bounds is None else reported_log_moments(bounds)
     assignment: Any = None
     vectors = delivery.prepare(assignment)
     body = delivery.body(4, vectors, UPDATE_OF_ONE, log_moments)
     delivery.send(4, body)
-    assert sent == [("sepsis", 4, "mercy", body)]
+    assert sent == [(4, body)]
     found = decode(body, SPEC if bounds is None else SPEC | terms_spec(3))
     assert found[UPDATE + "weight"].tolist() == [0.5, -1.0]
     if bounds is not None:

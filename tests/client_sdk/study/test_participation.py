@@ -8,64 +8,27 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
-from accounting.budget.budget import Authorisation, replay
-from client_sdk.api.attempts import ServerClock
+from client_sdk.api.client import ServerClock
 from client_sdk.data import DataError, Table
 from client_sdk.errors import (
-    AuthenticationError,
-    BadAssignment,
     ConfigurationError,
     LedgerDamaged,
     LedgerInUse,
-    LedgerNotExtended,
     LostLedger,
-    RosterNotPinned,
     TrainingStopped,
-    UpdateDisputed,
 )
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.guard.own_budget import Charge, OwnLimit, epsilon_spent
-from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.study.messages import RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key
+from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
 from client_sdk.protocol.wire.tensors import encode
-from client_sdk.study.hospital import Hospital
-from client_sdk.study.participation import Outcome
 from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
-from tests.factories.coordinator_in_process import Coordinator, problem
+from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
-
-
-def join(here: Hospital, **options: Any) -> Outcome:
-    chosen: dict[str, Any] = {"policy": plain_policy(), "dataset": "icu"}
-    return here.join("sepsis", "logistic-regression", records(), **(chosen | options))
-
-
-def ledger_of(directory: Path) -> HospitalLedger:
-    return HospitalLedger.open(ledger_path(directory, "icu"), read_only=True)
-
-
-def stop_after(other: Coordinator, rounds: int) -> None:
-    """The network goes away when this many rounds have their update."""
-
-    def meddle(request: httpx.Request) -> httpx.Response | None:
-        done = sum("mercy" in bodies for bodies in other.updates.values())
-        if done >= rounds and request.method == "GET" and request.url.path.endswith("/assignment"):
-            return problem(403, "forbidden")
-        return None
-
-    other.meddle = meddle
-
-
-def run_until_forbidden(here: Hospital, **options: Any) -> None:
-    with pytest.raises(AuthenticationError):
-        join(here, **options)
 
 
 @pytest.mark.parametrize(
@@ -212,140 +175,6 @@ def test_a_passed_deadline_costs_nothing(tmp_path: Path) -> None:
         assert ledger.charges() == []
 
 
-# -- what is not believed ------------------------------------------------------------------------------------------
-
-
-def test_a_coordinator_restored_from_an_older_copy_is_refused(tmp_path: Path) -> None:
-    other = coordinator(settings(max_steps=6))
-    here = hospital(other, tmp_path)
-    stop_after(other, 1)
-    run_until_forbidden(here)
-    backup = list(other.entries)
-    stop_after(other, 3)
-    run_until_forbidden(here)
-    before = dict(other.updates)
-    # The old copy: rounds 2 and 3 never happened there, so the ledger is two rounds shorter.
-    other.entries, other.budget, other.round, other.meddle = backup, replay(backup), 1, None
-    other.updates = {1: other.updates[1]}
-    with pytest.raises(LedgerNotExtended, match="restored from an older copy"):
-        join(here)
-    assert 2 not in other.updates or "mercy" not in other.updates[2]
-    assert before[2]["mercy"]
-    assert [refusal.code for refusal in other.refusals[2].values()] == ["ledger-not-extended"]
-
-
-def test_a_ledger_that_was_rewritten_and_grew_since_is_refused(tmp_path: Path) -> None:
-    other = coordinator(settings(max_steps=6))
-    here = hospital(other, tmp_path)
-    stop_after(other, 2)
-    run_until_forbidden(here)
-    other.meddle = None
-    history = [(entry.kind, entry.round, dict(entry.body)) for entry in other.entries]
-    other.entries = []
-    for kind, number, body in history:
-        # The same rounds, one charge made smaller: every hash after it differs.
-        other._append(kind, number, body | {"note": "x"} if number == 1 else body)
-    with pytest.raises(LedgerNotExtended, match="rewritten"):
-        join(here)
-
-
-def test_a_round_that_the_ledger_does_not_reserve_is_refused(tmp_path: Path) -> None:
-    other = coordinator()
-
-    def meddle(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("/assignment") and other.budget.pending is None:
-            other._open_round()
-            # Asked to train, but the charge is not in the ledger.
-            other.entries.pop()
-        return None
-
-    other.meddle = meddle
-    with pytest.raises(LedgerNotExtended, match="reservation of round 1"):
-        join(hospital(other, tmp_path))
-
-
-@pytest.mark.parametrize("change", ["signature", "study", "client", "settings", "model"])
-def test_an_assignment_that_is_not_as_it_must_be_is_refused(
-    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    real = other.assignment_for
-
-    def changed(client: str) -> Any:
-        body = real(client)
-        match change:
-            case "study":
-                return body.model_copy(update={"study": "stroke"})
-            case "client":
-                return body.model_copy(update={"client": "grace"})
-            case "settings":
-                return body.model_copy(update={"settings_sha256": "0" * 64})
-            case "model":
-                return body.model_copy(update={"model": body.model.model_copy(update={"sha256": "0" * 64})})
-        return body
-
-    monkeypatch.setattr(other, "assignment_for", changed)
-    if change == "signature":
-        other.key = Ed25519PrivateKey.generate()
-    with pytest.raises(BadAssignment):
-        join(here)
-    assert other.updates == {1: {}}
-    with ledger_of(tmp_path) as ledger:
-        assert ledger.charges() == []
-    assert [refusal.code for refusal in other.refusals[1].values()] == ["bad-assignment"]
-
-
-def test_a_model_of_another_shape_is_refused(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    other.models[0] = encode({"weight": other.initial["weight"].repeat(2, axis=1), "bias": other.initial["bias"]})
-    with pytest.raises(BadAssignment, match="not one of this task"):
-        join(here)
-
-
-def test_the_same_round_from_another_model_is_refused(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
-    with pytest.raises(Exception, match="internal"):
-        join(here)
-    other.meddle, other.models[0] = None, encode({n: a + 1 for n, a in other.initial.items()})
-    with pytest.raises(BadAssignment, match="another model"):
-        join(here)
-
-
-def test_settings_that_changed_since_the_hospital_joined_are_refused(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    stop_after(other, 1)
-    run_until_forbidden(here)
-    other.settings = settings(noise_multiplier=0.5)
-    with pytest.raises(BadAssignment, match="joined under"):
-        join(here)
-
-
-def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    mine = RosterEntry(client="mercy", public_key=here.identity.public_key, state="active")
-    here.identity.remember(here.identity.membership("sepsis").model_copy(update={"pinned": (mine,)}))
-    stop_after(other, 1)
-    run_until_forbidden(here, policy=plain_policy(pinned_roster=True))
-    other.meddle = None
-    other.members["mole"] = encode_public_key(Ed25519PrivateKey.generate().public_key())
-    with pytest.raises(RosterNotPinned, match="mole"):
-        join(here)
-
-
-def test_another_update_under_this_name_stops_the_hospital(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    other.meddle = lambda r: problem(409, "different-update") if "/updates/" in r.url.path else None
-    with pytest.raises(UpdateDisputed, match="second installation"):
-        join(here)
-
-
 # -- what the hospital itself refuses ------------------------------------------------------------------------------
 
 
@@ -367,7 +196,7 @@ def test_an_unnoised_update_needs_the_policys_word(tmp_path: Path) -> None:
 
 
 def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
-    charge = Charge.of_round(settings())
+    charge = Charge.of(settings())
     order = 4.0
     two = epsilon_spent([charge, charge], OwnLimit("instance", 1.0, 1e-5, order))
     limits = {"instance": {"epsilon": two, "delta": 1e-5, "order": order}}
@@ -506,46 +335,6 @@ def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplo
     assert "p39" not in said
 
 
-@pytest.mark.parametrize("study", [{"max_steps": 3}, {"max_steps": 9, "limits": None}])
-def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
-    tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "limits" in study:
-        charge = Charge.of_round(settings())
-        three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
-        # The study's own account takes the noise's cut tails off δ for all its steps, not for these three alone.
-        epsilon = three * (1 + 1e-6)
-        study["limits"] = [{"level": "instance", "definition": "classical", "epsilon": epsilon, "delta": 1e-5}]
-    other = coordinator(settings(**study))
-    here = hospital(other, tmp_path)
-    # Its budget always says yes; after five rounds it stops asking.
-    monkeypatch.setattr(type(other.budget), "authorise", lambda self, *_: Authorisation(self.last_round < 5, "stopped"))
-    outcome = join(here)
-    assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 2)
-    expected = "max-steps-exceeded" if study["max_steps"] == 3 else "study-limit-exceeded"
-    assert {other.refusals[r]["mercy"].code for r in (4, 5)} == {expected}
-
-
-def test_a_ledger_page_without_end_is_not_followed(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    asked: list[str] = []
-
-    def meddle(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("/ledger"):
-            asked.append(str(request.url))
-            # Always the first entries, whatever was asked for.
-            return other._ledger(httpx.Request("GET", "https://x/ledger?after=0"), "mercy")
-        return None
-
-    stop_after(other, 1)
-    run_until_forbidden(here)
-    other.meddle = meddle
-    with pytest.raises(LedgerNotExtended):
-        join(here)
-    assert len(asked) == 1
-
-
 def test_the_end_is_waited_for_until_its_reason_is_known(tmp_path: Path) -> None:
     other = coordinator()
     slept: list[float] = []
@@ -579,18 +368,3 @@ def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_
     assert other.round == 0
     with ledger_of(tmp_path) as ledger:
         assert ledger.charges() == []
-
-
-def test_a_ledger_of_the_same_length_with_another_past_is_refused(tmp_path: Path) -> None:
-    other = coordinator()
-    here = hospital(other, tmp_path)
-    other.meddle = lambda request: problem(500, "internal") if "/updates/" in request.url.path else None
-    with pytest.raises(Exception, match="internal"):
-        join(here)
-    other.meddle, history = None, [(e.kind, e.round, dict(e.body)) for e in other.entries]
-    other.entries = []
-    for kind, number, body in history:
-        other._append(kind, number, body | {"note": "x"})
-    with pytest.raises(LedgerNotExtended, match="head is not the one"):
-        join(here)
-    assert other.updates == {1: {}}

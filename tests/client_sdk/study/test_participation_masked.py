@@ -64,9 +64,7 @@ def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path:
     assert LEFT not in other.requests, "a session that has ended waits for nobody"
 
 
-def test_a_session_must_bear_what_the_studys_noise_is_counted_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Floors] = []
 
     def prepare(round: MaskedRound) -> tuple[VectorSpec, ...]:
@@ -79,9 +77,9 @@ def test_a_session_must_bear_what_the_studys_noise_is_counted_on(
     values["schedule"]["min_clients"] = 8
     strict = StudySettings.model_validate(values)
     for name, policy, floors in (
-        ("a", {}, Floors(2, 8, False)),
+        ("a", {}, Floors(1, 4, False)),
         ("b", {"least_colluders": 3, "least_survivors": 9}, Floors(3, 9, False)),
-        ("c", {"allow_three": True}, Floors(2, 8, False)),
+        ("c", {"allow_three": True}, Floors(1, 3, True)),
     ):
         with pytest.raises(ConfigurationError, match="seen enough"):
             join(coordinator(strict), tmp_path / name, **policy)

@@ -13,3 +13,9 @@ def test_rounds_left_is_what_then_happens_when_every_round_costs_its_worst():
         budget.reserve(begun)
         budget.settle(begun, None)
     assert reported == begun
+
+
+def test_while_terms_are_shown_the_classical_certificate_says_against_whom_it_is_void():
+    budget = Budget(plan())
+    assert "does not hold against whoever sees" in budget.statements()[1]["certificate"]["assumption"]
+    assert "does not hold against" not in Budget(plan(disclosure="at-end")).statements()[1]["certificate"]["assumption"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import append
-from accounting.plan.limits import BayesianPlan
+from accounting.plan.plan import BayesianPlan
 from accounting.plan.report import DistanceHistogram, distance_edges, report_to_dict
 from tests.accounting.budget.plans import (
     DELTA,

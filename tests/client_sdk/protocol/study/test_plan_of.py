@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from accounting.plan.mechanism import HistogramRelease
+from accounting.plan.plan import HistogramRelease
 from accounting.plan.schemes import SCHEMES
 from accounting.units import Definition, Level, Observer
 from client_sdk.protocol.study.plan_of import plan_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from accounting.budget.ledger import Entry
-from client_sdk.identity import active_fingerprint
 from client_sdk.protocol.wire.tensors import UPDATE, Array, encode
+from client_sdk.study.verifier import active_fingerprint
 from server.db.ledger_store import entries
 from server.db.rows import find_round, find_study, participants
 from server.db.session import Transaction

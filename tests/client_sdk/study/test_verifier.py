@@ -1,4 +1,4 @@
-"""What a coordinator says it took, page by page, against the hospital's own ledger."""
+"""What a coordinator says it took, page by page, against the hospital's own ledger; its roster against the pin."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import LostLedger
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.own_budget import Charge
-from client_sdk.study.past import require_known_past, rounds_received
+from client_sdk.guard.policy import Charge
+from client_sdk.identity import Membership
+from client_sdk.protocol.study.messages import Roster, RosterEntry
+from client_sdk.protocol.wire.signing import encode_public_key, roster_fingerprint
+from client_sdk.study.verifier import active_fingerprint, require_known_past, rounds_received, strangers
 
 PRICE = Charge("instance", 1.0, 0.5, 1)
 
@@ -62,3 +66,37 @@ def test_an_answer_that_a_crash_kept_out_of_the_log_is_added_once(tmp_path: Path
         ledger.mark_answered("sepsis", 1, "1" * 64, "round-closed")
         require_known_past(showing({1: "received", 2: "received"}), ledger, "sepsis", "mercy", "icu")
         assert [(d.round, d.answer) for d in ledger.departures()] == [(1, "round-closed"), (2, "accepted")]
+
+
+def public() -> str:
+    return encode_public_key(Ed25519PrivateKey.generate().public_key())
+
+
+def test_a_pin_lets_members_leave_and_nobody_join() -> None:
+    mercy, grace, hope = (RosterEntry(client=name, public_key=public(), state="active") for name in ("m", "g", "h"))
+    here = Membership(
+        study="sepsis",
+        client="mercy",
+        url="https://x",
+        origin="https://x",
+        coordinator_key=public(),
+        pinned=(mercy, grace),
+    )
+
+    def roster(*members: RosterEntry) -> Roster:
+        return Roster(study="sepsis", members=list(members), fingerprint="0" * 64)
+
+    assert strangers(here, roster(mercy, grace)) == []
+    assert strangers(here, roster(mercy)) == []
+    assert strangers(here, roster(mercy, grace, hope)) == ["h"]
+    assert strangers(here, roster(mercy, grace.model_copy(update={"public_key": public()}))) == ["g"]
+    assert strangers(here, roster(mercy, hope.model_copy(update={"state": "revoked"}))) == []
+    assert strangers(here.model_copy(update={"pinned": None}), roster(hope)) == []
+
+
+def test_the_roster_fingerprint_covers_active_members_only() -> None:
+    mercy = RosterEntry(client="m", public_key=public(), state="active")
+    gone = RosterEntry(client="g", public_key=public(), state="withdrawn")
+    # What the coordinator claims is not believed: the fingerprint is computed from the members.
+    shown = Roster(study="sepsis", members=[mercy, gone], fingerprint="f" * 64)
+    assert active_fingerprint(shown) == roster_fingerprint("sepsis", [("m", mercy.public_key)])

@@ -1,0 +1,42 @@
+"""A hospital's participation in the study `sepsis` on the data set `icu`, run or cut short."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.errors import (
+    AuthenticationError,
+)
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.study.hospital import Hospital
+from client_sdk.study.participation import Outcome
+from tests.factories.coordinator_in_process import Coordinator, problem
+from tests.factories.hospitals import plain_policy, records
+
+
+def join(here: Hospital, **options: Any) -> Outcome:
+    chosen: dict[str, Any] = {"policy": plain_policy(), "dataset": "icu"}
+    return here.join("sepsis", "logistic-regression", records(), **(chosen | options))
+
+
+def ledger_of(directory: Path) -> HospitalLedger:
+    return HospitalLedger.open(ledger_path(directory, "icu"), read_only=True)
+
+
+def stop_after(other: Coordinator, rounds: int) -> None:
+    """The network goes away when this many rounds have their update."""
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        done = sum("mercy" in bodies for bodies in other.updates.values())
+        if done >= rounds and request.method == "GET" and request.url.path.endswith("/assignment"):
+            return problem(403, "forbidden")
+        return None
+
+    other.meddle = meddle
+
+
+def run_until_forbidden(here: Hospital, **options: Any) -> None:
+    with pytest.raises(AuthenticationError):
+        join(here, **options)
