@@ -12,10 +12,11 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -23,10 +24,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.problems import ApiProblem
 from server.db.blobs import FileBlobs, IncomingFile
+from server.services.coordinator import Written
 from server.services.views import StoredModel
 
 _SCOPE_KEY = "wardround.body"
 _NO_NUMBER = -1
+T = TypeVar("T")
 
 
 @dataclass
@@ -123,6 +126,17 @@ PIECE_BYTES = 1 << 20
 _SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+def or_else(model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
+    """How OpenAPI says that a write may be answered with 200, too: it was here already, or is replaced."""
+    return {200: {"model": model, "description": description}}
+
+
+def answered(response: Response, written: Written[T]) -> T:
+    """The body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
+    response.status_code = 201 if written.created else 200
+    return written.body
 
 
 @asynccontextmanager
