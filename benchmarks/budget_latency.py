@@ -23,11 +23,12 @@ from typing import Any
 from accounting.budget.ledger import append
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.wire.signing import LEDGER_HEAD
+from experiments import tiny
 from server.db.ledger_store import lock_account
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import LedgerRow
-from tests.factories.live_coordinator import Live, live, settings_of
+from tests.factories.live_coordinator import Live, live
 
 RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 
@@ -35,7 +36,8 @@ RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 def open_with_ledger(here: Live, study: str, entries: int) -> None:
     """A study whose ledger is `entries` long. The statement is the one of its opening: only the length matters here."""
     limit = {"level": "instance", "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}
-    here.open_study(study, settings_of(limits=[limit]))
+    chosen = tiny.settings("parallel", clients=2, rounds=50, bayesian=False, deadline_seconds=600.0, limits=[limit])
+    here.open_study(study, chosen)
     here.coordinator.database.write("benchmark", lambda tx: _lengthen(here, tx, study, entries))
 
 

@@ -32,7 +32,8 @@ from fastapi import FastAPI, Request
 
 from benchmarks.measured import RETAIN, processor_seconds
 from client_sdk.protocol.wire.tensors import UPDATE, encode
-from tests.factories.live_coordinator import live, settings_of
+from experiments import tiny
+from tests.factories.live_coordinator import live
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
 
@@ -59,8 +60,7 @@ def serve_peer() -> None:
 def serve_coordinator(parameters: int, updates: int) -> None:
     """For every line that comes in: a study in its first round, and the signed heads of its hospitals' requests."""
     body = update(parameters)
-    settings = settings_of(expected_clients=float(updates))
-    settings["schedule"]["min_clients"] = updates
+    settings = tiny.settings("parallel", clients=updates, rounds=50, bayesian=False, deadline_seconds=600.0)
     with tempfile.TemporaryDirectory() as home, live(Path(home)) as here:
         for number, _ in enumerate(sys.stdin):
             study = f"ingest-{number}"

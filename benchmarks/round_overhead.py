@@ -31,10 +31,10 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import Limit, Privacy, Schedule, StudySettings
-from client_sdk.protocol.study.training import ServerOptimiser, Training
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of
 from client_sdk.study.enrolment import enrol
+from experiments import tiny
 from experiments.live import LiveCoordinator
 from experiments.processes import Processes
 
@@ -50,32 +50,17 @@ class Member:
 
 def settings(clients: int, rounds: int) -> StudySettings:
     """Scheme parallel with a classical limit only: an update is the whole message."""
-    return StudySettings(
-        training=Training(
-            task="last-layer",
-            algorithm="fedsgd",
-            local_steps=1,
-            optimiser=ServerOptimiser(name="plain", learning_rate=LEARNING_RATE),
-        ),
-        privacy=Privacy(
-            scheme="parallel",
-            limits=(Limit(level="instance", definition="classical", epsilon=1000.0, delta=1e-5),),
-            clip_norm=1.0,
-            client_clip_norm=None,
-            noise_multiplier=1.0,
-            sampling_rate=0.1,
-            expected_batch_size=10.0,
-            client_sampling_rate=1.0,
-            expected_clients=float(clients),
-            max_steps=rounds,
-            classical_order=4.0,
-            bayesian=None,
-            disclosure="plain",
-            histogram_noise=None,
-            accounting_sample=None,
-            masking=None,
-        ),
-        schedule=Schedule(min_clients=clients, round_deadline_seconds=600.0),
+    optimiser = {"name": "plain", "learning_rate": LEARNING_RATE}
+    return tiny.settings(
+        "parallel",
+        clients=clients,
+        rounds=rounds,
+        bayesian=False,
+        deadline_seconds=600.0,
+        training={"task": "last-layer", "task_parameters": {}, "learning_rate": 1.0, "optimiser": optimiser},
+        limits=[{"level": "instance", "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}],
+        noise_multiplier=1.0,
+        sampling_rate=0.1,
     )
 
 

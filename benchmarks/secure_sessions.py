@@ -43,14 +43,14 @@ from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.secure_sum.layout import UPDATE as UPDATE_VECTOR
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import Limit, Masking, Privacy, Schedule, StudySettings
-from client_sdk.protocol.study.training import Training
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
 from client_sdk.secure_sum.checks import Party
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import FileStore
 from client_sdk.study.enrolment import enrol
+from experiments import tiny
 from experiments.live import LiveCoordinator, embedded_postgres
 from experiments.processes import Processes
 
@@ -83,43 +83,27 @@ class Case:
 
     def settings(self) -> StudySettings:
         scheme = "client" if self.values > TERMS else "parallel"
+        level = "client" if scheme == "client" else "instance"
         colluders = self.clients // 5
-        masking = Masking(
-            colluders=colluders,
-            min_survivors=colluders + 3,
-            mask_updates=True,
-            allow_three=False,
-            step_deadline_seconds=600.0,
-            expiry_seconds=3600.0,
-        )
-        return StudySettings(
-            training=Training(task="last-layer", algorithm="fedsgd", local_steps=1),
-            privacy=Privacy(
-                scheme=scheme,
-                limits=(
-                    Limit(
-                        level="client" if scheme == "client" else "instance",
-                        definition="classical",
-                        epsilon=1000.0,
-                        delta=1e-5,
-                    ),
-                ),
-                clip_norm=1.0,
-                client_clip_norm=None,
-                noise_multiplier=1.0,
-                sampling_rate=0.1,
-                expected_batch_size=10.0,
-                client_sampling_rate=1.0,
-                expected_clients=float(self.clients),
-                max_steps=self.rounds,
-                classical_order=4.0,
-                bayesian=None,
-                disclosure="plain",
-                histogram_noise=None,
-                accounting_sample=None,
-                masking=masking if self.masked else None,
-            ),
-            schedule=Schedule(min_clients=self.clients, round_deadline_seconds=600.0),
+        masking = {
+            "colluders": colluders,
+            "min_survivors": colluders + 3,
+            "mask_updates": True,
+            "allow_three": False,
+            "step_deadline_seconds": 600.0,
+            "expiry_seconds": 3600.0,
+        }
+        return tiny.settings(
+            scheme,
+            clients=self.clients,
+            rounds=self.rounds,
+            bayesian=False,
+            deadline_seconds=600.0,
+            training={"task": "last-layer", "task_parameters": {}, "algorithm": "fedsgd", "learning_rate": 1.0},
+            limits=[{"level": level, "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}],
+            noise_multiplier=1.0,
+            sampling_rate=0.1,
+            masking=masking if self.masked else None,
         )
 
 

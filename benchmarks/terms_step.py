@@ -31,6 +31,7 @@ from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.private import PrivateGradients
+from experiments import tiny
 
 RESULTS = Path(__file__).parent / "results" / "terms_step.json"
 MODELS: Mapping[str, Callable[[], nn.Module]] = {"TF CNN": tf_cnn, "small CNN": small_cnn}
@@ -40,38 +41,25 @@ RECORDS, BATCH, STEPS = 6000, 256, 10_000
 def settings(accounting_sample: int | None, estimator: str) -> StudySettings:
     """A parallel study: one limit of each definition, 16 orders, running sums."""
     limit = {"level": "instance", "delta": 1e-5}
-    bayesian = {
-        "orders": [float(order) for order in range(1, 17)],
-        "filter_order": 8.0,
-        "estimator": estimator,
-        "composition": "running",
-        "adversary": "adaptive",
-        "conversion": "improved",
-    }
-    privacy = {
-        "scheme": "parallel",
-        "limits": [
+    estimate = {"filter_order": 8.0, "estimator": estimator, "adversary": "adaptive"}
+    training = {"task": "any", "task_parameters": {}, "algorithm": "fedavg", "local_steps": 100, "learning_rate": 1.0}
+    return tiny.settings(
+        "parallel",
+        clients=1,
+        rounds=STEPS,
+        training=training,
+        limits=[
             limit | {"definition": "classical", "epsilon": 50.0},
             limit | {"definition": "bayesian", "epsilon": 40.0, "estimator_failure_probability": 5e-6},
         ],
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.0,
-        "sampling_rate": BATCH / RECORDS,
-        "expected_batch_size": float(BATCH),
-        "client_sampling_rate": 1.0,
-        "expected_clients": 1.0,
-        "max_steps": STEPS,
-        "classical_order": 8.0,
-        "bayesian": bayesian,
-        "disclosure": "at-end",
-        "masking": None,
-        "client_clip_norm": None,
-        "histogram_noise": None,
-        "accounting_sample": None if accounting_sample is None else {"records": accounting_sample, "source": "members"},
-    }
-    training = {"task": "any", "algorithm": "fedavg", "local_steps": 100}
-    schedule = {"min_clients": 1, "round_deadline_seconds": 60.0}
-    return StudySettings.model_validate({"training": training, "privacy": privacy, "schedule": schedule})
+        noise_multiplier=1.0,
+        sampling_rate=BATCH / RECORDS,
+        expected_batch_size=float(BATCH),
+        classical_order=8.0,
+        bayesian=estimate | {"orders": [float(order) for order in range(1, 17)]},
+        disclosure="at-end",
+        accounting_sample=None if accounting_sample is None else {"records": accounting_sample, "source": "members"},
+    )
 
 
 class Variant:

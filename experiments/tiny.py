@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from accounting.plan.schemes import SchemeName
-from client_sdk.protocol.study.settings import (
-    BayesianSettings,
-    Limit,
-    Masking,
-    Privacy,
-    Schedule,
-    StudySettings,
-)
-from client_sdk.protocol.study.training import Training
+from client_sdk.protocol.study.settings import StudySettings
 from experiments.live import LiveHospital
 from experiments.processes import Processes
 
@@ -30,65 +23,71 @@ def settings(
     clients: int,
     rounds: int,
     epsilon: float = 50.0,
+    bayesian: bool | Mapping[str, Any] = True,
     deadline_seconds: float = 60.0,
     step_seconds: float | None = None,
+    training: Mapping[str, Any] | None = None,
+    **privacy: Any,
 ) -> StudySettings:
     """Logistic regression on four features; ends after `rounds` unless `epsilon` (Bayesian) ends it before.
 
     step_seconds  deadline of a step of the secure sum; None: nothing is masked
+    bayesian      whether there is such a limit; a mapping replaces single choices of its estimate
+    training, and keyword by keyword the section `privacy`: replace single settings
     """
-    level = "client" if scheme == "client" else "instance"
-    return StudySettings(
-        training=Training(
-            task="logistic-regression",
-            task_parameters={"label": "y", **{f"column.x{i}": "-1..1" for i in range(FEATURES)}},
-            algorithm="fedavg" if scheme == "client" else "fedsgd",
-            local_steps=1,
-            learning_rate=0.5,
-        ),
-        privacy=Privacy(
-            scheme=scheme,
-            limits=(
-                Limit(
-                    level=level, definition="bayesian", epsilon=epsilon, delta=1e-3, estimator_failure_probability=1e-4
-                ),
-                Limit(level=level, definition="classical", epsilon=200.0, delta=1e-3),
-            ),
-            clip_norm=1.0,
-            client_clip_norm=None,
-            noise_multiplier=3.0,
-            sampling_rate=0.5,
-            expected_batch_size=10.0,
-            client_sampling_rate=1.0,
-            expected_clients=float(clients),
-            max_steps=rounds,
-            classical_order=4.0,
-            bayesian=BayesianSettings(
-                orders=(2.0, 4.0, 8.0),
-                filter_order=4.0,
-                estimator="student-t",
-                composition="holder" if scheme == "client" else "running",
-                adversary="path",
-                conversion="improved",
-            ),
-            disclosure="plain",
-            histogram_noise=None,
-            accounting_sample=None,
-            masking=None if step_seconds is None else _masking(clients, step_seconds),
-        ),
-        schedule=Schedule(min_clients=clients, round_deadline_seconds=deadline_seconds),
-    )
+    limit = {"level": "client" if scheme == "client" else "instance", "delta": 1e-3}
+    own = [{"definition": "bayesian", "epsilon": epsilon, "estimator_failure_probability": 1e-4}] if bayesian else []
+    limits = [limit | one for one in [*own, {"definition": "classical", "epsilon": 200.0}]]
+    mechanism = {
+        "scheme": scheme,
+        "limits": limits,
+        "clip_norm": 1.0,
+        "client_clip_norm": None,
+        "noise_multiplier": 3.0,
+        "sampling_rate": 0.5,
+        "expected_batch_size": 10.0,
+        "client_sampling_rate": 1.0,
+        "expected_clients": float(clients),
+        "max_steps": rounds,
+        "classical_order": 4.0,
+        "bayesian": _bayesian(scheme) | ({} if isinstance(bayesian, bool) else dict(bayesian)) if bayesian else None,
+        "disclosure": "plain",
+        "histogram_noise": None,
+        "accounting_sample": None,
+        "masking": None if step_seconds is None else _masking(clients, step_seconds),
+    }
+    how = {
+        "task": "logistic-regression",
+        "task_parameters": {"label": "y", **{f"column.x{i}": "-1..1" for i in range(FEATURES)}},
+        "algorithm": "fedavg" if scheme == "client" else "fedsgd",
+        "local_steps": 1,
+        "learning_rate": 0.5,
+    }
+    schedule = {"min_clients": clients, "round_deadline_seconds": deadline_seconds}
+    chosen = {"training": how | dict(training or {}), "privacy": mechanism | privacy, "schedule": schedule}
+    return StudySettings.model_validate(chosen)
 
 
-def _masking(clients: int, step_seconds: float) -> Masking:
-    return Masking(
-        colluders=1,
-        min_survivors=clients,
-        mask_updates=True,
-        allow_three=False,
-        step_deadline_seconds=step_seconds,
-        expiry_seconds=3600.0,
-    )
+def _bayesian(scheme: SchemeName) -> dict[str, Any]:
+    return {
+        "orders": [2.0, 4.0, 8.0],
+        "filter_order": 4.0,
+        "estimator": "student-t",
+        "composition": "holder" if scheme == "client" else "running",
+        "adversary": "path",
+        "conversion": "improved",
+    }
+
+
+def _masking(clients: int, step_seconds: float) -> dict[str, Any]:
+    return {
+        "colluders": 1,
+        "min_survivors": clients,
+        "mask_updates": True,
+        "allow_three": False,
+        "step_deadline_seconds": step_seconds,
+        "expiry_seconds": 3600.0,
+    }
 
 
 def hospitals(folder: Path, names: Mapping[str, int], processes: Processes) -> dict[str, LiveHospital]:

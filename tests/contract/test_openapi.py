@@ -33,8 +33,11 @@ from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, reque
 from client_sdk.protocol.wire.tensors import encode
 from server.api.docs import describe
 from server.app import ROUTERS
-from tests.factories.live_coordinator import MODEL, ORIGIN, Hospital, Live, live, settings_of, update_body
-from tests.factories.masked_studies import STEPS, MaskedHospital, masked
+from tests.factories.hospital_double import MODEL, Hospital, update
+from tests.factories.live_coordinator import ORIGIN, Live, live
+from tests.factories.masked_studies import STEPS, MaskedHospital
+from tests.factories.settings import settings as study_settings
+from tests.factories.settings import settings_json
 
 CHECKS = [
     not_a_server_error,
@@ -116,7 +119,7 @@ def _good(here: Live, operation: str) -> Good:
     if operation in ("livez", "readyz", "list_studies", "list_keys", "all_studies_json"):
         return Good()
     if operation == "create_study":
-        return Good(body={"study": study, "settings": settings_of()}, media_type="application/json")
+        return Good(body={"study": study, "settings": settings_json()}, media_type="application/json")
     if operation == "create_key":
         return Good(body={"role": "viewer", "label": "second"}, media_type="application/json")
     if operation == "revoke_key":
@@ -126,7 +129,7 @@ def _good(here: Live, operation: str) -> Good:
         return Good(path, encode(MODEL), OCTETS)
     if operation in ("start_study", "enrol", "invite"):
         here.open_study(study)
-        enrolment = here.enrolment(Hospital(study, "north"), here.invite(study, "north"))
+        enrolment = here.enrolment(here.hospital(study, "north"), here.invite(study, "north"))
         bodies = {"enrol": enrolment, "invite": {"client": "south"}}
         return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
     if operation in STEPS_BEFORE:
@@ -135,8 +138,8 @@ def _good(here: Live, operation: str) -> Good:
 
 
 def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> Good:
-    chosen = masked()
-    hospitals = here.running(path["study"], "north", "south", "east", "west", settings=chosen.as_json())
+    chosen = study_settings(masked=True)
+    hospitals = here.running(path["study"], "north", "south", "east", "west", settings=chosen)
     update = {name: np.full_like(array, 0.01) for name, array in MODEL.items()}
     turns = [MaskedHospital(who, update).session(here.coordinator, chosen, 1) for who in hospitals]
     for turn in turns:
@@ -168,7 +171,7 @@ def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
     if operation == "resume_study":
         here.operator("POST", f"/v1/studies/{path['study']}/pause")
     bodies: dict[str, Any] = {
-        "put_update": update_body(),
+        "put_update": update(),
         "put_refusal": {"code": "site-policy"},
         "rotate_key": _new_key(north),
         "put_metrics": {"evaluation_set": "held-out", "values": {"accuracy": 0.5}},

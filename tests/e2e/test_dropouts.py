@@ -35,9 +35,10 @@ from server.services import views
 from server.services.secure_sum import exchanges
 from tests.factories import laws
 from tests.factories.dying import Killed
-from tests.factories.live_coordinator import ORIGIN, Hospital, Live, live
-from tests.factories.masked_studies import masked
-from tests.factories.studies import MODEL, FakeClock, read_model
+from tests.factories.hospital_double import MODEL, Hospital
+from tests.factories.live_coordinator import ORIGIN, Live, live
+from tests.factories.settings import settings
+from tests.factories.studies import FakeClock, read_model
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -209,12 +210,12 @@ class Scene:
 @pytest.fixture
 def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     # A power of two, so that means of these updates are exact in float32.
-    settings = masked(max_steps=len(CELLS), expected_clients=4.0)
+    chosen = settings(masked=True, max_steps=len(CELLS), expected_clients=4.0)
     clock, steps = FakeClock(), Steps()
     monkeypatch.setattr("client_sdk.secure_sum.round.failpoint", steps.come)
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=2.0) as here:
-        enrolled = here.running(STUDY, *NAMES, settings=settings.as_json())
-        sites = [Site(here, who, settings, tmp_path / "hospitals") for who in enrolled]
+        enrolled = here.running(STUDY, *NAMES, settings=chosen)
+        sites = [Site(here, who, chosen, tmp_path / "hospitals") for who in enrolled]
         yield Scene(here, clock, steps, sites)
         for site in sites:
             site.client.close()

@@ -18,7 +18,6 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
@@ -26,20 +25,13 @@ from server.db.tables import OctetsRow
 from server.services.secure_sum import exchanges
 from tests.factories import laws
 from tests.factories.dying import Killed
-from tests.factories.hospitals import plain_policy, records, settings
+from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
-from tests.factories.masked_studies import MASKING
+from tests.factories.settings import settings
 from tests.factories.studies import FakeClock
 
 VECTORS = 2  # update and log-moments
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
-
-
-def study_settings() -> StudySettings:
-    values = settings(bayesian=True, noise_multiplier=4.0, expected_clients=5.0).model_dump(mode="json")
-    values["privacy"]["masking"] = MASKING
-    values["schedule"] = {"min_clients": 4, "round_deadline_seconds": 60.0}
-    return StudySettings.model_validate(values)
 
 
 class Site(threading.Thread):
@@ -78,9 +70,9 @@ def here(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
 
 
 def enrolled(here: Live, tmp_path: Path) -> list[Site]:
-    chosen = study_settings()
+    chosen = settings(masked=True, bayesian=True, max_steps=3, schedule={"round_deadline_seconds": 60.0})
     model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
-    here.open_study("sepsis", chosen.as_json(), model=False)
+    here.open_study("sepsis", chosen, model=False)
     stored = here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model)))
     assert stored.status_code == 201, stored.text
     sites = [Site(here, tmp_path / name, name, seed) for seed, name in enumerate(NAMES)]

@@ -10,14 +10,16 @@ from typing import Any
 
 from typer.testing import Result
 
-from tests.factories.hospitals import records, settings
+from tests.factories.hospitals import records
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings
 
 Run = Callable[..., Result]
 
 
 def write_settings(path: Path, **study: Any) -> Path:
-    path.write_text(json.dumps(settings(bayesian=True, max_steps=2, **study).as_json()))
+    chosen = {"bayesian": True, "max_steps": 2, "schedule": {"min_clients": 1}} | study
+    path.write_text(json.dumps(settings(**chosen).as_json()))
     return path
 
 

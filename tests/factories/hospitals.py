@@ -1,4 +1,4 @@
-"""Studies, records and hospitals small enough for a test of the hospital's side."""
+"""Records and hospitals small enough for a test of the hospital's side."""
 
 from __future__ import annotations
 
@@ -20,57 +20,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
 from tests.factories.coordinator_in_process import ORIGIN, Coordinator
-
-BAYESIAN = {
-    "orders": [2.0, 4.0, 8.0],
-    "filter_order": 4.0,
-    "estimator": "betting",
-    "composition": "running",
-    "adversary": "adaptive",
-    "conversion": "improved",
-}
-CLASSICAL_LIMIT = {"level": "instance", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
-BAYESIAN_LIMIT = {
-    "level": "instance",
-    "definition": "bayesian",
-    "epsilon": 40.0,
-    "delta": 1e-5,
-    "estimator_failure_probability": 5e-6,
-}
-TASK = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
-
-
-def settings(*, bayesian: bool = False, training: dict[str, Any] | None = None, **privacy: Any) -> StudySettings:
-    chosen: dict[str, Any] = {
-        "scheme": "parallel",
-        "limits": [BAYESIAN_LIMIT, CLASSICAL_LIMIT] if bayesian else [CLASSICAL_LIMIT],
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.0,
-        "sampling_rate": 0.5,
-        "expected_batch_size": 20.0,
-        "client_sampling_rate": 1.0,
-        "expected_clients": 1.0,
-        "max_steps": 3,
-        "classical_order": 4.0,
-        "bayesian": BAYESIAN if bayesian else None,
-        "disclosure": "plain",
-        "masking": None,
-        "client_clip_norm": None,
-        "histogram_noise": None,
-        "accounting_sample": None,
-    }
-    how = {"task": "logistic-regression", "task_parameters": task_parameters(), "algorithm": "fedsgd", "local_steps": 1}
-    return StudySettings.model_validate(
-        {
-            "training": how | (training or {}),
-            "privacy": chosen | privacy,
-            "schedule": {"min_clients": 1, "round_deadline_seconds": 3600.0},
-        }
-    )
-
-
-def task_parameters() -> dict[str, Any]:
-    return dict(TASK)
+from tests.factories.settings import settings
 
 
 def records(count: int = 40, seed: int = 0) -> Table:

@@ -21,7 +21,8 @@ from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.admission import central_noise, coordinates
 from server.services.coordinator import Coordinator
-from tests.factories.studies import MODEL, read_model
+from tests.factories.hospital_double import MODEL
+from tests.factories.studies import read_model
 
 
 @dataclass

@@ -7,77 +7,38 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import numpy as np
 import uvicorn
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
-from client_sdk.protocol.wire.tensors import UPDATE, encode
+from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import request_token
+from client_sdk.protocol.wire.tensors import encode
 from server.app import CoordinatorServer, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Clock, Database
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.studies.operators import create_key
 from server.worker import Worker
+from tests.factories.hospital_double import MODEL, Hospital
+from tests.factories.settings import settings as study_settings
 
 # Clients sign the public origin, which is not where the socket is.
 ORIGIN = "https://study.example.org"
-MODEL = {"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
-
-
-def settings_of(**privacy: Any) -> dict[str, Any]:
-    """A small study: classical limit at instance level, every client in every round."""
-    chosen: dict[str, Any] = {
-        "scheme": "parallel",
-        "limits": [{"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5}],
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.0,
-        "sampling_rate": 0.1,
-        "expected_batch_size": 10.0,
-        "client_sampling_rate": 1.0,
-        "expected_clients": 2.0,
-        "max_steps": 50,
-        "classical_order": 8.0,
-        "bayesian": None,
-        "disclosure": "plain",
-        "masking": None,
-        "client_clip_norm": None,
-        "histogram_noise": None,
-        "accounting_sample": None,
-    }
-    return {
-        "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},
-        "privacy": chosen | privacy,
-        "schedule": {"min_clients": 2, "round_deadline_seconds": 600.0},
-    }
-
-
-def update_body(value: float = 0.01) -> bytes:
-    """An update of the shapes of `MODEL`."""
-    return encode({UPDATE + name: np.full_like(array, value) for name, array in MODEL.items()})
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
     """(status, code) of an answer that is a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     return answer.status_code, answer.json()["code"]
-
-
-@dataclass
-class Hospital:
-    study: str
-    name: str
-    key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
 
 
 @dataclass
@@ -138,8 +99,9 @@ class Live:
         path = f"/v1/studies/{who.study}/rounds/{round}/updates/{who.name}"
         return self.signed(who, "PUT", path, body, "application/octet-stream", **changes)
 
-    def open_study(self, study: str, settings: Mapping[str, Any] | None = None, *, model: bool = True) -> None:
-        created = self.operator("POST", "/v1/studies", json={"study": study, "settings": settings or settings_of()})
+    def open_study(self, study: str, settings: StudySettings | None = None, *, model: bool = True) -> None:
+        chosen = settings or study_settings()
+        created = self.operator("POST", "/v1/studies", json={"study": study, "settings": chosen.as_json()})
         assert created.status_code == 201, created.text
         if model:
             stored = self.operator("PUT", f"/v1/studies/{study}/models/0", content=encode(MODEL))
@@ -151,17 +113,16 @@ class Live:
         return str(answer.json()["token"])
 
     def enrolment(self, who: Hospital, token: str) -> dict[str, str]:
-        public = encode_public_key(who.key.public_key())
-        proof = sign_document(who.key, ENROLMENT, {"invitation": token.split("_")[1], "key": public})
-        return {"token": token, "public_key": public, "proof": proof}
+        return who.enrolment(token).model_dump(mode="json")
+
+    def hospital(self, study: str, name: str) -> Hospital:
+        """A double that speaks HTTP; not enrolled."""
+        return Hospital(OverHttp(self), study, name)
 
     def enrol(self, study: str, name: str) -> Hospital:
-        who = Hospital(study, name)
-        answer = self.send("POST", "/v1/enrolments", json=self.enrolment(who, self.invite(study, name)))
-        assert answer.status_code == 201, answer.text
-        return who
+        return self.hospital(study, name).enrol()
 
-    def running(self, study: str, *names: str, settings: Mapping[str, Any] | None = None) -> list[Hospital]:
+    def running(self, study: str, *names: str, settings: StudySettings | None = None) -> list[Hospital]:
         """A study in its first round with these hospitals."""
         self.open_study(study, settings)
         hospitals = [self.enrol(study, name) for name in names]
@@ -174,6 +135,36 @@ class Live:
         worker = Worker(self.coordinator)
         while worker.step():
             pass
+
+
+@dataclass(frozen=True)
+class OverHttp:
+    """A hospital's way through the coordinator's API; whatever is not accepted is a failure of the test."""
+
+    here: Live
+
+    def invite(self, study: str, client: str) -> str:
+        return self.here.invite(study, client)
+
+    def enrol(self, request: EnrolmentRequest) -> None:
+        answer = self.here.send("POST", "/v1/enrolments", json=request.model_dump(mode="json"))
+        assert answer.status_code == 201, answer.text
+
+    def assignment(self, who: Hospital) -> Assignment | None:
+        answer = self.here.signed(who, "GET", f"/v1/studies/{who.study}/assignment")
+        assert answer.status_code in (200, 204), answer.text
+        return Assignment.model_validate_json(answer.content) if answer.status_code == 200 else None
+
+    def send(self, who: Hospital, round: int, body: bytes) -> Written[UpdateReceipt]:
+        answer = self.here.put_update(who, round, body)
+        assert answer.status_code in (200, 201), answer.text
+        return Written(UpdateReceipt.model_validate_json(answer.content), created=answer.status_code == 201)
+
+    def refuse(self, who: Hospital, round: int, refusal: Refusal) -> Written[Refusal]:
+        path = f"/v1/studies/{who.study}/rounds/{round}/refusals/{who.name}"
+        answer = self.here.signed(who, "PUT", path, refusal.model_dump_json().encode())
+        assert answer.status_code in (200, 201), answer.text
+        return Written(Refusal.model_validate_json(answer.content), created=answer.status_code == 201)
 
 
 @contextmanager

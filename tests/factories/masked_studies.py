@@ -30,25 +30,10 @@ from client_sdk.training import Contribution
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
+from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.secure_sum import MemoryStore
-from tests.factories.studies import MODEL, Hospital, settings
 
 STEPS = ("keys", "shares", "masked", "octets", "consistency", "unmask")
-MASKING = {
-    "colluders": 1,
-    "min_survivors": 4,
-    "mask_updates": True,
-    "allow_three": False,
-    "step_deadline_seconds": 60.0,
-    "expiry_seconds": 3600.0,
-}
-
-
-def masked(scheme: str = "parallel", *, bayesian: bool = False, **options: Any) -> StudySettings:
-    """A small masked study."""
-    training = {"algorithm": "fedsgd"} | options.pop("training", {})
-    privacy = {"masking": MASKING, "expected_clients": 5.0, "noise_multiplier": 4.0} | options
-    return settings(scheme=scheme, bayesian=bayesian, training=training, schedule={"min_clients": 4}, **privacy)
 
 
 @dataclass

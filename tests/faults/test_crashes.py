@@ -13,8 +13,9 @@ from server.services.coordinator import Coordinator
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.dying_processes import MASKED
+from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.factories.studies import FakeClock, Hospital, coordinator_on, open_study, put_model, update
+from tests.factories.studies import FakeClock, coordinator_on, open_study, put_model
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}
@@ -47,7 +48,7 @@ class Place:
 
     def send(self, name: str) -> None:
         """What a hospital does: the same round gets the same bytes, however often it is sent."""
-        hospital = Hospital(self.coordinator, "sepsis", name)
+        hospital = Hospital(UseCases(self.coordinator), "sepsis", name)
         for round, sender in [key for key in self.sent if key not in self.receipts]:
             if sender == name:
                 self._deliver(hospital, round)
@@ -95,7 +96,7 @@ DEATHS = [(name, 1) for name in PASSED] + [
 
 @pytest.mark.parametrize(("name", "nth"), DEATHS)
 def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
-    open_study(place.coordinator, scheme="client", max_steps=2)
+    open_study(place.coordinator, scheme="client", max_steps=2, training={"algorithm": "fedavg"})
     with dying_at(name, nth) as death:
         for _ in range(40):
             try:
@@ -119,7 +120,9 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(ONLY_WHEN_ABANDONED))
 def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> None:
-    hospitals = open_study(place.coordinator, max_steps=1, training={"optimiser": {"learning_rate": 1e10}})
+    hospitals = open_study(
+        place.coordinator, max_steps=1, training={"algorithm": "fedavg", "optimiser": {"learning_rate": 1e10}}
+    )
     place.worker.step()
     for hospital in hospitals:
         hospital.send(1, update(3e38))

@@ -24,8 +24,10 @@ from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.conftest import Postgres
 from tests.factories.dying import Killed, dying_at
+from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import Facts, RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.factories.studies import ORDERS, FakeClock, Hospital, coordinator_on, open_study, update
+from tests.factories.settings import ORDERS
+from tests.factories.studies import FakeClock, coordinator_on, open_study
 
 LEASE_SECONDS = 5.0
 CLIENTS = 4
@@ -79,7 +81,15 @@ class Simulation:
         self.sent: dict[tuple[int, str], bytes] = {}
         self.receipts: dict[tuple[int, str], bytes] = {}
         self.start()
-        open_study(self.coordinator, clients=CLIENTS, scheme=scheme, bayesian=scheme == "parallel", max_steps=4)
+        training = {"algorithm": "fedavg"}
+        open_study(
+            self.coordinator,
+            clients=CLIENTS,
+            scheme=scheme,
+            bayesian=scheme == "parallel",
+            max_steps=4,
+            training=training,
+        )
 
     def start(self) -> None:
         coordinator = coordinator_on(Database(self.url, clock=self.clock), self.home)
@@ -125,7 +135,7 @@ class Simulation:
                 self.answer(kind, int(argument))
 
     def answer(self, kind: str, number: int) -> None:
-        hospital = Hospital(self.coordinator, "sepsis", f"h{number}")
+        hospital = Hospital(UseCases(self.coordinator), "sepsis", f"h{number}")
         rounds = facts(self.coordinator).rounds
         newest = rounds[-1].number if rounds else 1
         match kind:
@@ -143,7 +153,7 @@ class Simulation:
                     self.receipts[key] = self.sent[key]
 
     def send(self, number: int) -> None:
-        hospital = Hospital(self.coordinator, "sepsis", f"h{number}")
+        hospital = Hospital(UseCases(self.coordinator), "sepsis", f"h{number}")
         given = hospital.assignment()
         if given is not None:
             key = (given.assignment.round, hospital.name)

@@ -19,8 +19,9 @@ from server.services.coordinator import Coordinator
 from server.services.rounds import release
 from server.services.studies import lifecycle
 from server.worker import Worker
+from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
-from tests.factories.studies import FakeClock, Hospital, coordinator_on, open_study, update, work
+from tests.factories.studies import FakeClock, coordinator_on, open_study, work
 
 PATIENCE_SECONDS = 60.0
 
@@ -66,7 +67,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
     noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
     coordinators = [coordinator_on(Database(database_url), tmp_path) for _ in range(2)]
     first, second = (Coordinator(**{**vars(each), "noise": noise}) for each in coordinators)
-    hospitals = open_study(first, scheme="client", max_steps=3)
+    hospitals = open_study(first, scheme="client", max_steps=3, training={"algorithm": "fedavg"})
     done = threading.Event()
     senders = [threading.Thread(target=answer_everything, args=(h, sent, done), daemon=True) for h in hospitals]
     with running(*(Worker(each, poll_seconds=0.03, lease_seconds=0.5) for each in (first, second))):
@@ -95,7 +96,7 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
     with running(worker):
         eventually(lambda: len(facts(coordinator).rounds) == 1)
         for number in range(3):
-            Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+            Hospital(UseCases(coordinator), "sepsis", f"h{number}").send(1, update())
         worker.wake()
         eventually(lambda: len(facts(coordinator).rounds) == 2)
 
@@ -150,7 +151,7 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     holder, other = Worker(coordinator), Worker(coordinator)
     holder.perform(holder._tasks()[0])
     for number in range(3):
-        Hospital(coordinator, "sepsis", f"h{number}").send(1, update())
+        Hospital(UseCases(coordinator), "sepsis", f"h{number}").send(1, update())
     assert not other.step()
     clock.sleep(5.0)
     assert other.step()

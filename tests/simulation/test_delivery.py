@@ -16,10 +16,10 @@ from client_sdk.study.delivery import Delivery
 from client_sdk.training import Contribution, LocalTraining, weights_of
 from server.domain.errors import Rejected
 from simulation.delivery import MemoryStudy
-from tests.factories.hospitals import records, settings, task_parameters
-from tests.factories.masked_studies import MASKING
+from tests.factories.hospitals import records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
-TASK = tasks.load("logistic-regression", task_parameters())
+TASK = tasks.load("logistic-regression", TASK_PARAMETERS)
 START = weights_of(TASK.model())
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
@@ -100,9 +100,6 @@ def test_what_the_coordinator_would_not_take_is_not_taken() -> None:
 
 
 def test_masks_are_refused_in_words() -> None:
-    masked = settings(expected_clients=5.0).model_dump(mode="json")
-    masked["privacy"] |= {"masking": MASKING}
-    masked["schedule"]["min_clients"] = 4
-    chosen = type(settings()).model_validate(masked)
+    chosen = settings(masked=True)
     with pytest.raises(ConfigurationError, match="without masks"):
         MemoryStudy(chosen, START, DiscreteGaussianNoise().of)

@@ -18,7 +18,8 @@ from client_sdk.commands import hospital as commands
 from client_sdk.commands.rounds import RoundsShown, spent_line
 from client_sdk.study.events import LimitSpent, Local, RoundEvent
 from tests.factories.commands import write_records
-from tests.factories.hospitals import coordinator, hospital, settings
+from tests.factories.hospitals import coordinator, hospital
+from tests.factories.settings import settings
 
 
 @pytest.fixture

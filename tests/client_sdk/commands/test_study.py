@@ -7,8 +7,8 @@ from pathlib import Path
 
 from client_sdk.commands.shared import number
 from tests.factories.commands import Run, finished, opened
-from tests.factories.hospitals import settings
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings
 
 
 def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path: Path) -> None:

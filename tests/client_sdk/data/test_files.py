@@ -17,7 +17,8 @@ from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from experiments.demo.scenarios import data_folder
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import settings
 
 
 def test_intensive_care_stays_become_patients() -> None:

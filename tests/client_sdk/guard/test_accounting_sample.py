@@ -17,7 +17,8 @@ from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from tests.client_sdk.guard.test_log_moments import phi
-from tests.factories.hospitals import BAYESIAN, records, settings, task_parameters
+from tests.factories.hospitals import records
+from tests.factories.settings import BAYESIAN, TASK_PARAMETERS, settings
 
 PATIENTS = [f"p{i}" for i in range(12)]
 MEMBERS, HELD_OUT = AccountingSample(records=5, source="members"), AccountingSample(records=5, source="held-out")
@@ -31,9 +32,8 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def study(accounting_sample: AccountingSample, **privacy: object) -> StudySettings:
-    chosen = {"max_steps": 4, "accounting_sample": accounting_sample.model_dump()} | privacy
-    base = settings(bayesian=True).model_dump(mode="json")
-    return StudySettings.model_validate(base | {"privacy": base["privacy"] | chosen})
+    chosen = {"max_steps": 4, "bayesian": True} | privacy
+    return settings(accounting_sample=accounting_sample.model_dump(), **chosen)
 
 
 def test_every_record_is_drawn_as_often_as_any_other() -> None:
@@ -148,7 +148,7 @@ def test_lost_rounds_are_charged_with_their_histograms_and_a_lost_held_out_panel
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_a_round_measures_the_panel_and_trains_on_the_rest(accounting_sample: AccountingSample, rate: float) -> None:
     """Against gradients of single records by autograd; almost no noise, so that the sum shows who was in it."""
-    task = load("logistic-regression", task_parameters())
+    task = load("logistic-regression", TASK_PARAMETERS)
     data, weights = task.dataset(records(30)), weights_of(task.model())
     chosen = study(accounting_sample, sampling_rate=rate, noise_multiplier=1e-6, clip_norm=0.3, expected_batch_size=1.0)
     norms, vectors = [], []
@@ -183,7 +183,7 @@ class _Listening(LogMomentBounds):
 
 def test_what_is_held_out_never_reaches_the_update() -> None:
     """Held-out records turned upside down, the same coins: the same update to the last bit."""
-    task = load("logistic-regression", task_parameters())
+    task = load("logistic-regression", TASK_PARAMETERS)
     chosen, table = study(HELD_OUT), records(30)
     data, sent = task.dataset(table), []
     accounting_sample = SampledRecords.draw(HELD_OUT, data.patients, SeededSource(2, allow_insecure=True))

@@ -23,10 +23,11 @@ from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from client_sdk.training.private import PrivateGradients
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 ORDER, DELTA = 3.0, 1e-5
-TASK = load("logistic-regression", task_parameters())
+TASK = load("logistic-regression", TASK_PARAMETERS)
 DATA = TASK.dataset(records(20))
 NORMS = PerRecordGradients(TASK.model(), TASK.loss).norms(DATA.inputs, DATA.targets).numpy()
 

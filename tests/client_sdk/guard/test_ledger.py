@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger, SeenHead, ledger_path
 from client_sdk.guard.policy import Charge, LimitSection, OwnLimit, epsilon_spent, require_affordable
-from tests.factories.hospitals import settings
+from tests.factories.settings import settings
 
 CHARGE = Charge("instance", 1.0, 0.5, 2)
 MODEL = "a" * 64

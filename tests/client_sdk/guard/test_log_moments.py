@@ -11,7 +11,7 @@ from scipy.stats import t as student
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.study.settings import StudySettings
-from tests.factories.hospitals import BAYESIAN, settings
+from tests.factories.settings import settings
 
 PATIENTS = [f"p{i}" for i in range(12)]
 FAILURE = 5e-6
@@ -19,10 +19,8 @@ STEPS = [np.linspace(0.05, 0.6, 12), np.linspace(0.4, 0.1, 12) ** 2, np.full(12,
 
 
 def study(**bayesian: object) -> StudySettings:
-    chosen = BAYESIAN | {"estimator": "student-t", "orders": [1.0, 3.0], "filter_order": 2.0} | bayesian
-    base = settings(bayesian=True, max_steps=4, training={"algorithm": "fedavg", "local_steps": 2})
-    privacy = base.privacy.model_dump(mode="json") | {"bayesian": chosen}
-    return StudySettings.model_validate({**base.model_dump(mode="json"), "privacy": privacy})
+    chosen = {"estimator": "student-t", "orders": [1.0, 3.0], "filter_order": 2.0} | bayesian
+    return settings(bayesian=chosen, max_steps=4, training={"algorithm": "fedavg", "local_steps": 2})
 
 
 def phi(order: int, distance: float, rate: float, std: float) -> mpmath.mpf:

@@ -11,9 +11,7 @@ from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefus
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, require_within_study
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
-from tests.factories.hospitals import settings
-from tests.factories.masked_studies import masked
-from tests.factories.studies import settings as study_of
+from tests.factories.settings import settings
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
@@ -125,11 +123,20 @@ def test_a_missing_file_is_an_error_not_an_open_door(tmp_path: Path) -> None:
 
 CLASSICAL = {"definition": "classical", "delta": 1e-5}
 JOINT = [{**CLASSICAL, "level": "instance", "epsilon": 6.0}, {**CLASSICAL, "level": "client", "epsilon": 14.0}]
+RARE = {"sampling_rate": 0.1, "classical_order": 8.0}
 STUDIES = {
-    "parallel": study_of(scheme="parallel", max_steps=400, limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}]),
-    "client": study_of(scheme="client", max_steps=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
-    "sequential": masked("sequential", max_steps=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]),
-    "joint": masked("joint", max_steps=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
+    "parallel": settings(
+        "parallel",
+        **RARE,
+        noise_multiplier=2.0,
+        max_steps=400,
+        limits=[{**CLASSICAL, "level": "instance", "epsilon": 3.0}],
+    ),
+    "client": settings(scheme="client", max_steps=400, limits=[{**CLASSICAL, "level": "client", "epsilon": 9.0}]),
+    "sequential": settings(
+        "sequential", **RARE, max_steps=4000, limits=[{**CLASSICAL, "level": "instance", "epsilon": 1.25}]
+    ),
+    "joint": settings("joint", masked=True, max_steps=400, limits=JOINT, client_clip_norm=2.0, classical_order=4.0),
 }
 
 ACCOUNTING_SAMPLE = {"accounting_sample": {"records": 50, "source": "members"}, "disclosure": "noised"}
@@ -142,7 +149,7 @@ def both(level, epsilon):
 
 
 NOISED = {
-    "noised parallel": study_of(
+    "noised parallel": settings(
         bayesian=True,
         max_steps=400,
         limits=both("instance", 3.5),
@@ -150,15 +157,28 @@ NOISED = {
         **EVERY_OTHER,
         noise_multiplier=2.0,
     ),
-    "noised sequential": masked(
-        "sequential", bayesian=True, max_steps=400, limits=both("instance", 4.0), **ACCOUNTING_SAMPLE, **EVERY_OTHER
+    "noised sequential": settings(
+        "sequential",
+        masked=True,
+        bayesian=True,
+        max_steps=400,
+        limits=both("instance", 4.0),
+        **ACCOUNTING_SAMPLE,
+        **EVERY_OTHER,
     ),
-    "noised client": masked(
-        "client", bayesian=True, max_steps=400, limits=both("client", 9.0), disclosure="noised", **EVERY_OTHER
+    "noised client": settings(
+        "client",
+        masked=True,
+        bayesian=True,
+        max_steps=400,
+        limits=both("client", 9.0),
+        disclosure="noised",
+        **EVERY_OTHER,
     ),
 }
-NOISED["noised joint"] = masked(
+NOISED["noised joint"] = settings(
     "joint",
+    masked=True,
     bayesian=True,
     max_steps=400,
     limits=[*JOINT, {**BAYESIAN, "level": "client"}],

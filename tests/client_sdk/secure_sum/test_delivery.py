@@ -25,11 +25,12 @@ from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
-from tests.factories.masked_studies import masked, reported_log_moments
+from tests.factories.masked_studies import reported_log_moments
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.settings import settings
 
 RECORDS = 137
-SETTINGS = masked("sequential", bayesian=True)
+SETTINGS = settings("sequential", masked=True, bayesian=True)
 SPEC = spec_of_model(torch.nn.Linear(2, 3))
 
 

@@ -14,8 +14,8 @@ from client_sdk.protocol.secure_sum.layout import vectors_of
 from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.ring_encoding import from_bytes, ring_vectors_of, to_bytes
 from client_sdk.training import Contribution
-from tests.factories.masked_studies import masked
-from tests.factories.studies import MODEL
+from tests.factories.hospital_double import MODEL
+from tests.factories.settings import settings
 
 SPEC = spec_of(MODEL)
 UPDATE = {name: np.full_like(array, 0.01) for name, array in MODEL.items()}
@@ -24,7 +24,7 @@ NOISED = {"disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 3}}
 
 
 def words(distance: float | None, *, round: int = 1, update: Any = UPDATE, **options: Any) -> dict[str, Any]:
-    chosen = masked("client", bayesian=True, noise_multiplier=1.0, **options)
+    chosen = settings("client", masked=True, bayesian=True, noise_multiplier=1.0, **options)
     vectors = vectors_of(chosen, SPEC, 5)
     randomness = SeededRandomness(1, allow_insecure=True).in_round("client", round)
     made = Contribution(update, distance)
@@ -50,7 +50,7 @@ def test_a_round_that_publishes_nothing_sends_zeros(round: int) -> None:
 
 def test_a_published_round_holds_this_clients_share_of_the_noise() -> None:
     drawn = []
-    chosen = masked("client", bayesian=True, noise_multiplier=1.0, **NOISED)
+    chosen = settings("client", masked=True, bayesian=True, noise_multiplier=1.0, **NOISED)
     (spec,) = [one for one in vectors_of(chosen, SPEC, 5) if one.name == "terms"]
     for seed in range(200):
         randomness = SeededRandomness(seed, allow_insecure=True).in_round("client", 3)

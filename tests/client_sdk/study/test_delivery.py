@@ -14,8 +14,8 @@ from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, terms_spec
 from client_sdk.secure_sum.delivery import MaskedDelivery
 from client_sdk.study.delivery import ClearDelivery, delivery_of
 from client_sdk.training import Contribution
-from tests.factories.hospitals import settings
-from tests.factories.masked_studies import masked, reported_log_moments
+from tests.factories.masked_studies import reported_log_moments
+from tests.factories.settings import settings
 
 MEMBERSHIP: Any = SimpleNamespace(study="sepsis", client="mercy")
 UPDATE_OF_ONE = Contribution({"weight": np.array([0.5, -1.0], np.float32)}, None)
@@ -31,12 +31,12 @@ def made_for(chosen: Any, folder: Path, policy: SitePolicy | None = None) -> Any
 
 def test_masks_where_the_study_has_some(tmp_path: Path) -> None:
     assert isinstance(made_for(settings(), tmp_path), ClearDelivery)
-    assert isinstance(made_for(masked("parallel", bayesian=True), tmp_path), MaskedDelivery)
+    assert isinstance(made_for(settings(masked=True, bayesian=True), tmp_path), MaskedDelivery)
 
 
 def test_a_session_bears_what_the_study_and_the_hospital_ask(tmp_path: Path) -> None:
     strict = SitePolicy.model_validate({"least_colluders": 3, "least_survivors": 9})
-    made = made_for(masked("parallel", bayesian=True), tmp_path, strict)
+    made = made_for(settings(masked=True, bayesian=True), tmp_path, strict)
     assert made._floors == Floors(3, 9, False)
 
 

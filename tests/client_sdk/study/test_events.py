@@ -16,7 +16,8 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.study.events import RoundEvent
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import settings
 
 OWN = {"limits": {"instance": {"epsilon": 30.0, "delta": 1e-6, "order": 4.0}}}
 

@@ -25,8 +25,9 @@ from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
 from tests.factories.coordinator_in_process import problem
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
@@ -364,7 +365,7 @@ class Mixing(LogisticRegression):
 def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_path: Path) -> None:
     other = coordinator()
     with pytest.raises(ConfigurationError, match="privately"):
-        hospital(other, tmp_path).join("sepsis", Mixing(task_parameters()), records(), dataset="icu")
+        hospital(other, tmp_path).join("sepsis", Mixing(TASK_PARAMETERS), records(), dataset="icu")
     assert other.round == 0
     with ledger_of(tmp_path) as ledger:
         assert ledger.charges() == []

@@ -19,8 +19,9 @@ from client_sdk.protocol.study.messages import RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.protocol.wire.tensors import encode
 from tests.factories.coordinator_in_process import problem
-from tests.factories.hospitals import coordinator, hospital, plain_policy, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
+from tests.factories.settings import settings
 
 # -- what is not believed ------------------------------------------------------------------------------------------
 

@@ -23,8 +23,9 @@ from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.live_coordinator import live
+from tests.factories.settings import settings
 
 ENROLMENT = ("hospital.after-enrolment", "hospital.before-enrolment")
 REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
@@ -189,10 +190,10 @@ def test_a_study_that_was_left_does_not_hold_the_key_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hospital.after-bytes", "hospital.after-send"])
 def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, name: str) -> None:
     """The power goes: os._exit in a process of its own, against the real coordinator."""
-    chosen = settings(bayesian=True, max_steps=2)
+    chosen = settings(bayesian=True, max_steps=2, schedule={"min_clients": 1})
     log = tmp_path / "hit"
     with live(tmp_path / "coordinator") as here:
-        here.open_study("sepsis", chosen.model_dump(mode="json"), model=False)
+        here.open_study("sepsis", chosen, model=False)
         model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
         assert here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model))).is_success
         home = tmp_path / "mercy"

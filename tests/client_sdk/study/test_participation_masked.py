@@ -15,24 +15,16 @@ from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum.messages import SessionView
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound
 from tests.factories.coordinator_in_process import Coordinator, problem, reply
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
-from tests.factories.masked_studies import MASKING
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.secure_sum import World
+from tests.factories.settings import MASKING, settings
 
 LEFT = "PUT /v1/studies/sepsis/rounds/1/secure-sum/left/mercy"
 OTHER = b"another model"
 REFUSED = "PUT /v1/studies/sepsis/rounds/1/refusals/mercy"
-
-
-def masked() -> StudySettings:
-    values = settings().model_dump(mode="json")
-    values["privacy"] |= {"masking": MASKING, "expected_clients": 5.0}
-    values["schedule"]["min_clients"] = 4
-    return StudySettings.model_validate(values)
 
 
 def join(other: Coordinator, directory: Path, **policy: Any) -> Any:
@@ -45,7 +37,7 @@ def charges(directory: Path) -> int:
 
 
 def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path: Path) -> None:
-    other, world = coordinator(masked()), World(5)
+    other, world = coordinator(settings(masked=True)), World(5)
     looked = 0
 
     def meddle(request: httpx.Request) -> httpx.Response | None:
@@ -72,10 +64,8 @@ def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monk
         raise ConfigurationError("seen enough")
 
     monkeypatch.setattr(MaskedRound, "prepare", prepare)
-    values = masked().model_dump(mode="json")
-    values["privacy"] |= {"masking": MASKING | {"colluders": 2, "min_survivors": 8}, "expected_clients": 9.0}
-    values["schedule"]["min_clients"] = 8
-    strict = StudySettings.model_validate(values)
+    masking = MASKING | {"colluders": 2, "min_survivors": 8}
+    strict = settings(masked=True, masking=masking, expected_clients=9.0, schedule={"min_clients": 8})
     for name, policy, floors in (
         ("a", {}, Floors(1, 4, False)),
         ("b", {"least_colluders": 3, "least_survivors": 9}, Floors(3, 9, False)),
@@ -116,6 +106,6 @@ def test_whoever_says_no_after_the_shares_leaves_the_session(
 ) -> None:
     # Keys and shares were exchanged; the coordinator here knows no sessions and answers 404, which changes nothing.
     monkeypatch.setattr(MaskedRound, "prepare", lambda self: World(5).vectors)
-    other = coordinator(masked())
+    other = coordinator(settings(masked=True))
     story(other, tmp_path)
     assert {LEFT, REFUSED} <= set(other.requests)

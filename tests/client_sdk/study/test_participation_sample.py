@@ -16,7 +16,8 @@ from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, sp
 from client_sdk.study.participation import Outcome
 from tests.client_sdk.study.test_participation import stop_after
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import ORDERS, settings
 
 ACCOUNTING_SAMPLE = {
     "accounting_sample": {"records": 30, "source": "members"},
@@ -43,7 +44,7 @@ def join(other: Coordinator, directory: Path, count: int = 60, **policy: Any) ->
 
 
 def filters(other: Coordinator) -> list[float]:
-    spec = prefixed(spec_of(other.initial), UPDATE) | terms_spec(3)
+    spec = prefixed(spec_of(other.initial), UPDATE) | terms_spec(len(ORDERS))
     bodies = [other.updates[round]["mercy"] for round in sorted(other.updates)]
     return [float(decode(body, spec)[TERMS + "filter"][0]) for body in bodies]
 

@@ -22,11 +22,12 @@ from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from client_sdk.training.private import PrivateGradients
 from tests.factories.coordinator_in_process import problem
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 SILENT = 1e-7
 AROUND = {"clipping_centre": "previous-update", "optimiser": {"name": "plain", "learning_rate": 2.0}}
-TASK = load("logistic-regression", task_parameters())
+TASK = load("logistic-regression", TASK_PARAMETERS)
 DATA = TASK.dataset(records(30))
 HERE: dict[str, Array] = {"weight": np.array([[0.3, -0.2]], np.float32), "bias": np.array([0.1], np.float32)}
 BEFORE: dict[str, Array] = {"weight": np.array([[0.5, 0.1]], np.float32), "bias": np.array([-0.1], np.float32)}

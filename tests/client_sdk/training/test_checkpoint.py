@@ -14,7 +14,6 @@ import torch
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import decode, terms_spec
 from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
@@ -23,7 +22,8 @@ from client_sdk.training.local import weights_of
 from client_sdk.training.private import PrivateGradients
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records, settings, task_parameters
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.settings import ORDERS, TASK_PARAMETERS, changed, settings
 
 STEPS = 4
 FEDAVG = {
@@ -70,7 +70,7 @@ def accounting(other: Coordinator, directory: Path) -> dict[str, Any]:
     reports = {}
     for round, bodies in other.updates.items():
         body = decode(bodies["mercy"], other._update_spec())
-        reports[round] = {name: body[name].tolist() for name in terms_spec(3)}
+        reports[round] = {name: body[name].tolist() for name in terms_spec(len(ORDERS))}
     with HospitalLedger.open(ledger_path(directory, "icu"), read_only=True) as ledger:
         own = ledger.individual()
         assert own is not None
@@ -149,12 +149,8 @@ def test_a_checkpoint_under_other_rules_is_not_gone_on_from(
 
 def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: Path) -> None:
     """Without noise to speak of: weights, momentum and learning rate stand where they stood."""
-    task = load("logistic-regression", task_parameters())
-    chosen = StudySettings.model_validate(
-        STUDY.model_copy(
-            update={"privacy": STUDY.privacy.model_copy(update={"noise_multiplier": 1e-7, "sampling_rate": 1.0})}
-        ).as_json()
-    )
+    task = load("logistic-regression", TASK_PARAMETERS)
+    chosen = changed(STUDY, noise_multiplier=1e-7, sampling_rate=1.0)
     data, start = task.dataset(records()), weights_of(task.model())
 
     def training() -> LocalTraining:
@@ -179,9 +175,8 @@ def test_a_seeded_round_gone_on_with_is_the_uninterrupted_one_to_the_last_bit(
     tmp_path: Path, interrupted_after: int
 ) -> None:
     """Real noise and real batches: every step draws by its number, however many were drawn before in this process."""
-    task = load("logistic-regression", task_parameters())
-    privacy = STUDY.privacy.model_copy(update={"noise_multiplier": 1.0, "sampling_rate": 0.5})
-    chosen = StudySettings.model_validate(STUDY.model_copy(update={"privacy": privacy}).as_json())
+    task = load("logistic-regression", TASK_PARAMETERS)
+    chosen = changed(STUDY, noise_multiplier=1.0, sampling_rate=0.5)
     data, start = task.dataset(records()), weights_of(task.model())
 
     def update(round: int, checkpoints: Checkpoints | None = None) -> dict[str, np.ndarray]:

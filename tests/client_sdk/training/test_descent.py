@@ -18,10 +18,11 @@ from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
 from client_sdk.training.private import layers
-from tests.factories.hospitals import records, settings, task_parameters
+from tests.factories.hospitals import records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 SILENT = 1e-7
-TASK = load("logistic-regression", task_parameters())
+TASK = load("logistic-regression", TASK_PARAMETERS)
 DATA = TASK.dataset(records(30))
 FEDAVG = {"algorithm": "fedavg", "local_steps": 4, "learning_rate": 0.3}
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}

@@ -18,10 +18,11 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining, clipped
 from client_sdk.training.local import load_weights, spec_of_model, weights_of
-from tests.factories.hospitals import records, settings, task_parameters
+from tests.factories.hospitals import records
+from tests.factories.settings import TASK_PARAMETERS, settings
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
-TASK = load("logistic-regression", task_parameters())
+TASK = load("logistic-regression", TASK_PARAMETERS)
 DATA = TASK.dataset(records(30))
 
 

@@ -17,7 +17,7 @@ from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import load_weights, weights_of
 from client_sdk.training.patients import RowsOfPatients, loss_of_patients
-from tests.factories.hospitals import settings
+from tests.factories.settings import settings
 
 SILENT = 1e-7
 ROWS = {"a": 3, "b": 1, "c": 2, "d": 5, "e": 1}

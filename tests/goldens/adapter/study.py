@@ -32,8 +32,8 @@ from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.studies import lifecycle, models
 from server.worker import Worker
+from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.secure_sum import MemoryStore
-from tests.factories.studies import Hospital
 from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
 from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, fingerprint, limit_of, report_of, rounded
 
@@ -89,7 +89,7 @@ class Study:
             models.put_initial(coordinator, name, incoming)
         self._sides = [
             _Side(
-                Hospital(coordinator, name, f"h{i}", _key(f"h{i}")).enrol(),
+                Hospital(UseCases(coordinator), name, f"h{i}", _key(f"h{i}")).enrol(),
                 LocalTraining(task, records_of(i), settings, randomness, party=f"h{i}"),
             )
             for i in range(CLIENTS)

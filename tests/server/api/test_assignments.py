@@ -12,7 +12,8 @@ import pytest
 
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody
 from client_sdk.protocol.wire.signing import ASSIGNMENT, decode_public_key, verify_document
-from tests.factories.live_coordinator import Hospital, Live, live, update_body
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.live_coordinator import Live, live
 
 
 def _poll(here: Live, who: Hospital, wait: float) -> httpx.Response:
@@ -52,7 +53,7 @@ def test_a_waiting_client_is_woken(here: Live, study: str) -> None:
 
 def test_whoever_has_answered_waits(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
-    assert here.put_update(north, 1, update_body()).status_code == 201
+    assert here.put_update(north, 1, update()).status_code == 201
     assert _poll(here, north, 0).status_code == 204
 
 

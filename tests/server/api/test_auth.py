@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,58 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from server.api.auth import Context, poll
-from server.api.watcher import Watcher
-from server.config import Settings
-from server.services.coordinator import Coordinator
-from tests.factories.live_coordinator import ORIGIN, Hospital, Live, update_body
-
-
-def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int, float]:
-    """What `poll` answers when 3 or more is news, and after how many seconds; every mark is a new one."""
-    marks = iter(range(1, 1_000_000))
-
-    async def scenario() -> tuple[int, float]:
-        watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
-        chosen = Settings.model_validate(settings)
-        context = Context(chosen, coordinator, watcher, lambda: 0.0, lambda: None)
-        began = asyncio.get_running_loop().time()
-        found = await poll(context, "sepsis", wait, look, lambda value: value >= 3)
-        return found, asyncio.get_running_loop().time() - began
-
-    return asyncio.run(scenario())
-
-
-def _counting() -> Callable[[], int]:
-    numbers = iter(range(1, 1_000_000))
-    return lambda: next(numbers)
-
-
-def test_news_that_are_there_are_answered_at_once(coordinator: Coordinator) -> None:
-    found, seconds = _ask(coordinator, 30, lambda: 7)
-    assert found == 7
-    assert seconds < 10
-
-
-def test_every_mark_is_looked_at_until_there_is_news(coordinator: Coordinator) -> None:
-    found, seconds = _ask(coordinator, 30, _counting())
-    assert found == 3
-    assert seconds < 20
-
-
-@pytest.mark.parametrize(("wait", "longest"), [(0.0, 30.0), (30.0, 0.1)], ids=["asked for", "the coordinator's own"])
-def test_when_the_time_is_up_the_answer_is_what_is_there(coordinator: Coordinator, wait: float, longest: float) -> None:
-    found, seconds = _ask(coordinator, wait, lambda: 1, long_poll_seconds=longest)
-    assert found == 1
-    assert seconds < 10
-
-
-def test_a_look_that_fails_is_the_caller_s_to_know(coordinator: Coordinator) -> None:
-    def broken() -> int:
-        raise ConnectionError("the database is away")
-
-    with pytest.raises(ConnectionError):
-        _ask(coordinator, 30, broken)
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.live_coordinator import ORIGIN, Live
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:
@@ -186,13 +134,19 @@ def test_a_post_is_signed_once(here: Live, north: Hospital) -> None:
 
 
 def test_a_stranger_is_unknown(here: Live, north: Hospital) -> None:
-    assert _code(here.signed(Hospital("auth", "south"), "GET", "/v1/studies/auth/budget")) == (401, "unknown-client")
-    assert _code(here.signed(Hospital("nowhere", "n"), "GET", "/v1/studies/nowhere/budget")) == (404, "unknown-study")
+    assert _code(here.signed(here.hospital("auth", "south"), "GET", "/v1/studies/auth/budget")) == (
+        401,
+        "unknown-client",
+    )
+    assert _code(here.signed(here.hospital("nowhere", "n"), "GET", "/v1/studies/nowhere/budget")) == (
+        404,
+        "unknown-study",
+    )
 
 
 def test_an_invited_client_has_to_enrol_first(here: Live, north: Hospital) -> None:
     here.invite("auth", "late")
-    assert _code(here.signed(Hospital("auth", "late"), "GET", "/v1/studies/auth/budget")) == (401, "not-enrolled")
+    assert _code(here.signed(here.hospital("auth", "late"), "GET", "/v1/studies/auth/budget")) == (401, "not-enrolled")
 
 
 def test_a_client_of_another_study_sees_nothing_of_this_one(here: Live, north: Hospital, study: str) -> None:
@@ -208,7 +162,7 @@ def test_a_client_speaks_for_itself_only(here: Live, north: Hospital) -> None:
         ("PUT", "/v1/studies/auth/rounds/1/refusals/east"),
         ("PUT", "/v1/studies/auth/clients/east/withdrawn"),
     ]:
-        body = b'{"code":"policy"}' if "refusals" in path else update_body()
+        body = b'{"code":"policy"}' if "refusals" in path else update()
         assert _code(here.signed(north, method, path, body)) == (403, "forbidden"), path
 
 
@@ -233,7 +187,7 @@ def test_a_viewer_reads_and_does_not_act(here: Live, north: Hospital) -> None:
 
 def test_an_operator_is_no_hospital(here: Live, north: Hospital) -> None:
     assert _code(here.operator("GET", "/v1/studies/auth/assignment?wait=0")) == (403, "forbidden")
-    answer = here.operator("PUT", "/v1/studies/auth/rounds/1/updates/north", content=update_body())
+    answer = here.operator("PUT", "/v1/studies/auth/rounds/1/updates/north", content=update())
     assert _code(answer) == (403, "forbidden")
 
 

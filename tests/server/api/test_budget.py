@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from client_sdk.protocol.study.messages import BudgetStatement
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
-from tests.factories.live_coordinator import Live, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live
 
 
 def test_the_budget_is_read_by_clients(here: Live, study: str) -> None:
@@ -16,7 +17,7 @@ def test_the_budget_is_read_by_clients(here: Live, study: str) -> None:
 
     before = shown()
     for who in hospitals:
-        assert here.put_update(who, 1, update_body()).status_code == 201
+        assert here.put_update(who, 1, update()).status_code == 201
     here.work()
     after = shown()
     assert after.ledger.entries > before.ledger.entries

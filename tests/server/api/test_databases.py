@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories.live_coordinator import Hospital, Live, live, settings_of, update_body
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.live_coordinator import Live, live
+from tests.factories.settings import settings
 
 NAMES = [f"hospital-{number}" for number in range(8)]
 
@@ -21,15 +23,14 @@ def busy(database_url: str, tmp_path: Path) -> Iterator[Live]:
 
 
 def _all_in_round_one(busy: Live) -> list[Hospital]:
-    settings = settings_of(expected_clients=8.0)
-    settings["schedule"]["min_clients"] = 8
-    return busy.running("ward", *NAMES, settings=settings)
+    chosen = settings(expected_clients=8.0, schedule={"min_clients": 8})
+    return busy.running("ward", *NAMES, settings=chosen)
 
 
 def test_everybody_sends_at_once_and_twice(busy: Live) -> None:
     hospitals = _all_in_round_one(busy)
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda who: busy.put_update(who, 1, update_body()), hospitals * 2))
+        answers = list(pool.map(lambda who: busy.put_update(who, 1, update()), hospitals * 2))
     # Two copies on their way at the same time may both be new to begin with; one of them is recorded.
     assert Counter(answer.status_code for answer in answers) == {201: 8, 200: 8}
     busy.work()
@@ -43,7 +44,7 @@ def test_everybody_sends_at_once_and_twice(busy: Live) -> None:
 def test_two_different_updates_at_once_leave_one(busy: Live) -> None:
     who = _all_in_round_one(busy)[0]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: busy.put_update(who, 1, update_body(0.01 * n)), range(1, 9)))
+        answers = list(pool.map(lambda n: busy.put_update(who, 1, update(0.01 * n)), range(1, 9)))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 7}
     kept = next(answer.json()["sha256"] for answer in answers if answer.status_code == 201)
     clients = busy.operator("GET", "/v1/studies/ward/rounds/1").json()["clients"]
@@ -62,7 +63,7 @@ def test_a_token_for_a_post_passes_once_however_many_come(busy: Live) -> None:
 def test_one_invitation_admits_one_key_however_many_come(busy: Live) -> None:
     busy.open_study("ward")
     token = busy.invite("ward", "north")
-    requests = [busy.enrolment(Hospital("ward", "north"), token) for _ in range(8)]
+    requests = [busy.enrolment(busy.hospital("ward", "north"), token) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda request: busy.send("POST", "/v1/enrolments", json=request), requests))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 7}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from client_sdk.protocol.study.messages import LedgerPage
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
-from tests.factories.live_coordinator import Live, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live
 
 
 def test_the_ledger_is_read_by_clients_and_signed(here: Live, study: str) -> None:
     hospitals = here.running(study, "north", "south")
     for who in hospitals:
-        assert here.put_update(who, 1, update_body()).status_code == 201
+        assert here.put_update(who, 1, update()).status_code == 201
     here.work()
     page = LedgerPage.model_validate_json(here.signed(hospitals[0], "GET", f"/v1/studies/{study}/ledger").content)
     key = decode_public_key(here.operator("GET", f"/v1/studies/{study}").json()["coordinator_key"])

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from server.telemetry import JsonLines
-from tests.factories.live_coordinator import Hospital, Live, settings_of, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings_json
 
 CANARY = "canary-4711"
 
@@ -33,7 +35,7 @@ def log() -> Iterator[io.StringIO]:
 def test_nothing_secret_and_nobody_is_in_the_log(here: Live, study: str, log: io.StringIO) -> None:
     here.open_study(study)
     invitations = [here.invite(study, f"{CANARY}-{letter}") for letter in "ab"]
-    hospitals = [Hospital(study, f"{CANARY}-{letter}") for letter in "ab"]
+    hospitals = [here.hospital(study, f"{CANARY}-{letter}") for letter in "ab"]
     for who, token in zip(hospitals, invitations, strict=True):
         assert here.send("POST", "/v1/enrolments", json=here.enrolment(who, token)).status_code == 201
     here.operator("POST", f"/v1/studies/{study}/start")
@@ -41,8 +43,8 @@ def test_nothing_secret_and_nobody_is_in_the_log(here: Live, study: str, log: io
     path = f"/v1/studies/{study}/rounds/1/refusals/{hospitals[0].name}"
     here.signed(hospitals[0], "PUT", path, json.dumps({"code": "policy", "detail": CANARY}).encode())
     here.put_update(hospitals[1], 1, b"not tensors " + CANARY.encode())
-    here.put_update(hospitals[1], 1, update_body())
-    here.operator("POST", "/v1/studies", json={"study": CANARY, "settings": settings_of(clip_norm=CANARY)})
+    here.put_update(hospitals[1], 1, update())
+    here.operator("POST", "/v1/studies", json={"study": CANARY, "settings": settings_json(clip_norm=CANARY)})
     here.operator("GET", f"/v1/{CANARY}?{CANARY}=1")
     here.send("GET", "/v1/studies", f"wrk_{CANARY}_{CANARY}")
     written = log.getvalue()

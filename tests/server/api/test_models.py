@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from client_sdk.protocol.wire.tensors import encode
-from tests.factories.live_coordinator import MODEL, Live
+from tests.factories.hospital_double import MODEL
+from tests.factories.live_coordinator import Live
 
 BODY = encode(MODEL)
 ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'

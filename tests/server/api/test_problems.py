@@ -11,7 +11,8 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Message, Receive, Scope, Send
 
 from server.api.problems import Problems, problem_of
-from tests.factories.live_coordinator import Live, settings_of
+from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings_json
 
 CANARY = "patient-4711-canary"
 
@@ -42,12 +43,15 @@ def test_no_such_method(here: Live) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"study": "Not A Name " + CANARY, "settings": settings_of()},
-        {"study": "a", "settings": settings_of(), CANARY: 1},
-        {"study": "a", "settings": settings_of(clip_norm=CANARY)},
-        {"study": "a", "settings": settings_of(clip_norm=-1)},
-        {"study": "a", "settings": settings_of(**{CANARY: 1})},
-        {"study": "a", "settings": settings_of() | {"training": {"task": "x", "task_parameters": {CANARY: [CANARY]}}}},
+        {"study": "Not A Name " + CANARY, "settings": settings_json()},
+        {"study": "a", "settings": settings_json(), CANARY: 1},
+        {"study": "a", "settings": settings_json(clip_norm=CANARY)},
+        {"study": "a", "settings": settings_json(clip_norm=-1)},
+        {"study": "a", "settings": settings_json(**{CANARY: 1})},
+        {
+            "study": "a",
+            "settings": settings_json() | {"training": {"task": "x", "task_parameters": {CANARY: [CANARY]}}},
+        },
         {"study": "a"},
         [CANARY],
         CANARY,
@@ -62,7 +66,7 @@ def test_an_invalid_request_is_not_repeated(here: Live, body: object) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-0.0", "0", "-1", "null", "[]"])
 def test_a_number_that_is_none_is_refused(here: Live, number: str) -> None:
-    text = json.dumps({"study": "numbers", "settings": settings_of(clip_norm="X")}).replace('"X"', number)
+    text = json.dumps({"study": "numbers", "settings": settings_json(clip_norm="X")}).replace('"X"', number)
     headers = {"Content-Type": "application/json"}
     _problem(here.operator("POST", "/v1/studies", content=text, headers=headers), 422, "invalid-request")
 

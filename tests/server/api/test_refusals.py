@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.factories.live_coordinator import Live, code_of, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live, code_of
 
 
 def test_a_refusal_is_recorded_once(here: Live, study: str) -> None:
@@ -12,7 +13,7 @@ def test_a_refusal_is_recorded_once(here: Live, study: str) -> None:
         answer = here.signed(north, "PUT", path, b'{"code":"site-policy","detail":"least noise"}')
         assert (answer.status_code, answer.json()["code"]) == (status, "site-policy")
     assert here.signed(north, "PUT", path, b'{"code":"other"}').json()["code"] == "site-policy", "the first one stands"
-    assert code_of(here.put_update(north, 1, update_body())) == (409, "different-update")
+    assert code_of(here.put_update(north, 1, update())) == (409, "different-update")
     shown = here.operator("GET", f"/v1/studies/{study}/rounds/1").json()
     assert shown["clients"][0]["state"] == "refused"
 

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.factories.live_coordinator import MODEL, Hospital, Live, code_of
-from tests.factories.masked_studies import MaskedHospital, Turn, masked
+from tests.factories.hospital_double import MODEL, Hospital
+from tests.factories.live_coordinator import Live, code_of
+from tests.factories.masked_studies import MaskedHospital, Turn
+from tests.factories.settings import settings
 
 NAMES = ("north", "south", "east", "west")
 
@@ -27,8 +29,8 @@ class Session(NamedTuple):
 
 @pytest.fixture
 def opened(here: Live, study: str) -> Session:
-    chosen = masked()
-    hospitals = here.running(study, *NAMES, settings=chosen.as_json())
+    chosen = settings(masked=True)
+    hospitals = here.running(study, *NAMES, settings=chosen)
     update = {name: np.full_like(array, 0.01) for name, array in MODEL.items()}
     turns = [MaskedHospital(who, update).session(here.coordinator, chosen, 1) for who in hospitals]  # type: ignore[arg-type]
     for turn in turns:

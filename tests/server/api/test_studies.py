@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tests.factories.live_coordinator import Live, code_of, settings_of
+from tests.factories.live_coordinator import Live, code_of
+from tests.factories.settings import settings_json
 
 
 def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> None:
-    request = {"study": study, "settings": settings_of()}
+    request = {"study": study, "settings": settings_json()}
     assert [here.operator("POST", "/v1/studies", json=request).status_code for _ in range(2)] == [201, 200]
-    other = {"study": study, "settings": settings_of(noise_multiplier=2.0)}
+    other = {"study": study, "settings": settings_json(noise_multiplier=2.0)}
     assert code_of(here.operator("POST", "/v1/studies", json=other)) == (409, "study-exists")
 
 
 def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(here: Live, study: str) -> None:
     limit = {"level": "instance", "definition": "classical", "epsilon": 1.0, "delta": 1e-5}
     first = {"limits": [limit], "sampling_rate": 1.0, "classical_order": 64.0}
-    request = {"study": study, "settings": settings_of(**first, noise_multiplier=1.0)}
+    request = {"study": study, "settings": settings_json(**first, noise_multiplier=1.0)}
     answer = here.operator("POST", "/v1/studies", json=request)
     assert code_of(answer) == (422, "first-round-overspends")
     fitting = answer.json()["extra"]
     assert fitting["noise_max_steps"] >= fitting["noise_one_round"] > 1.0
     assert code_of(here.operator("GET", f"/v1/studies/{study}")) == (404, "unknown-study")
-    request["settings"] = settings_of(**first, noise_multiplier=fitting["noise_one_round"])
+    request["settings"] = settings_json(**first, noise_multiplier=fitting["noise_one_round"])
     assert here.operator("POST", "/v1/studies", json=request).status_code == 201
 
 

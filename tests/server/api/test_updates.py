@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from client_sdk.protocol.wire.tensors import UPDATE, encode
-from tests.factories.live_coordinator import MODEL, Hospital, Live, update_body
+from tests.factories.hospital_double import MODEL, Hospital, update
+from tests.factories.live_coordinator import Live
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:
@@ -34,7 +35,7 @@ def _files(here: Live) -> list[Path]:
 
 def test_an_update_is_recorded_once(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
-    body = update_body()
+    body = update()
     first = here.put_update(north, 1, body)
     assert first.status_code == 201
     assert first.json() == {
@@ -46,7 +47,7 @@ def test_an_update_is_recorded_once(here: Live, study: str) -> None:
     }
     again = here.put_update(north, 1, body)
     assert (again.status_code, again.json()) == (200, first.json())
-    assert _code(here.put_update(north, 1, update_body(0.02))) == (409, "different-update")
+    assert _code(here.put_update(north, 1, update(0.02))) == (409, "different-update")
     assert _state(here, study, "north") == "received"
 
 
@@ -55,7 +56,7 @@ def _with(**tensors: np.ndarray) -> bytes:
 
 
 def _not_finite() -> bytes:
-    return update_body(1.5).replace(np.float32(1.5).tobytes(), np.float32(np.nan).tobytes())
+    return update(1.5).replace(np.float32(1.5).tobytes(), np.float32(np.nan).tobytes())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def _not_finite() -> bytes:
     [
         (b"", 422, "malformed-tensors"),
         (b"\x00" * 64, 422, "malformed-tensors"),
-        (update_body()[:-1], 422, "malformed-tensors"),
+        (update()[:-1], 422, "malformed-tensors"),
         (_with(extra=np.zeros(1, np.float32)), 422, "wrong-names"),
         (encode({UPDATE + "weight": MODEL["weight"]}), 422, "wrong-names"),
         (_with(bias=np.zeros(3, np.float32)), 422, "wrong-shape"),
@@ -89,14 +90,14 @@ def test_a_bad_body_is_refused_and_leaves_nothing(here: Live, study: str, body: 
     assert _code(here.put_update(north, 1, body)) == (status, code)
     assert _state(here, study, "north") == "sampled"
     assert _files(here) == before
-    assert here.put_update(north, 1, update_body()).status_code == 201
+    assert here.put_update(north, 1, update()).status_code == 201
 
 
 def test_another_body_than_the_signed_one_is_refused(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
     before = _files(here)
-    other = hashlib.sha256(update_body(0.5)).hexdigest()
-    assert _code(here.put_update(north, 1, update_body(), body_sha256=other)) == (400, "digest-mismatch")
+    other = hashlib.sha256(update(0.5)).hexdigest()
+    assert _code(here.put_update(north, 1, update(), body_sha256=other)) == (400, "digest-mismatch")
     assert _state(here, study, "north") == "sampled"
     assert _files(here) == before
 
@@ -115,7 +116,7 @@ def _answer(line: socket.socket) -> bytes:
 def test_an_announced_excess_is_refused_before_it_is_read(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
     with here.connect() as line:
-        line.sendall(_head(here, north, update_body(), "Content-Length: 10000000000"))
+        line.sendall(_head(here, north, update(), "Content-Length: 10000000000"))
         answer = _answer(line)
     assert answer.startswith(b"HTTP/1.1 413 ")
 
@@ -123,19 +124,19 @@ def test_an_announced_excess_is_refused_before_it_is_read(here: Live, study: str
 def test_a_chunked_body_is_counted(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
     path = f"/v1/studies/{study}/rounds/1/updates/north"
-    token = here.token(north, "PUT", path, update_body())
-    fits = here.send("PUT", path, token, content=iter([update_body()[:50], update_body()[50:]]))
+    token = here.token(north, "PUT", path, update())
+    fits = here.send("PUT", path, token, content=iter([update()[:50], update()[50:]]))
     assert fits.status_code == 201
     with here.connect() as line:
-        south = Hospital(study, "south")
-        line.sendall(_head(here, north, update_body(0.3), "Transfer-Encoding: chunked"))
+        south = here.hospital(study, "south")
+        line.sendall(_head(here, north, update(0.3), "Transfer-Encoding: chunked"))
         assert b"different-update" in _answer(line), south
 
 
 def test_an_endless_chunked_body_is_cut_off(here: Live, study: str) -> None:
     _, south = here.running(study, "north", "south")
     with here.connect() as line:
-        line.sendall(_head(here, south, update_body(), "Transfer-Encoding: chunked"))
+        line.sendall(_head(here, south, update(), "Transfer-Encoding: chunked"))
         for _ in range(3):
             line.sendall(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
         assert _answer(line).startswith(b"HTTP/1.1 413 ")
@@ -143,7 +144,7 @@ def test_an_endless_chunked_body_is_cut_off(here: Live, study: str) -> None:
 
 def test_a_slow_body_is_cut_off(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
-    body = update_body()
+    body = update()
     with here.connect() as line:
         line.sendall(_head(here, north, body, f"Content-Length: {len(body)}") + body[:10])
         answer = _answer(line)
@@ -154,7 +155,7 @@ def test_a_slow_body_is_cut_off(here: Live, study: str) -> None:
 
 def test_a_truncated_upload_is_never_taken_for_whole(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
-    before, body = _files(here), update_body()
+    before, body = _files(here), update()
     with here.connect() as line:
         line.sendall(_head(here, north, body, f"Content-Length: {len(body)}") + body[:-1])
         line.shutdown(socket.SHUT_WR)
@@ -173,20 +174,20 @@ def test_a_full_disk_is_said_and_passes(here: Live, study: str, monkeypatch: pyt
 
     with monkeypatch.context() as disk:
         disk.setattr("server.db.blobs.os.fsync", full)
-        answer = here.put_update(north, 1, update_body())
+        answer = here.put_update(north, 1, update())
     assert _code(answer) == (503, "unavailable")
     assert answer.headers["retry-after"] == "2"
     assert _state(here, study, "north") == "sampled"
     assert _files(here) == before
-    assert here.put_update(north, 1, update_body()).status_code == 201
+    assert here.put_update(north, 1, update()).status_code == 201
 
 
 def test_rounds_that_are_not_open_take_nothing(here: Live, study: str) -> None:
     north, south = here.running(study, "north", "south")
-    assert _code(here.put_update(north, 2, update_body())) == (404, "round-unknown")
+    assert _code(here.put_update(north, 2, update())) == (404, "round-unknown")
     for who in (north, south):
-        assert here.put_update(who, 1, update_body()).status_code == 201
+        assert here.put_update(who, 1, update()).status_code == 201
     here.work()
-    assert _code(here.put_update(north, 1, update_body(0.2))) == (409, "different-update")
+    assert _code(here.put_update(north, 1, update(0.2))) == (409, "different-update")
     here.operator("POST", f"/v1/studies/{study}/stop")
-    assert _code(here.put_update(south, 2, update_body())) == (410, "round-closed")
+    assert _code(here.put_update(south, 2, update())) == (410, "round-closed")

@@ -16,7 +16,8 @@ from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.services.coordinator import Coordinator
-from tests.factories.studies import open_study, settings
+from tests.factories.settings import settings
+from tests.factories.studies import open_study
 
 
 @pytest.fixture

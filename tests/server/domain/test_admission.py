@@ -6,7 +6,8 @@ import pytest
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
 from server.domain.admission import body_spec, coordinates, examine
 from server.domain.errors import Rejected
-from tests.factories.studies import MODEL, ORDERS, settings
+from tests.factories.hospital_double import MODEL
+from tests.factories.settings import ORDERS, settings
 
 SPEC = spec_of(MODEL)
 

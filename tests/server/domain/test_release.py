@@ -28,7 +28,7 @@ from server.domain.release import (
     state_spec,
     to_tensors,
 )
-from tests.factories.studies import settings
+from tests.factories.settings import settings
 
 MODEL: dict[str, Array] = {"a": np.zeros((300, 7), np.float32), "b": np.zeros(5, np.float32)}
 SPEC = spec_of(MODEL)
@@ -113,7 +113,10 @@ def test_a_sum_beyond_the_grid_is_refused_before_noise_is_drawn() -> None:
 
 def test_a_round_from_its_updates_to_its_model() -> None:
     """Sum, noise and average are what the server optimiser steps along, with nothing of a file or a database."""
-    chosen, given = settings(scheme="client", clip_norm=200.0, expected_clients=4.0), updates(3)
+    chosen, given = (
+        settings(scheme="client", clip_norm=200.0, expected_clients=4.0, training={"algorithm": "fedavg"}),
+        updates(3),
+    )
     drawn: list[float] = []
 
     def draw(std: float, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.factories.live_coordinator import Live, live, update_body
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live, live
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `browser`)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -24,7 +25,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         both = coordinator.running("ward", "north", "south")
         for round in (1, 2):
             for who in both:
-                assert coordinator.put_update(who, round, update_body()).status_code == 201
+                assert coordinator.put_update(who, round, update()).status_code == 201
             coordinator.work()
         yield coordinator
 

@@ -14,7 +14,8 @@ import pytest
 
 import server
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
-from tests.factories.live_coordinator import Hospital, Live, live, update_body
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.live_coordinator import Live, live
 
 # Just enough of a document for the drawing: elements that remember their attributes and children.
 NODE = """
@@ -44,7 +45,7 @@ def hospitals(here: Live) -> list[Hospital]:
     """A study after one released round, measured."""
     both = here.running("ward", "north", "south")
     for who in both:
-        assert here.put_update(who, 1, update_body()).status_code == 201
+        assert here.put_update(who, 1, update()).status_code == 201
     here.work()
     for version, accuracy in ((0, 0.5), (1, 0.75)):
         metrics = {"evaluation_set": "held-out", "values": {"accuracy": accuracy}}

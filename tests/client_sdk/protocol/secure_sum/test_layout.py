@@ -6,17 +6,18 @@ import json
 from fractions import Fraction
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum.layout import flatten, public_grid, unflatten, vectors_of
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode, encode
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import spec_of
-from tests.factories.masked_studies import masked
-from tests.factories.studies import MODEL
+from tests.factories.hospital_double import MODEL
+from tests.factories.settings import settings
 
 SPEC = spec_of(MODEL)
 
@@ -49,28 +50,28 @@ def summed(spec: VectorSpec, encoded: list[Any]) -> Any:
     ],
 )
 def test_a_scheme_sums_what_its_ledger_needs(scheme: str, options: dict[str, Any], expected: list[str]) -> None:
-    assert names(masked(scheme, **options)) == expected
+    assert names(settings(scheme, masked=True, **options)) == expected
 
 
 def test_without_masking_nothing_is_summed() -> None:
-    assert vectors_of(masked(masking=None), SPEC, 5) == ()
+    assert vectors_of(settings(), SPEC, 5) == ()
 
 
 @pytest.mark.parametrize("scheme", ["parallel", "sequential", "client"])
 def test_both_sides_lay_out_the_same_vectors(scheme: str) -> None:
-    chosen = masked(scheme, bayesian=True)
+    chosen = settings(scheme, masked=True, bayesian=True)
     again = StudySettings.model_validate_json(json.dumps(chosen.as_json()))
     shuffled = dict(reversed(list(SPEC.items())))
     assert vectors_of(chosen, SPEC, 7) == vectors_of(again, shuffled, 7)
     assert all(spec.fault(7) is None for spec in vectors_of(chosen, SPEC, 7))
 
 
-@settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 @given(data=st.data(), clients=st.integers(3, 12), scheme=st.sampled_from(["parallel", "client"]))
 def test_the_sum_of_updates_is_the_exact_sum_of_the_rounded_ones(
     data: st.DataObject, clients: int, scheme: str
 ) -> None:
-    spec = vector(masked(scheme), "update", clients)
+    spec = vector(settings(scheme, masked=True), "update", clients)
     reals = st.floats(-0.25, 0.25, width=32)
     rows = [np.array(data.draw(st.lists(reals, min_size=8, max_size=8))) for _ in range(clients)]
     total = summed(spec, [encode(spec, row, bytes) for row in rows])
@@ -80,7 +81,7 @@ def test_the_sum_of_updates_is_the_exact_sum_of_the_rounded_ones(
 
 
 def test_sums_of_papers_costs_and_records_are_never_below() -> None:
-    chosen = masked("sequential", bayesian=True)
+    chosen = settings("sequential", masked=True, bayesian=True)
     costs = [np.array([0.1, 1e-9, 0.3, 7.0]) * (k + 1) for k in range(5)]
     reported = summed(vector(chosen, "papers", 5), [encode(vector(chosen, "papers", 5), row, bytes) for row in costs])
     exact = [sum((Fraction(float(row[i])) for row in costs), Fraction(0)) for i in range(4)]
@@ -99,7 +100,7 @@ def test_the_public_grid_adds_at_most_its_share_to_a_norm(scale: float, size: in
 
 def test_updates_that_fit_no_ring_are_refused_by_the_settings_name() -> None:
     with pytest.raises(ValueError, match="clip_norm or noise_multiplier"):
-        vectors_of(masked("client", clip_norm=1e-12), SPEC, 5)
+        vectors_of(settings("client", masked=True, clip_norm=1e-12), SPEC, 5)
 
 
 def test_flattening_is_in_order_of_names_and_comes_back() -> None:

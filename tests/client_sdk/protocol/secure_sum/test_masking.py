@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.masking import Agreement, MaskingError, keystream
+from client_sdk.protocol.secure_sum.masking import Agreement, MaskingError
 
 H1 = bytes(range(32))
 A, B = hashlib.sha256(b"a").digest(), hashlib.sha256(b"b").digest()
@@ -83,16 +83,6 @@ def test_ed25519_rfc8032_test_2() -> None:
     assert transcript.is_signed(key.public_key(), signature, b"\x72")
     assert not transcript.is_signed(key.public_key(), signature, b"\x73")
     assert not transcript.is_signed(key.public_key(), signature[:63], b"\x72")
-
-
-def test_the_keystream_is_that_of_gcm_test_case_13_and_14() -> None:
-    # McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B: zero key, zero nonce, zero plaintext.
-    assert keystream(bytes(32)).update(bytes(16)).hex() == "cea7403d4d606b6e074ec5d3baf39d18"
-
-
-def test_the_keystream_is_counter_mode_from_two_on() -> None:
-    plain = Cipher(algorithms.AES(A), modes.CTR((2).to_bytes(16, "big"))).encryptor().update(bytes(5_000_003))
-    assert keystream(A).update(bytes(5_000_003)) == plain
 
 
 def test_the_mask_is_the_aes_of_a_counter_from_two_on() -> None:
@@ -189,5 +179,3 @@ def test_only_contiguous_words_are_masked() -> None:
         masking.apply_masks(frozen, add=[A])
     with pytest.raises(MaskingError, match="32 bytes"):
         masking.apply_masks(np.zeros(4, "<u4"), add=[A[:16]])
-    with pytest.raises(ValueError, match="32 bytes"):
-        keystream(A[:16])

@@ -50,7 +50,7 @@ def test_only_pooled_noise_counts_on_others(scheme) -> None:
 
 
 def test_clients_are_credited_only_where_nobody_sees_who_was_sampled() -> None:
-    rates = {"masking": None, "client_sampling_rate": 0.25}
+    rates = {"masking": None, "client_sampling_rate": 0.25, "sampling_rate": 0.1}
     assert plan_of(study("client", min_clients=0, **rates)).sampling_rate == 0.25
     assert plan_of(study("client", min_clients=1, **rates)).sampling_rate == 1.0
     assert plan_of(study("parallel", min_clients=1, **rates)).sampling_rate == 0.1

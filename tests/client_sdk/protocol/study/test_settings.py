@@ -1,51 +1,13 @@
 import copy
-import json
 
 import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
-from tests.factories.masked_studies import MASKING
+from tests.factories.settings import MASKING, settings_json
 
-PARALLEL = {
-    "training": {"task": "logistic", "algorithm": "fedsgd", "local_steps": 1},
-    "privacy": {
-        "scheme": "parallel",
-        "limits": [
-            {
-                "level": "instance",
-                "definition": "bayesian",
-                "epsilon": 1.0,
-                "delta": 1e-5,
-                "estimator_failure_probability": 1e-6,
-            },
-            {"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5},
-        ],
-        "clip_norm": 1.0,
-        "client_clip_norm": None,
-        "noise_multiplier": 2.0,
-        "sampling_rate": 0.1,
-        "expected_batch_size": 10.0,
-        "client_sampling_rate": 1.0,
-        "expected_clients": 4.0,
-        "max_steps": 100,
-        "classical_order": 8.0,
-        "bayesian": {
-            "orders": [4.0, 8.0],
-            "filter_order": 8.0,
-            "estimator": "betting",
-            "composition": "running",
-            "adversary": "path",
-            "conversion": "improved",
-        },
-        "disclosure": "plain",
-        "histogram_noise": None,
-        "accounting_sample": None,
-        "masking": None,
-    },
-    "schedule": {"min_clients": 2, "round_deadline_seconds": 60.0},
-}
+PARALLEL = settings_json(bayesian=True)
 
 
 def changed(path, value):
@@ -124,18 +86,10 @@ def test_a_round_longer_than_the_horizon_is_refused():
         StudySettings.model_validate(settings)
 
 
-def masked(scheme, *, min_clients=4, masking=MASKING, training=None, **privacy):
-    """PARALLEL under masks in another scheme, with a limit of each definition at its level."""
-    level = "client" if scheme == "client" else "instance"
-    levels = ("instance", "client") if scheme == "joint" else (level,)
-    limits = [limit | {"level": name} for name in levels for limit in PARALLEL["privacy"]["limits"]]
-    chosen = copy.deepcopy(PARALLEL)
-    chosen["training"] |= training or {}
-    chosen["schedule"]["min_clients"] = min_clients
-    if scheme == "client":
-        chosen["privacy"]["bayesian"]["composition"] = "holder"
-    chosen["privacy"] |= {"scheme": scheme, "limits": limits, "masking": masking} | privacy
-    return chosen
+def masked(scheme, *, min_clients=4, **options):
+    return settings_json(
+        scheme, **{"masked": True, "bayesian": True, "schedule": {"min_clients": min_clients}} | options
+    )
 
 
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 6.0, "every": 2}}
@@ -184,7 +138,7 @@ def test_noised_panels_need_no_masks():
         ("sequential", {"masking": None}, "it needs masked updates"),
         ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
         ("sequential", {"training": {"algorithm": "fedavg"}}, "one noisy step a round"),
-        ("joint", {}, "client_clip_norm belongs to scheme joint"),
+        ("joint", {"client_clip_norm": None}, "client_clip_norm belongs to scheme joint"),
         ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
         ("joint", {"client_clip_norm": 0.5}, "at least clip_norm"),
         ("client", {"masking": MASKING | {"mask_updates": False}}, "mask both or neither"),
@@ -223,11 +177,3 @@ def test_noised_panels_need_no_masks():
 def test_masks_that_protect_nothing_are_refused(scheme, options, reason):
     with pytest.raises(ValidationError, match=reason):
         StudySettings.model_validate(masked(scheme, **options))
-
-
-def test_canonical_json_is_one_string_for_one_value():
-    value = {"b": [1.0, 0.1], "a": "é"}
-    assert canonical_json(value) == canonical_json(json.loads(canonical_json(value)))
-    assert canonical_json(value) == '{"a":"é","b":[1.0,0.1]}'.encode()
-    with pytest.raises(ValueError, match="JSON"):
-        canonical_json({"x": float("inf")})

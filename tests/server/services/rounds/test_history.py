@@ -11,11 +11,13 @@ from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle
-from tests.factories.studies import ORDERS, open_study, read_model, update, work
+from tests.factories.hospital_double import update
+from tests.factories.settings import ORDERS
+from tests.factories.studies import open_study, read_model, work
 
 
 def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, bayesian=True, max_steps=3)
+    hospitals = open_study(coordinator, bayesian={"adversary": "path"}, max_steps=3, training={"algorithm": "fedavg"})
     for number in (1, 2, 3):
         work(coordinator)
         assert views.read_budget(coordinator, "sepsis").can_continue
@@ -42,9 +44,9 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     assert statement.ledger.head == f"sha256:{page.entries[-1].sha256}"
     replayed = replay(Entry.from_dict(entry.model_dump()) for entry in page.entries)
     enforced = [limit.spent for limit in statement.limits if limit.epsilon is not None]
-    classical, bayesian = (account.epsilon() for account in replayed.accounts)
+    bayesian, classical = (account.epsilon() for account in replayed.accounts)
     # What is shown for a typical record is never above what is shown for any record.
-    assert enforced == [classical, min(bayesian, classical)]
+    assert enforced == [min(bayesian, classical), classical]
     assert [view.state for view in views.list_rounds(coordinator, "sepsis", with_clients=False).rounds] == [
         "released"
     ] * 3

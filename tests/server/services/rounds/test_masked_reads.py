@@ -9,17 +9,19 @@ from server.db.tables import SessionMessageRow
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.worker import find_due
-from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, masked
-from tests.factories.studies import MODEL, open_study, work
+from tests.factories.hospital_double import MODEL
+from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
+from tests.factories.settings import settings
+from tests.factories.studies import open_study, work
 
 CLIENTS = 6  # t = 4
 
 
 def turns_of(coordinator: Coordinator) -> list[Turn]:
-    settings = masked()
-    hospitals = open_study(coordinator, clients=CLIENTS, settings=settings)
+    chosen = settings(masked=True)
+    hospitals = open_study(coordinator, clients=CLIENTS, settings=chosen)
     work(coordinator)
-    return [MaskedHospital(hospital, dict(MODEL)).session(coordinator, settings, 1) for hospital in hospitals]
+    return [MaskedHospital(hospital, dict(MODEL)).session(coordinator, chosen, 1) for hospital in hospitals]
 
 
 def until(coordinator: Coordinator, turns: list[Turn], step: str) -> None:

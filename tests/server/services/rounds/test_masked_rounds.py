@@ -24,8 +24,10 @@ from server.services.secure_sum import exchanges
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
-from tests.factories.masked_studies import MASKING, STEPS, MaskedHospital, Turn, masked
-from tests.factories.studies import MODEL, FakeClock, Hospital, open_study, read_model, work
+from tests.factories.hospital_double import MODEL, Hospital, UseCases
+from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
+from tests.factories.settings import MASKING, settings
+from tests.factories.studies import FakeClock, open_study, read_model, work
 
 CLIENTS = 6  # t = 4, at least 4 survivors: two may go
 
@@ -91,7 +93,7 @@ def released_mean(coordinator: Coordinator) -> float:
 
 
 def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     run(coordinator, clock, turns, {})
     assert round_of(coordinator).state == "released"
     assert kinds(coordinator) == ["reserved", "settled"]
@@ -103,7 +105,7 @@ def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock
 def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
     coordinator: Coordinator, clock: FakeClock, step: str, gone: int
 ) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     lost = {turn.name for turn in turns[:gone]}
     run(coordinator, clock, turns, {step: lost})
     assert round_of(coordinator).state == "released"
@@ -115,7 +117,7 @@ def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
 
 @pytest.mark.parametrize("step", STEPS)
 def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, clock: FakeClock, step: str) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     run(coordinator, clock, turns, {step: {turn.name for turn in turns[:3]}})
     if step in ("consistency", "unmask"):
         assert round_of(coordinator).state == "collecting", "a session short of replies waits"
@@ -129,7 +131,7 @@ def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, 
 
 
 def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked(bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
+    turns = begin(coordinator, settings(masked=True, bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
@@ -143,7 +145,7 @@ def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordi
 
 
 def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked(bayesian=True))
+    turns = begin(coordinator, settings(masked=True, bayesian=True))
     for i, turn in enumerate(turns):
         turn.owner.reported = tuple(0.001 * (i + 1) * k for k in (1.0, 0.2, 0.4, 0.6, 0.8))
     run(coordinator, clock, turns, {})
@@ -155,8 +157,8 @@ def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator,
 
 
 def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coordinator, clock: FakeClock) -> None:
-    settings = masked("client", bayesian=True, noise_multiplier=1.0, clip_norm=1.0)
-    turns = begin(coordinator, settings)
+    chosen = settings("client", masked=True, bayesian=True, noise_multiplier=1.0, clip_norm=1.0)
+    turns = begin(coordinator, chosen)
     for i, turn in enumerate(turns):
         turn.owner.distance = (i + 1) / 10
     run(coordinator, clock, turns, {"masked": {turns[0].name}})
@@ -171,7 +173,9 @@ def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coo
 def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
-    turns = begin(coordinator, masked("sequential", bayesian=True), reported=(0.01, 0.001, 0.002, 0.003, 0.004))
+    turns = begin(
+        coordinator, settings("sequential", masked=True, bayesian=True), reported=(0.01, 0.001, 0.002, 0.003, 0.004)
+    )
     run(coordinator, clock, turns, {})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
     assert settled.body["report"]["records"] == pytest.approx(600, abs=1e-3)
@@ -196,8 +200,8 @@ def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -
         for level in ("instance", "client")
         for definition in ("classical", "bayesian")
     ]
-    settings = masked("joint", bayesian=True, limits=limits, client_clip_norm=2.0)
-    turns = begin(coordinator, settings, reported=(0.01, 0.001, 0.002, 0.003, 0.004), distance=0.5)
+    chosen = settings("joint", masked=True, bayesian=True, limits=limits, client_clip_norm=2.0)
+    turns = begin(coordinator, chosen, reported=(0.01, 0.001, 0.002, 0.003, 0.004), distance=0.5)
     run(coordinator, clock, turns, {})
     (settled,) = [entry for entry in ledger(coordinator) if entry.kind == "settled"]
     assert sum(settled.body["report"]["clients"]["counts"]) == 6
@@ -208,20 +212,20 @@ def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -
 
 
 def test_a_message_is_taken_once_and_another_one_is_refused(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     turns[0].keys()
     turns[0].keys()
     with pytest.raises(Rejected) as refused:
         turns[0].shares()
     assert refused.value.code == "too-early"
-    other = MaskedHospital(turns[0].owner.hospital, updates(0.5)).session(coordinator, masked(), 1)
+    other = MaskedHospital(turns[0].owner.hospital, updates(0.5)).session(coordinator, settings(masked=True), 1)
     with pytest.raises(Rejected) as refused:
         other.keys()
     assert refused.value.code == "different-message"
 
 
 def test_a_refusal_lets_the_others_go_on_at_once(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     turns[0].owner.hospital.refuse(1)
     for step in STEPS:
         for turn in turns[1:]:
@@ -234,7 +238,7 @@ def test_a_refusal_lets_the_others_go_on_at_once(coordinator: Coordinator, clock
 def test_whoever_comes_back_after_its_vectors_froze_is_asked_until_it_has_replied(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     hospital = turns[0].owner.hospital
     for step in STEPS[:4]:
         assert hospital.assignment() is not None
@@ -253,7 +257,7 @@ def test_whoever_comes_back_after_its_vectors_froze_is_asked_until_it_has_replie
 
 
 def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
@@ -263,7 +267,7 @@ def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeCl
 
 
 def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
@@ -280,8 +284,8 @@ def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinat
 
 
 def test_an_update_in_the_clear_does_not_end_the_asking_for_vectors(coordinator: Coordinator, clock: FakeClock) -> None:
-    settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
-    turns = begin(coordinator, settings, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
+    chosen = settings(masked=True, bayesian=True, masking={**MASKING, "mask_updates": False})
+    turns = begin(coordinator, chosen, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS[:2]:
         for turn in turns:
             turn.take(step)
@@ -295,7 +299,7 @@ def test_an_update_in_the_clear_does_not_end_the_asking_for_vectors(coordinator:
 
 
 def comes(coordinator: Coordinator) -> None:
-    Hospital(coordinator, "sepsis", "h9").enrol()
+    Hospital(UseCases(coordinator), "sepsis", "h9").enrol()
 
 
 def goes(coordinator: Coordinator) -> None:
@@ -307,8 +311,8 @@ def goes(coordinator: Coordinator) -> None:
 def test_a_roster_that_changes_meanwhile_disturbs_nobody(
     coordinator: Coordinator, clock: FakeClock, step: str, change: Callable[[Coordinator], None]
 ) -> None:
-    settings = masked()
-    turns = begin(coordinator, settings)
+    chosen = settings(masked=True)
+    turns = begin(coordinator, chosen)
     start = clock.seconds
     for each in STEPS:
         if exchanges.read_session(coordinator, "sepsis", 1).phase != NEEDS.get(each, each):
@@ -319,7 +323,7 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
             turns[0].take(each)
             change(coordinator)
         # Everybody is killed and started again before every step, and is shown what the assignment names.
-        for turn in (turn.owner.session(coordinator, settings, 1) for turn in turns):
+        for turn in (turn.owner.session(coordinator, chosen, 1) for turn in turns):
             if turn.name == "h5" and change is goes and STEPS.index(each) >= STEPS.index(step):
                 continue
             given = turn.owner.hospital.assignment()
@@ -335,7 +339,7 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
 
 
 def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:3]:
         for turn in turns:
             turn.take(step)
@@ -345,7 +349,7 @@ def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -
 
 
 def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: Coordinator, clock: FakeClock) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
@@ -364,7 +368,7 @@ def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: C
 def test_a_worker_that_lost_its_lease_harms_no_sum(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = begin(coordinator, masked())
+    turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:5]:
         for turn in turns:
             turn.take(step)
@@ -391,8 +395,8 @@ def test_a_worker_that_lost_its_lease_harms_no_sum(
 
 
 def test_clear_updates_count_whoever_sent_one(coordinator: Coordinator, clock: FakeClock) -> None:
-    settings = masked(bayesian=True, masking={**MASKING, "mask_updates": False})
-    turns = begin(coordinator, settings, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
+    chosen = settings(masked=True, bayesian=True, masking={**MASKING, "mask_updates": False})
+    turns = begin(coordinator, chosen, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for i, turn in enumerate(turns[1:], start=2):
         turn.owner.hospital.send(1, encode({UPDATE + name: array for name, array in updates(i / 64).items()}))
     run(coordinator, clock, turns, {})
@@ -403,8 +407,8 @@ def test_clear_updates_count_whoever_sent_one(coordinator: Coordinator, clock: F
 
 
 def test_too_small_a_cohort_never_begins(coordinator: Coordinator, clock: FakeClock) -> None:
-    settings = masked()
-    open_study(coordinator, clients=4, settings=settings)
+    chosen = settings(masked=True)
+    open_study(coordinator, clients=4, settings=chosen)
     work(coordinator)
     assert exchanges.read_session(coordinator, "sepsis", 1).phase == "keys"
 
@@ -433,7 +437,7 @@ def again_after(clock: FakeClock, name: str, step: Callable[[], None]) -> bool:
 def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
     coordinator: Coordinator, clock: FakeClock, name: str
 ) -> None:
-    turns = begin(coordinator, masked(max_steps=1))
+    turns = begin(coordinator, settings(masked=True, max_steps=1))
     hits = 0
     for step in STEPS:
         for turn in turns:
@@ -447,7 +451,7 @@ def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
 
 @pytest.mark.parametrize("name", ["worker.before-advance", "worker.after-advance"])
 def test_killed_while_a_deadline_passes(coordinator: Coordinator, clock: FakeClock, name: str) -> None:
-    turns = begin(coordinator, masked(max_steps=1))
+    turns = begin(coordinator, settings(masked=True, max_steps=1))
     for turn in turns[1:]:
         turn.keys()
     clock.seconds += 61.0

@@ -15,7 +15,9 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
-from tests.factories.studies import MODEL, ORDERS, FakeClock, Hospital, open_study, put_model, read_model, update, work
+from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
+from tests.factories.settings import ORDERS
+from tests.factories.studies import FakeClock, open_study, put_model, read_model, work
 
 TERMS = tuple(1e-4 for _ in (0, *ORDERS))
 
@@ -42,14 +44,14 @@ def test_a_round_waits_for_its_quorum(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, clients=1)
     work(coordinator)
     assert kinds(coordinator) == ["opened"]
-    Hospital(coordinator, "sepsis", "second").enrol()
+    Hospital(UseCases(coordinator), "sepsis", "second").enrol()
     work(coordinator)
     assert kinds(coordinator) == ["opened", "reserved"]
     assert hospitals[0].assignment() is not None
 
 
 def test_collecting_ends_at_the_deadline_and_not_before(coordinator: Coordinator, clock: FakeClock) -> None:
-    hospitals = collecting(coordinator)
+    hospitals = collecting(coordinator, training={"algorithm": "fedavg"})
     for hospital in hospitals[:2]:
         hospital.send(1, update(0.4))
     clock.sleep(599.9)

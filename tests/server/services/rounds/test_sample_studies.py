@@ -18,26 +18,31 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.services.studies import lifecycle
-from tests.factories.masked_studies import STEPS, MaskedHospital, masked
-from tests.factories.studies import MODEL, ORDERS, open_study, settings, update, work
+from tests.factories.hospital_double import MODEL, update
+from tests.factories.masked_studies import STEPS, MaskedHospital
+from tests.factories.settings import limit, settings
+from tests.factories.studies import open_study, work
 
+PATH = {"adversary": "path"}
 STD, EVERY, ROUNDS, CLIENTS = 10.0, 2, 4, 4
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": STD, "every": EVERY}}
 ACCOUNTING_SAMPLE = {
     "accounting_sample": {"records": 600, "source": "members"},
     "max_steps": ROUNDS,
     "sampling_rate": 1.0,
+    "classical_order": 8.0,
+    "limits": [limit("instance"), limit("instance", "bayesian", estimator_failure_probability=1e-6)],
 }
 HELD_OUT = ACCOUNTING_SAMPLE | {"accounting_sample": {"records": 600, "source": "held-out"}}
 
 
 def parallel(**privacy: Any) -> StudySettings:
-    return settings(bayesian=True, noise_multiplier=4.0, **privacy)
+    return settings(**({"bayesian": PATH, "noise_multiplier": 4.0} | privacy))
 
 
 STUDIES = {
     "parallel": parallel(**ACCOUNTING_SAMPLE, **NOISED),
-    "sequential": masked("sequential", bayesian=True, **ACCOUNTING_SAMPLE, **NOISED),
+    "sequential": settings("sequential", masked=True, bayesian=PATH, **ACCOUNTING_SAMPLE, **NOISED),
 }
 
 
@@ -115,9 +120,9 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
     step = 1.019 if scheme == "sequential" else 1.0
     assert epsilon(reported[-1][0], 4, 9e-6) <= enforced * (1 + 1e-9)
     assert enforced <= epsilon(reported[-1][0] * step, 4, 9e-6) * (1 + 1e-9)
-    for limit in shown.values():
-        assert limit.certificate["observer"] == "coordinator"
-        assert "cancel" not in limit.certificate["assumption"]
+    for one in shown.values():
+        assert one.certificate["observer"] == "coordinator"
+        assert "cancel" not in one.certificate["assumption"]
 
 
 @pytest.mark.parametrize("source", ["held-out", "members"])
@@ -125,17 +130,8 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
 def test_a_held_out_panel_certifies_and_members_do_not(
     coordinator: Coordinator, source: str, disclosure: dict[str, Any]
 ) -> None:
-    adaptive = {
-        "orders": ORDERS,
-        "filter_order": 4.0,
-        "estimator": "betting",
-        "composition": "running",
-        "adversary": "adaptive",
-        "conversion": "improved",
-    }
-    chosen = parallel(**(HELD_OUT if source == "held-out" else ACCOUNTING_SAMPLE), **disclosure)
-    privacy = chosen.privacy.model_dump(mode="json") | {"bayesian": adaptive}
-    run(coordinator, StudySettings.model_validate(chosen.model_dump(mode="json") | {"privacy": privacy}))
+    sample = HELD_OUT if source == "held-out" else ACCOUNTING_SAMPLE
+    run(coordinator, parallel(bayesian={"adversary": "adaptive"}, **sample, **disclosure))
     limit = next(one for one in views.read_budget(coordinator, "sepsis").limits if one.definition == "bayesian")
     said = limit.certificate
     assert said["sample"] == source
@@ -157,7 +153,8 @@ def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator:
         },
     ]
     only_clients = {"limits": limits, "client_clip_norm": 2.0, "max_steps": 2, "sampling_rate": 1.0}
-    chosen = masked("joint", bayesian=True, **only_clients, **NOISED)
+    only_clients["classical_order"] = 8.0
+    chosen = settings("joint", masked=True, bayesian=True, **only_clients, **NOISED)
     hospitals = open_study(coordinator, clients=CLIENTS, settings=chosen)
     moved = {name: np.full_like(array, 0.1) for name, array in MODEL.items()}
     for number in (1, 2):

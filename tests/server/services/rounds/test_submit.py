@@ -17,7 +17,9 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment
-from tests.factories.studies import MODEL, ORDERS, FakeClock, Hospital, open_study, update, work
+from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
+from tests.factories.settings import ORDERS
+from tests.factories.studies import FakeClock, open_study, work
 
 TERMS = tuple(0.1 for _ in (0, *ORDERS))
 
@@ -47,11 +49,8 @@ def stored(coordinator: Coordinator, round: int, client: str) -> int:
 def tensors(**changes: Array) -> bytes:
     update: dict[str, Array] = {UPDATE + name: np.zeros_like(array) for name, array in MODEL.items()}
     log_moments = {"log-moments/filter": np.array([0.1]), "log-moments/moments": np.full(len(ORDERS), 0.1)}
-    return encode(
-        update
-        | log_moments
-        | {name.replace("__", "/").replace("log_moments", "log-moments"): array for name, array in changes.items()}
-    )
+    named = {name.replace("__", "/").replace("_", "-"): array for name, array in changes.items()}
+    return encode(update | log_moments | named)
 
 
 def poisoned(value: float) -> bytes:
@@ -171,7 +170,7 @@ def test_an_address_that_does_not_exist(
         lambda h: h.refuse(round),
     ):
         with pytest.raises(Rejected) as refused:
-            send(Hospital(coordinator, study, client))
+            send(Hospital(UseCases(coordinator), study, client))
         assert refused.value.code == code
 
 

@@ -11,7 +11,8 @@ from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, lifecycle, operators
-from tests.factories.studies import FakeClock, Hospital, open_study, work
+from tests.factories.hospital_double import Hospital, UseCases
+from tests.factories.studies import FakeClock, open_study, work
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def invite(coordinator: Coordinator, client: str = "h9", seconds: int = 3600) ->
 
 @pytest.fixture
 def newcomer(coordinator: Coordinator, hospitals: list[Hospital]) -> Hospital:
-    return Hospital(coordinator, "sepsis", "h9")
+    return Hospital(UseCases(coordinator), "sepsis", "h9")
 
 
 def test_a_token_is_good_once_and_its_holder_may_ask_again(coordinator: Coordinator, newcomer: Hospital) -> None:
@@ -39,7 +40,7 @@ def test_a_token_is_good_once_and_its_holder_may_ask_again(coordinator: Coordina
     assert first.body == again.body
     assert first.body.coordinator_key == coordinator.signer.public_key
     with pytest.raises(Rejected, match="invitation-used"):
-        enrolment.enrol(coordinator, Hospital(coordinator, "sepsis", "h9").enrolment(token))
+        enrolment.enrol(coordinator, Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(token))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_key_must_be_proven(coordinator: Coordinator, newcomer: Hospital) -> N
     stolen = EnrolmentRequest(
         token=token,
         public_key=newcomer.public_key,
-        proof=Hospital(coordinator, "sepsis", "h9").enrolment(token).proof,
+        proof=Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(token).proof,
     )
     with pytest.raises(SigningError, match="not the signer"):
         enrolment.enrol(coordinator, stolen)
@@ -92,9 +93,9 @@ def test_nobody_can_be_invited_into_anothers_place(coordinator: Coordinator, hos
     with pytest.raises(Rejected, match="frozen"):
         invite(coordinator, "h0")
     two = [invite(coordinator), invite(coordinator)]
-    enrolment.enrol(coordinator, Hospital(coordinator, "sepsis", "h9").enrolment(two[0]))
+    enrolment.enrol(coordinator, Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(two[0]))
     with pytest.raises(Rejected, match="invitation-used"):
-        enrolment.enrol(coordinator, Hospital(coordinator, "sepsis", "h9").enrolment(two[1]))
+        enrolment.enrol(coordinator, Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(two[1]))
 
 
 def test_a_finished_study_admits_nobody(coordinator: Coordinator, newcomer: Hospital) -> None:
@@ -136,7 +137,7 @@ def rotation(old: Hospital, new: Hospital) -> KeyRotation:
 
 def test_a_rotated_key_replaces_the_old_one(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     before = views.roster(coordinator, "sepsis").fingerprint
-    new = Hospital(coordinator, "sepsis", "h0")
+    new = Hospital(UseCases(coordinator), "sepsis", "h0")
     for _ in range(2):
         entry = enrolment.rotate_key(coordinator, "sepsis", "h0", rotation(hospitals[0], new))
         assert entry.public_key == new.public_key

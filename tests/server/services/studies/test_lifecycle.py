@@ -12,8 +12,9 @@ from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle, models
-from tests.factories.masked_studies import masked
-from tests.factories.studies import Hospital, open_study, put_model, settings, update, work
+from tests.factories.hospital_double import Hospital, UseCases, update
+from tests.factories.settings import settings
+from tests.factories.studies import open_study, put_model, work
 
 
 def created(coordinator: Coordinator, name: str = "sepsis", **options: object) -> StudyCreate:
@@ -63,13 +64,13 @@ def test_a_draft_has_a_budget_and_cannot_start(coordinator: Coordinator) -> None
 
 def test_a_model_that_no_secure_sum_could_bear_is_refused_at_the_start(coordinator: Coordinator) -> None:
     """The scale is too coarse for the grid that masks work on; every round would be abandoned."""
-    lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=masked(noise_multiplier=1e30)))
+    lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=settings(masked=True, noise_multiplier=1e30)))
     put_model(coordinator, "sepsis")
     with pytest.raises(Rejected, match="clip_norm or noise_multiplier") as refused:
         lifecycle.act(coordinator, "sepsis", "start")
     assert refused.value.code == "invalid-request"
     assert lifecycle.show(coordinator, "sepsis").state == "enrolling"
-    lifecycle.create(coordinator, StudyCreate(study="influenza", settings=masked()))
+    lifecycle.create(coordinator, StudyCreate(study="influenza", settings=settings(masked=True)))
     put_model(coordinator, "influenza")
     assert lifecycle.act(coordinator, "influenza", "start").state == "running"
 
@@ -195,4 +196,4 @@ def test_rounds_are_listed_in_pages(coordinator: Coordinator) -> None:
 def test_a_stranger_has_no_assignment(coordinator: Coordinator) -> None:
     open_study(coordinator)
     with pytest.raises(Rejected, match="unknown-client"):
-        Hospital(coordinator, "sepsis", "h9").assignment()
+        Hospital(UseCases(coordinator), "sepsis", "h9").assignment()

@@ -1,0 +1,103 @@
+"""The one builder of studies' settings for tests: small, and valid as it stands in every scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accounting.plan.schemes import SCHEMES
+from client_sdk.protocol.study.settings import StudySettings
+
+TASK_PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
+ORDERS = (2.0, 4.0, 8.0, 16.0)
+BAYESIAN = {
+    "orders": list(ORDERS),
+    "filter_order": 4.0,
+    "estimator": "betting",
+    "composition": "running",
+    "adversary": "adaptive",
+    "conversion": "improved",
+}
+MASKING = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+
+
+def settings(scheme: str = "parallel", **options: Any) -> StudySettings:
+    """A study of 4 hospitals and 3 steps, or of 5 hospitals under masks; options as of `settings_json`."""
+    return StudySettings.model_validate(settings_json(scheme, **options))
+
+
+def settings_json(
+    scheme: str = "parallel",
+    *,
+    bayesian: bool | Mapping[str, Any] = False,
+    masked: bool | None = None,
+    training: Mapping[str, Any] | None = None,
+    schedule: Mapping[str, Any] | None = None,
+    **privacy: Any,
+) -> dict[str, Any]:
+    """What a request would say, unchecked; new containers at every call.
+
+    bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
+    masked    None: where the scheme cannot do without
+    training, schedule, and keyword by keyword the section `privacy`: replace single settings
+    """
+    masked = scheme in ("sequential", "joint") if masked is None else masked
+    return {
+        "training": _training() | dict(training or {}),
+        "privacy": _privacy(scheme, bayesian, masked) | privacy,
+        "schedule": {"min_clients": 4 if masked else 2, "round_deadline_seconds": 600.0} | dict(schedule or {}),
+    }
+
+
+def changed(chosen: StudySettings, **privacy: Any) -> StudySettings:
+    """The same study with other entries in the section `privacy`, checked again."""
+    values = chosen.as_json()
+    return StudySettings.model_validate(values | {"privacy": values["privacy"] | privacy})
+
+
+def limit(level: str, definition: str = "classical", **values: Any) -> dict[str, Any]:
+    """One limit; wide enough that it does not end a study of a few steps."""
+    if definition == "classical":
+        return {"level": level, "definition": definition, "epsilon": 50.0, "delta": 1e-5} | values
+    wide = {"epsilon": 40.0, "delta": 1e-5, "estimator_failure_probability": 5e-6}
+    return {"level": level, "definition": definition} | wide | values
+
+
+def _training() -> dict[str, Any]:
+    how = {"algorithm": "fedsgd", "local_steps": 1}
+    return {"task": "logistic-regression", "task_parameters": dict(TASK_PARAMETERS)} | how
+
+
+def _privacy(scheme: str, bayesian: bool | Mapping[str, Any], masked: bool) -> dict[str, Any]:
+    definitions = ("bayesian", "classical") if bayesian else ("classical",)
+    return {
+        "scheme": scheme,
+        "limits": [limit(level.value, definition) for level in SCHEMES[scheme].levels for definition in definitions],
+        "clip_norm": 1.0,
+        "client_clip_norm": 2.0 if scheme == "joint" else None,
+        "noise_multiplier": 4.0 if masked else 1.0,
+        "sampling_rate": 0.5,
+        "expected_batch_size": 20.0,
+        "client_sampling_rate": 1.0,
+        "expected_clients": 5.0 if masked else 4.0,
+        "max_steps": 3,
+        "classical_order": 4.0,
+        "bayesian": _bayesian(scheme, {} if isinstance(bayesian, bool) else bayesian) if bayesian else None,
+        "disclosure": "plain",
+        "histogram_noise": None,
+        "accounting_sample": None,
+        "masking": dict(MASKING) if masked else None,
+    }
+
+
+def _bayesian(scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    # Running sums need the same people in every round, whom scheme client does not have.
+    composition = "holder" if scheme == "client" else "running"
+    return BAYESIAN | {"orders": list(ORDERS), "composition": composition} | dict(given)
