@@ -50,10 +50,9 @@ class KeyFileError(ConfigurationError):
 class ConnectionFailed(WardroundError):
     """No answer. `sent` is False only if the request surely never reached the coordinator."""
 
-    def __init__(self, detail: str, *, sent: bool = True, request_id: str | None = None) -> None:
+    def __init__(self, detail: str, *, sent: bool = True) -> None:
         super().__init__(detail)
         self.sent = sent
-        self.request_id = request_id
 
 
 class ApiError(WardroundError):

@@ -11,28 +11,19 @@ if TYPE_CHECKING:
 
 GROUP = "wardround.commands"
 
-# The first package that each extra brings and the others do not.
-_EXTRA_OF = {
-    "typer": "cli",
-    "rich": "cli",
-    "pydantic": "protocol",
-    "cryptography": "protocol",
-    "safetensors": "protocol",
-    "jwt": "protocol",
-    "httpx": "client",
-    "torch": "client",
-    "fastapi": "server",
-    "starlette": "server",
-    "uvicorn": "server",
-    "sqlalchemy": "server",
-    "alembic": "server",
-    "psycopg": "server",
+# The packages that each extra brings and the ones before it do not.
+_EXTRAS = {
+    "cli": ("typer", "rich"),
+    "protocol": ("pydantic", "cryptography", "safetensors", "jwt"),
+    "client": ("httpx", "torch"),
+    "server": ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psycopg"),
 }
 
 
 def extra_of(error: ImportError) -> str | None:
     """The extra that brings the missing package; None where none does."""
-    return _EXTRA_OF.get((error.name or "").partition(".")[0])
+    missing = (error.name or "").partition(".")[0]
+    return next((extra for extra, packages in _EXTRAS.items() if missing in packages), None)
 
 
 def build() -> typer.Typer:

@@ -249,11 +249,7 @@ class Attempts(Generic[T]):
         if self._credentials is not None and not call.open:
             # Signed anew for each attempt: the signature holds for a minute only.
             headers["Authorization"] = self._credentials.authorization(
-                method=call.method,
-                target=call.target,
-                body=call.body,
-                now=self._clock.now(),
-                token_id=self._token_id,
+                method=call.method, target=call.target, body=call.body, now=self._clock.now(), token_id=self._token_id
             )
         return headers
 

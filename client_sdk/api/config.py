@@ -58,12 +58,8 @@ class ClientSettings(BaseModel):
         chosen = url or self.server
         if not chosen:
             raise ConfigurationError(f"which coordinator? Pass --server or set {PREFIX}SERVER")
-        return Connection(
-            url=chosen.rstrip("/"),
-            ca_file=self.ca_file,
-            allow_http=self.allow_http,
-            patience_seconds=patience_seconds,
-        )
+        url = chosen.rstrip("/")
+        return Connection(url=url, ca_file=self.ca_file, allow_http=self.allow_http, patience_seconds=patience_seconds)
 
 
 def load(environment: Mapping[str, str] | None = None) -> ClientSettings:

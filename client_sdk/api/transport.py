@@ -135,20 +135,15 @@ def _failures() -> Generator[None]:
         raise ConnectionFailed(detail, sent=not isinstance(error, kinds)) from error
 
 
-class _Body:
-    """Collects an answer's body up to its limit."""
+def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:
+    """Collect an answer's body, up to its limit."""
+    body += part
+    if len(body) > call.answer_limit:
+        raise UnexpectedAnswer(f"the answer is longer than the {call.answer_limit} bytes that are expected")
 
-    def __init__(self, limit: int) -> None:
-        self._limit, self._parts, self._size = limit, list[bytes](), 0
 
-    def add(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._limit:
-            raise UnexpectedAnswer(f"the answer is longer than the {self._limit} bytes that are expected")
-        self._parts.append(part)
-
-    def answer(self, response: httpx.Response) -> Answer:
-        return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, b"".join(self._parts))
+def _answer(response: httpx.Response, body: bytearray) -> Answer:
+    return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
 
 
 class Transport:
@@ -162,11 +157,11 @@ class Transport:
         self._http = httpx.Client(transport=handler, **_options(connection))
 
     def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
-        body = _Body(call.answer_limit)
+        body = bytearray()
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
             for part in response.iter_bytes():
-                body.add(part)
-            return body.answer(response)
+                _add(body, part, call)
+            return _answer(response, body)
 
     def close(self) -> None:
         self._http.close()
@@ -180,12 +175,12 @@ class AsyncTransport:
         self._http = httpx.AsyncClient(transport=handler, **_options(connection))
 
     async def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
-        body = _Body(call.answer_limit)
+        body = bytearray()
         with _failures():
             async with self._http.stream(**_request(self._connection, call, headers)) as response:
                 async for part in response.aiter_bytes():
-                    body.add(part)
-                return body.answer(response)
+                    _add(body, part, call)
+                return _answer(response, body)
 
     async def close(self) -> None:
         await self._http.aclose()

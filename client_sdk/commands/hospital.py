@@ -123,13 +123,12 @@ def own_budget(
     """Print this hospital's own budget of one data set, over all studies that use it. Works without a network."""
     from client_sdk.guard.individual import certificate
     from client_sdk.guard.ledger import HospitalLedger, ledger_path
-    from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+    from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.events import own_spent
 
     with plain_errors():
         directory = home or load_settings().client_home
-        path = policy or directory / POLICY_FILE
-        rules = SitePolicy.read(path) if policy is not None or path.exists() else SitePolicy()
+        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             charges = ledger.charges()
             limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
@@ -178,9 +177,8 @@ def show(
     from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
     from client_sdk.study.verifier import active_fingerprint
 
-    with plain_errors():
-        with reader(study, server, key_file, home) as client:
-            roster = client.roster(study)
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        roster = client.roster(study)
         if as_json:
             print_json(roster)
             return

@@ -40,13 +40,12 @@ def budget(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Print the budget of a study: the enforced numbers first, what each one means below."""
-    with plain_errors():
-        with reader(study, server, key_file, home) as client:
-            statement = client.budget(study)
-        if as_json:
-            print_json(statement)
-        else:
-            show(statement)
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        statement = client.budget(study)
+    if as_json:
+        print_json(statement)
+    else:
+        show(statement)
 
 
 def show(statement: BudgetStatement) -> None:
@@ -103,11 +102,8 @@ def verify(
         print_json({"study": study, "entries": len(entries), "head": entries[-1].sha256, "limits": rows})
         return
     cells = [[r["level"], r["definition"], number(r["shown"]), number(r["recomputed"])] for r in rows]
-    table(
-        f"{study}: {len(entries)} entries, chain and signature good",
-        ["level", "definition", "shown", "recomputed"],
-        cells,
-    )
+    title = f"{study}: {len(entries)} entries, chain and signature good"
+    table(title, ["level", "definition", "shown", "recomputed"], cells)
 
 
 @app.command()
@@ -157,13 +153,10 @@ def _require_signed(client: Client, study: str, head: SignedLedgerHead) -> None:
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     recomputed = {(limit["level"], limit["definition"]): limit["spent"] for limit in found}
-    return [
-        {
-            "level": limit["level"],
-            "definition": limit["definition"],
-            "shown": limit["spent"],
-            "recomputed": recomputed.get((limit["level"], limit["definition"])),
-        }
-        for limit in shown
-    ]
+    for limit in shown:
+        level, definition = limit["level"], limit["definition"]
+        again = recomputed.get((level, definition))
+        rows.append({"level": level, "definition": definition, "shown": limit["spent"], "recomputed": again})
+    return rows

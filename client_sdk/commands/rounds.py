@@ -28,13 +28,9 @@ class RoundsShown:
     def __init__(self, study: str, console: Console, events: Path | None) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[spent]}"),
-        )
-        self._bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+        title, spent = TextColumn("{task.description}"), TextColumn("{task.fields[spent]}")
+        columns = (title, BarColumn(), MofNCompleteColumn(), spent, TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(f"{study}: round", total=None, spent="")
         self._events, self._file = events, None
         self._open = ExitStack()

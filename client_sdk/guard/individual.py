@@ -152,7 +152,10 @@ def certificate(saved: bytes) -> Guarantee:
 def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
     """What `to_bytes` saved under this limit, or a beginning without anybody."""
     if saved is None:
-        nobody: dict[str, Any] = _new_filter(limit, 1).state() | {"spent": [], "excluded": []}
+        # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
+        order, observer = limit.fixed_order(), Observer.COORDINATOR
+        spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer)
+        nobody: dict[str, Any] = IndividualFilter(spec, members=1).state() | {"spent": [], "excluded": []}
         return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}
     try:
         state = json.loads(saved)
@@ -168,14 +171,6 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
             "individual: the patients' own sums of this data set were begun under another epsilon, delta or order"
         )
     return state
-
-
-def _new_filter(limit: IndividualLimit, members: int) -> IndividualFilter:
-    # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
-    spec = FilterSpec(
-        order=limit.fixed_order(), delta=limit.delta, limit_epsilon=limit.epsilon, observer=Observer.COORDINATOR
-    )
-    return IndividualFilter(spec, members=members)
 
 
 def _mechanism(privacy: Privacy) -> dict[str, Any]:

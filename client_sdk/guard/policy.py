@@ -129,6 +129,12 @@ class SitePolicy(_Section):
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
             raise ConfigurationError(f"the site policy {path}: {wrong}") from None
 
+    @classmethod
+    def in_force(cls, directory: Path) -> Self:
+        """The policy in a hospital's directory; without a file, the strict one. Raises as `read`."""
+        path = directory / POLICY_FILE
+        return cls.read(path) if path.exists() else cls()
+
     def own_limits(self) -> tuple[OwnLimit, ...]:
         """The hospital's own limits, each with the order at which it is enforced."""
         sections: tuple[tuple[LevelName, LimitSection | None], ...] = (

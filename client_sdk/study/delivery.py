@@ -35,7 +35,6 @@ class Delivery(Protocol):
 
     def total_records(self) -> float | None:
         """N of all clients, where the study sums the papers' costs and N is known."""
-        ...
 
     def body(
         self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
@@ -54,15 +53,12 @@ class Delivery(Protocol):
             SessionEnded, ConflictError: the coordinator did not take it; their `code` says why.
             Refused: the others' part is not acceptable.
         """
-        ...
 
     def leave(self, assignment: AssignmentBody) -> None:
         """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
-        ...
 
     def close(self) -> None:
         """Let another process take over."""
-        ...
 
 
 class ClearDelivery:

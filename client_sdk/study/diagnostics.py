@@ -47,11 +47,10 @@ def examine(
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
     """Every check that can be made; one that fails does not hide the others."""
-    directory = home or settings.client_home
-    findings = [_directory(directory), _key(directory), _disk(directory), _policy(directory)]
-    findings.append(_ledger(directory, dataset))
+    here = home or settings.client_home
+    findings = [_directory(here), _key(here), _disk(here), _policy(here), _ledger(here, dataset)]
     try:
-        connection = settings.connection(server or _enrolled_server(directory), patience_seconds=0)
+        connection = settings.connection(server or _enrolled_server(here), patience_seconds=0)
         require_safe_url(connection)
     except WardroundError as error:
         return [*findings, Finding("address", "bad", str(error))]

@@ -12,12 +12,8 @@ from client_sdk.protocol.study.messages import EnrolmentRequest, KeyRotation
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, decode_public_key, fingerprint, sign_document
 
-register(
-    "hospital.before-enrolment",
-    "hospital.after-enrolment",
-    "hospital.before-rotation",
-    "hospital.after-rotation",
-)
+register("hospital.before-enrolment", "hospital.after-enrolment")
+register("hospital.before-rotation", "hospital.after-rotation")
 # wri_<id>_<secret>_<fingerprint>; a secret in base64url may hold underscores itself.
 _TOKEN = re.compile(r"wri_([A-Za-z0-9-]+)_([A-Za-z0-9_-]+)_([0-9a-f]{64})")
 

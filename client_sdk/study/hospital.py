@@ -18,7 +18,7 @@ from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
-from client_sdk.guard.policy import POLICY_FILE, Charge, SitePolicy
+from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.messages import Study
@@ -133,7 +133,7 @@ class Hospital:
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
         from client_sdk.study.participation import Participation
 
-        membership, rules = self.identity.membership(study), policy or self.policy()
+        membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
         _require_device(device)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             # 1. Freeze what the study asks for.
@@ -157,11 +157,6 @@ class Hospital:
         taken = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
         return taken
-
-    def policy(self) -> SitePolicy:
-        """The site policy in the directory; without a file, the strict one."""
-        path = self.directory / POLICY_FILE
-        return SitePolicy.read(path) if path.exists() else SitePolicy()
 
     def _signature(self, membership: Membership) -> Signature:
         return Signature(self.identity.key, membership.client, membership.study, membership.origin)

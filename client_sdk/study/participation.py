@@ -225,7 +225,10 @@ class Participation:
         weights, previous = self._model(assignment), self._previous(assignment)
         # 4. Pay.
         if not paid:
-            self._pay(assignment, accounts.price)
+            limits, model = self._policy.own_limits(), assignment.model.sha256
+            failpoint("hospital.before-charge")
+            self._ledger.charge(self.study, round, accounts.price, limits, model)
+            failpoint("hospital.after-charge")
         # 5. Train; from where a round of several steps was interrupted.
         belonging = (self.study, str(round), assignment.model.sha256, self._settings.digest(), *accounts.saved)
         checkpoints = self._training.checkpoints(self._outbox.folder, *belonging, repr(self._policy.individual))
@@ -251,12 +254,6 @@ class Participation:
         failpoint("hospital.after-settle")
         if checkpoints is not None:
             checkpoints.erase()
-
-    def _pay(self, assignment: AssignmentBody, price: Charge) -> None:
-        failpoint("hospital.before-charge")
-        limits = self._policy.own_limits()
-        self._ledger.charge(self.study, assignment.round, price, limits, assignment.model.sha256)
-        failpoint("hospital.after-charge")
 
     def _send(self, round: int) -> None:
         charged = self._ledger.charged_round(self.study, round)
