@@ -7,10 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from server.db.rows import find_study
+from server.db.rows import find_session, find_study
 from server.db.session import Transaction
 from server.db.session_store import (
-    find_session,
     forget_shares,
     is_awaited,
     load_session,
