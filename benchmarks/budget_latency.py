@@ -25,7 +25,7 @@ from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.wire.signing import LEDGER_HEAD
 from experiments import tiny
 from server.db.ledger_store import lock_account
-from server.db.repositories import find_study
+from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import LedgerRow
 from tests.factories.live_coordinator import Live, live

@@ -7,7 +7,7 @@ runs too long, fails and changes nothing; each migration is one transaction. SQL
 from alembic import context
 from sqlalchemy import Connection
 
-from server.db import secure_sum_tables
+from server.db.tables import Base
 
 LOCK_TIMEOUT = "4s"
 STATEMENT_TIMEOUT = "60s"
@@ -27,7 +27,7 @@ def run(connection: Connection) -> None:
     try:
         context.configure(
             connection=connection,
-            target_metadata=secure_sum_tables.Base.metadata,
+            target_metadata=Base.metadata,
             transaction_per_migration=postgres,
             compare_type=True,
         )

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
     """Run the coordinator's API, with a worker inside it unless --no-worker is given."""
-    from server.serving import serve as run
+    from server.app import serve as run
 
     settings = _settings(host=host, port=port, worker=worker)
     with _plain_errors():

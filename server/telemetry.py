@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
+import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FIELDS = ("method", "route", "status", "milliseconds", "bytes_in", "study", "round", "code", "event", "owner")
-MAX_REQUEST_ID = 64
+_HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 logger = logging.getLogger("wardround.api")
@@ -87,7 +88,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _complete(message.get("headers", ()), identity)
+                _complete(MutableHeaders(scope=message), identity)
             await send(message)
 
         try:
@@ -99,20 +100,15 @@ class RequestLog:
             logger.info("request", extra=details)
 
 
-def _complete(headers: Iterable[tuple[bytes, bytes]], identity: str) -> list[tuple[bytes, bytes]]:
-    given = list(headers)
-    names = {name.lower() for name, _ in given}
+def _complete(headers: MutableHeaders, identity: str) -> None:
     # What carries an ETag may be kept and asked about again; everything else is for this caller, now.
-    fresh = [] if names & {b"cache-control", b"etag"} else [(b"cache-control", b"no-store")]
-    sniffing = [] if b"x-content-type-options" in names else [(b"x-content-type-options", b"nosniff")]
-    return [*given, *fresh, *sniffing, (b"x-request-id", identity.encode())]
+    if "etag" not in headers:
+        headers.setdefault("cache-control", "no-store")
+    headers.setdefault("x-content-type-options", "nosniff")
+    headers["x-request-id"] = identity
 
 
 def _usable(scope: Scope) -> str | None:
     """The caller's own X-Request-Id, if it is short and harmless."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            text = value.decode("latin-1")
-            if 0 < len(text) <= MAX_REQUEST_ID and all(c.isascii() and (c.isalnum() or c in "-_.") for c in text):
-                return text
-    return None
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _HARMLESS.fullmatch(given) else None

@@ -1,4 +1,4 @@
-"""Moves rounds on: one study at a time under a lease, every commit fenced."""
+"""Finds what can be done now and does it: one study at a time under a lease, every commit fenced."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
+from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
-from server.db.lease import Lease, LeaseLost, acquire, release
+from client_sdk.protocol.study.messages import RoundState
+from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
+from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
+from server.domain.secure_sum import Phase
 from server.services.coordinator import Coordinator
 from server.services.rounds.close import close_round
-from server.services.rounds.due import WorkItem, find_due
 from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
 from server.services.rounds.scrub import scrub_round, tidy
@@ -24,8 +29,18 @@ from server.services.secure_sum.progress import advance_session, open_sums
 
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
-
 logger = logging.getLogger("wardround.worker")
+Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One step of one study; `round` is 0 when the step opens a new one."""
+
+    study_id: int
+    study: str
+    kind: Kind
+    round: int
 
 
 class Worker:
@@ -156,3 +171,68 @@ class Worker:
         for lease in self._leases.values():
             self._coordinator.database.write("release-lease", lambda tx, lease=lease: release(tx, lease))
         self._leases.clear()
+
+
+def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
+    """Every step that `owner` can take now, studies in order of their ids; those that others hold are left out."""
+    free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
+    return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
+
+
+def _openings(tx: Transaction) -> list[WorkItem]:
+    active = (
+        select(func.count())
+        .where(ClientRow.study_id == StudyRow.id, ClientRow.state == "active")
+        .correlate(StudyRow)
+        .scalar_subquery()
+    )
+    under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
+    # A study whose budget is spent ends whether or not its clients are still there.
+    possible = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
+    wanted = (
+        select(StudyRow.id, StudyRow.name)
+        .join_from(StudyRow, BudgetRow)
+        .where(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, possible)
+    )
+    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
+
+
+def _continuations(tx: Transaction) -> list[WorkItem]:
+    waiting = exists().where(
+        and_(
+            ParticipantRow.study_id == RoundRow.study_id,
+            ParticipantRow.round == RoundRow.number,
+            ParticipantRow.state == "sampled",
+        )
+    )
+    wanted = (
+        select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
+        .join_from(RoundRow, StudyRow)
+        .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
+        .add_columns(SessionRow.phase, SessionRow.due_at <= tx.time, SessionRow.replies > SessionRow.tried)
+        .where(RoundRow.scrubbed_at.is_(None))
+        .order_by(RoundRow.study_id, RoundRow.number)
+    )
+    tasks: list[WorkItem] = []
+    for id, name, number, state, late, is_awaited, phase, due, news in tx.session.execute(wanted):
+        kind = _kind(state, phase, late=bool(late) or not is_awaited, due=bool(due), news=bool(news))
+        if kind is not None:
+            tasks.append(WorkItem(id, name, kind, number))
+    return tasks
+
+
+def _kind(state: RoundState, phase: Phase | None, *, late: bool, due: bool, news: bool) -> Kind | None:
+    """The step that a round in `state` needs, whose secure sum, if it has one, is in `phase`."""
+    match state, phase:
+        case "settled", _:
+            return "release"
+        case "released" | "abandoned" | "stopped", _:
+            return "scrub"
+        case _, None:
+            return "close" if late else None
+        case _, "summed" | "failed":
+            return "close"
+        case _, "unmask" if news:
+            return "sum"
+        case _:
+            return "advance" if due else None

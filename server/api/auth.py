@@ -6,10 +6,11 @@ handlers that stream one compare the digest themselves, before anything is recor
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -20,9 +21,12 @@ from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key
 from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
+from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,23 @@ ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
 RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]
 PageSize = Annotated[int, Query(ge=1, le=500, description="most items of one answer")]
-
-
+Wait = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for news")]
 OPERATOR_KEY_PREFIX = "wrk_"
+
+
+async def poll(here: Context, study: str, wait: float, look: Callable[[], T], is_news: Callable[[T], bool]) -> T:
+    """What `look` finds, once it is news or `wait` seconds are over. Between looks no thread and no session is held."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + min(wait, here.settings.long_poll_seconds)
+
+    def marked() -> tuple[int, T]:
+        # The mark first: news that come after it are not slept through.
+        return events.marks(here.coordinator, [study]).get(study, 0), look()
+
+    while True:
+        mark, found = await run_in_threadpool(marked)
+        if is_news(found) or not await here.watcher.wait(study, mark, deadline - now()):
+            return found
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,7 @@ def _bearer(request: Request) -> str:
 
 def _verify(here: Context, token: str, method: str, url: str) -> Claims:
     name, study = claimed_identity(token)
-    identity = enrolment.identify(here.coordinator, study, name)
+    identity = views.identify(here.coordinator, study, name)
     claims = verify_request_token(
         token,
         decode_public_key(identity.public_key),

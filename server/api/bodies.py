@@ -12,20 +12,24 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.problems import ApiProblem
-from server.domain.ports import Blobs, Incoming
+from server.db.blobs import FileBlobs, IncomingFile
+from server.services.coordinator import Written
 from server.services.views import StoredModel
 
 _SCOPE_KEY = "wardround.body"
 _NO_NUMBER = -1
+T = TypeVar("T")
 
 
 @dataclass
@@ -78,8 +82,9 @@ class Intake:
             await self._app(scope, receive, send)
             return
         clock = asyncio.get_running_loop().time
-        body = Body(self._limit, _announced(scope), self._idle_seconds, self._least_rate, started_at=clock())
-        body.complete = body.announced is None and not _is_chunked(scope)
+        headers = Headers(scope=scope)
+        body = Body(self._limit, _announced(headers), self._idle_seconds, self._least_rate, started_at=clock())
+        body.complete = body.announced is None and "transfer-encoding" not in headers
         scope[_SCOPE_KEY] = body
 
         async def guarded() -> Message:
@@ -98,7 +103,7 @@ class Intake:
         async def closing(message: Message) -> None:
             # Whoever still sends a body that nobody will read is told to stop.
             if message["type"] == "http.response.start" and not body.complete and body.announced != 0:
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+                MutableHeaders(scope=message)["connection"] = "close"
             await send(message)
 
         await self._app(scope, guarded, closing)
@@ -109,15 +114,11 @@ def body_of(scope: Scope) -> Body:
     return cast(Body, scope[_SCOPE_KEY])
 
 
-def _announced(scope: Scope) -> int | None:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else _NO_NUMBER
-    return None
-
-
-def _is_chunked(scope: Scope) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+def _announced(headers: Headers) -> int | None:
+    value = headers.get("content-length")
+    if value is None:
+        return None
+    return int(value) if value.isdecimal() else _NO_NUMBER
 
 
 MEDIA_TYPE = "application/octet-stream"
@@ -127,8 +128,19 @@ _SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
+def or_else(model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
+    """How OpenAPI says that a write may be answered with 200, too: it was here already, or is replaced."""
+    return {200: {"model": model, "description": description}}
+
+
+def answered(response: Response, written: Written[T]) -> T:
+    """The body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
+    response.status_code = 201 if written.created else 200
+    return written.body
+
+
 @asynccontextmanager
-async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[Incoming]:
+async def received(request: Request, blobs: FileBlobs, limit: int) -> AsyncGenerator[IncomingFile]:
     """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
 
     Raises:
@@ -143,7 +155,7 @@ async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator
         yield incoming
 
 
-async def _pump(request: Request, incoming: Incoming) -> None:
+async def _pump(request: Request, incoming: IncomingFile) -> None:
     """Writes one piece in a thread while the next one is collected: two pieces in memory, whatever the size."""
     pieces, size = list[bytes](), 0
     writing: asyncio.Future[None] | None = None
@@ -163,7 +175,7 @@ async def _pump(request: Request, incoming: Incoming) -> None:
     await run_in_threadpool(_write, incoming, pieces)
 
 
-def _write(incoming: Incoming, pieces: list[bytes]) -> None:
+def _write(incoming: IncomingFile, pieces: list[bytes]) -> None:
     for piece in pieces:
         incoming.write(piece)
 

@@ -6,7 +6,6 @@ Who took part in which round is shown to operators; a hospital sees its own part
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -25,16 +24,15 @@ from server.api.auth import (
     RoundNumber,
     StreamingItself,
     StudyName,
+    Wait,
+    poll,
 )
-from server.api.bodies import BODY, discarded, received
-from server.api.polling import Wait, poll
+from server.api.bodies import BODY, answered, discarded, or_else, received
 from server.services import views
-from server.services.rounds import refuse
 from server.services.rounds import submit as submit_update
 from server.services.studies.operators import Operator
 
 router = APIRouter(prefix="/v1/studies/{study}")
-_AGAIN: dict[int | str, Any] = {200: {"model": UpdateReceipt, "description": "These very bytes are recorded already"}}
 
 
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
@@ -52,7 +50,13 @@ def _is_there(found: Assignment | None) -> bool:
     return found is not None
 
 
-@router.put("/rounds/{round}/updates/{client}", tags=["updates"], status_code=201, openapi_extra=BODY, responses=_AGAIN)
+@router.put(
+    "/rounds/{round}/updates/{client}",
+    tags=["updates"],
+    status_code=201,
+    openapi_extra=BODY,
+    responses=or_else(UpdateReceipt, "These very bytes are recorded already"),
+)
 async def put_update(
     study: StudyName,
     round: RoundNumber,
@@ -71,15 +75,14 @@ async def put_update(
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
         written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
     here.wake()
-    response.status_code = 201 if written.created else 200
-    return written.body
+    return answered(response, written)
 
 
 @router.put(
     "/rounds/{round}/refusals/{client}",
     tags=["refusals"],
     status_code=201,
-    responses={200: {"model": Refusal, "description": "Recorded before"}},
+    responses=or_else(Refusal, "Recorded before"),
 )
 def put_refusal(
     study: StudyName,
@@ -91,10 +94,9 @@ def put_refusal(
     here: Here,
 ) -> Refusal:
     """The site policy or the hospital's own budget says no to this round."""
-    written = refuse.refuse(here.coordinator, study, round, client, refusal)
+    written = submit_update.refuse(here.coordinator, study, round, client, refusal)
     here.wake()
-    response.status_code = 201 if written.created else 200
-    return written.body
+    return answered(response, written)
 
 
 def _sees_clients(who: Caller) -> bool:

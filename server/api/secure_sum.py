@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -23,18 +22,15 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName
+from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName, Wait, poll
 from server.api.bodies import BODY, discarded, received
-from server.api.polling import Wait, poll
 from server.api.problems import ApiProblem
-from server.services.coordinator import Coordinator
+from server.domain.secure_sum import Message, Phase
 from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])
 
-Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
 Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
-M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 
 
 @router.get("")
@@ -46,18 +42,16 @@ async def session(
     return await poll(here, study, wait, look, lambda found: found.phase != phase)
 
 
-def _said(
-    put: Callable[[Coordinator, str, int, M], bool], here: Context, me: Itself, round: int, message: M, reply: Response
-) -> None:
+def _said(here: Context, me: Itself, round: int, message: Message, reply: Response) -> None:
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    reply.status_code = 201 if put(here.coordinator, me.study, round, message) else 200
+    reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message) else 200
 
 
 @router.put("/keys/{client}", status_code=201)
 def put_keys(round: RoundNumber, message: KeysMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 0: two public keys of this session, signed by the identity key."""
-    _said(exchanges.put_keys, here, me, round, message, reply)
+    _said(here, me, round, message, reply)
 
 
 @router.get("/keys")
@@ -69,7 +63,7 @@ def get_keys(round: RoundNumber, me: Member, here: Here) -> KeyList:
 @router.put("/shares/{client}", status_code=201)
 def put_shares(round: RoundNumber, message: SharesMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 1: shares of this client's secrets, sealed for each other client."""
-    _said(exchanges.put_shares, here, me, round, message, reply)
+    _said(here, me, round, message, reply)
 
 
 @router.get("/shares/{client}")
@@ -81,7 +75,7 @@ def get_shares(round: RoundNumber, me: Itself, here: Here) -> Inbox:
 @router.put("/masked/{client}", status_code=201)
 def put_manifest(round: RoundNumber, message: Manifest, reply: Response, me: Itself, here: Here) -> None:
     """Step 2: the digests of this client's masked vectors, signed."""
-    _said(exchanges.put_manifest, here, me, round, message, reply)
+    _said(here, me, round, message, reply)
 
 
 @router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
@@ -110,7 +104,7 @@ def get_survivors(round: RoundNumber, me: Member, here: Here) -> SurvivorList:
 @router.put("/consistency/{client}", status_code=201)
 def put_consistency(round: RoundNumber, message: ConsistencyMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 3: this client's signature over the survivor set that it was shown."""
-    _said(exchanges.put_consistency, here, me, round, message, reply)
+    _said(here, me, round, message, reply)
 
 
 @router.get("/consistency")
@@ -122,7 +116,7 @@ def get_consistency(round: RoundNumber, me: Member, here: Here) -> ConsistencyLi
 @router.put("/unmask/{client}", status_code=201)
 def put_unmask(round: RoundNumber, message: UnmaskMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
-    _said(exchanges.put_unmask, here, me, round, message, reply)
+    _said(here, me, round, message, reply)
     here.wake()
 
 

@@ -37,7 +37,7 @@ from server.api.auth import (
     StudyName,
     Viewer,
 )
-from server.api.bodies import BODY, MEDIA_TYPE, model_answer, received
+from server.api.bodies import BODY, MEDIA_TYPE, answered, model_answer, or_else, received
 from server.services import views
 from server.services.studies import enrolment, models
 from server.services.studies import lifecycle as studies
@@ -53,17 +53,10 @@ OfRound = Annotated[
 _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}, "description": "safetensors"}
 
 
-@router.post(
-    "/studies",
-    tags=["studies"],
-    status_code=201,
-    responses={200: {"model": Study, "description": "It exists, exactly so"}},
-)
+@router.post("/studies", tags=["studies"], status_code=201, responses=or_else(Study, "It exists, exactly so"))
 def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here: Here) -> Study:
     """Open a study: its settings freeze, its budget and its ledger begin."""
-    written = studies.create(here.coordinator, request)
-    response.status_code = 201 if written.created else 200
-    return written.body
+    return answered(response, studies.create(here.coordinator, request))
 
 
 @router.get("/studies", tags=["studies"])
@@ -116,23 +109,16 @@ def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, here: H
     return enrolment.invite(here.coordinator, study, request)
 
 
-@router.post(
-    "/enrolments",
-    tags=["enrolments"],
-    status_code=201,
-    responses={200: {"model": Enrolment, "description": "Enrolled before"}},
-)
+@router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
 def enrol(request: EnrolmentRequest, response: Response, here: Here) -> Enrolment:
     """Exchange an invitation for membership; the new key proves itself. Repeatable with the same token and key."""
-    written = enrolment.enrol(here.coordinator, request)
-    response.status_code = 201 if written.created else 200
-    return written.body
+    return answered(response, enrolment.enrol(here.coordinator, request))
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
 def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
     """Names and identity keys with the fingerprint that hospitals compare out of band."""
-    return enrolment.roster(here.coordinator, study, round)
+    return views.roster(here.coordinator, study, round)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"])
@@ -162,16 +148,14 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> Ros
     tags=["models"],
     status_code=201,
     openapi_extra=BODY,
-    responses={200: {"model": ModelInfo, "description": "Here"}},
+    responses=or_else(ModelInfo, "Here"),
 )
 async def put_initial_model(
     study: StudyName, request: Request, response: Response, _: StreamingOperator, here: Here
 ) -> ModelInfo:
     """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again."""
     async with received(request, here.coordinator.blobs, here.settings.model_limit_bytes) as incoming:
-        written = await run_in_threadpool(models.put_initial, here.coordinator, study, incoming)
-    response.status_code = 201 if written.created else 200
-    return written.body
+        return answered(response, await run_in_threadpool(models.put_initial, here.coordinator, study, incoming))
 
 
 @router.get(
@@ -190,15 +174,13 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, h
     "/studies/{study}/models/{version}/metrics",
     tags=["metrics"],
     status_code=201,
-    responses={200: {"model": Metrics, "description": "Replaced"}},
+    responses=or_else(Metrics, "Replaced"),
 )
 def put_metrics(
     study: StudyName, version: ModelNumber, values: Metrics, response: Response, _: OperatorOnly, here: Here
 ) -> Metrics:
     """Later numbers for the same model replace earlier ones."""
-    written = models.record_metrics(here.coordinator, study, version, values)
-    response.status_code = 201 if written.created else 200
-    return written.body
+    return answered(response, models.record_metrics(here.coordinator, study, version, values))
 
 
 @router.get("/studies/{study}/budget", tags=["budget"])

@@ -8,10 +8,10 @@ import shutil
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from server.domain.errors import Rejected
-from server.domain.ports import Blob, Incoming
 
 _INCOMING = ".incoming"
 
@@ -51,8 +51,17 @@ def noised_scope(study: str, round: int) -> str:
     return f"{round_scope(study, round)}/noised"
 
 
+@dataclass(frozen=True)
+class Blob:
+    """A file kept under its own SHA-256 (hex)."""
+
+    sha256: str
+    bytes: int
+    path: Path
+
+
 class IncomingFile:
-    """A body on its way to disk."""
+    """A body on its way to disk, hashed while it is written. Not durable before it is kept."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self.path = path
@@ -102,7 +111,7 @@ class FileBlobs:
             incoming.close()
             incoming.path.unlink(missing_ok=True)
 
-    def keep(self, incoming: Incoming, scope: str) -> Blob:
+    def keep(self, incoming: IncomingFile, scope: str) -> Blob:
         """Give it its name: fsync the file, rename, fsync the folder."""
         incoming.sync()
         folder = self._folder(scope)

@@ -16,7 +16,7 @@ from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow
-from server.domain.ports import Signer
+from server.signing_key import SigningKey
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Account:
     """One study's budget inside one transaction, its row locked."""
 
     tx: Transaction
-    signer: Signer
+    signer: SigningKey
     study: str
     row: BudgetRow
     budget: Budget
@@ -70,7 +70,7 @@ class Account:
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
 
-def open_account(tx: Transaction, signer: Signer, study: str, study_id: int, plan: Plan) -> None:
+def open_account(tx: Transaction, signer: SigningKey, study: str, study_id: int, plan: Plan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     entry = append(None, "opened", None, {"study": study, "plan": plan.to_dict()})
     row = BudgetRow(study_id=study_id, plan=plan.to_dict(), max_steps=plan.max_steps)
@@ -80,9 +80,9 @@ def open_account(tx: Transaction, signer: Signer, study: str, study_id: int, pla
     tx.session.add(row)
 
 
-def lock_account(tx: Transaction, signer: Signer, study: str, study_id: int) -> Account:
+def lock_account(tx: Transaction, signer: SigningKey, study: str, study_id: int) -> Account:
     """The study's account; nobody else can change it before this transaction ends."""
-    row = tx.session.scalars(select(BudgetRow).where(BudgetRow.study_id == study_id).with_for_update()).one()
+    row = tx.session.get_one(BudgetRow, study_id, with_for_update=True)
     newest = tx.session.get_one(LedgerRow, (study_id, row.entries))
     budget = Budget.restore(Plan.from_dict(row.plan), row.state)
     return Account(tx, signer, study, row, budget, entry_of(newest))
@@ -132,7 +132,7 @@ def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = N
     row.limits, row.percentiles = shown.limits, shown.percentiles
 
 
-def _sign(row: BudgetRow, signer: Signer, study: str, entry: Entry) -> None:
+def _sign(row: BudgetRow, signer: SigningKey, study: str, entry: Entry) -> None:
     head = LedgerHead(study=study, entries=entry.sequence, sha256=entry.sha256)
     row.entries, row.head_sha256 = entry.sequence, entry.sha256
     row.signature = signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from sqlalchemy import case, or_, select
 
@@ -21,11 +21,11 @@ from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.signing import decode_public_key
-from server.db.repositories import find_session
-from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
+from server.db import rows
 from server.db.session import Transaction
+from server.db.tables import OctetsRow, SessionMessageRow, SessionRow, Step
 from server.domain.rounds import SecureSumEnd
-from server.domain.secure_sum import Failure, Phase, Session
+from server.domain.secure_sum import Session
 
 M = TypeVar("M", bound=Message)
 _SMALL = ("keys", "manifest", "consistency", "left")
@@ -36,14 +36,12 @@ _identity = lru_cache(maxsize=4096)(decode_public_key)
 _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
-@lru_cache(maxsize=4096)
-def _public(model: type[M], body: str) -> M:
-    """For messages that every client is shown."""
-    return model.model_validate_json(body)
-
-
 def _sealed(model: type[M], body: str) -> M:
     return model.model_validate_json(body)
+
+
+# For messages that every client is shown.
+_public = lru_cache(maxsize=4096)(_sealed)
 
 
 class Messages(Mapping[str, M]):
@@ -102,8 +100,7 @@ def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | N
 
 def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
     """For a transaction that changes it."""
-    wanted = select(SessionRow).where(SessionRow.study_id == study_id, SessionRow.round == round)
-    return tx.session.scalars(wanted.with_for_update()).one_or_none()
+    return tx.session.get(SessionRow, (study_id, round), with_for_update=True)
 
 
 def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None, step: str | None = None) -> Session:
@@ -115,7 +112,7 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
-        phase=cast(Phase, row.phase),
+        phase=row.phase,
         keys=keys,
         shares=Messages(SharesMessage, said["shares"], _sealed),
         manifests=Messages(Manifest, said["manifest"]),
@@ -126,7 +123,7 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
         survivors=tuple(row.survivors),
-        failure=cast(Failure | None, row.failure),
+        failure=row.failure,
     )
 
 
@@ -144,7 +141,7 @@ def store_phase(row: SessionRow, session: Session) -> None:
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 
 
-def record_message(tx: Transaction, row: SessionRow, client: str, step: str, body: str | None) -> None:
+def record_message(tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None) -> None:
     tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
     row.replies += step == "unmask"
     tx.session.flush()
@@ -152,7 +149,7 @@ def record_message(tx: Transaction, row: SessionRow, client: str, step: str, bod
 
 def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
     """Whether the session waits for what the client says next, once it has its update."""
-    row = find_session(tx, study_id, round)
+    row = rows.find_session(tx, study_id, round)
     # An update in the clear arrives before the vectors.
     waited_for = {} if row is None else {"masked": row.sharers, "consistency": row.survivors, "unmask": row.survivors}
     if row is None or client not in waited_for.get(row.phase, ()):

@@ -1,11 +1,14 @@
 """The tables. Every invariant that the database can keep is a CHECK; the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
+
+Of a secure sum: one session a round, what every client said in it, where its octets lie. After the round the octets
+and shares go; keys, signatures, sets and digests stay for audit.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from sqlalchemy import (
     JSON,
@@ -16,6 +19,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Text,
@@ -25,12 +29,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from accounting.budget.ledger import Kind
 from client_sdk.protocol.study.messages import ClientState, RoundState, StopReason, StudyState
+from server.domain.secure_sum import Failure, Phase
 
 Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]
-
+Step = Literal["keys", "shares", "manifest", "consistency", "unmask", "left"]
 SHA256 = String(64)
 NAME = String(63)
+_IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
 
 
 class Base(DeclarativeBase):
@@ -56,20 +62,27 @@ class Base(DeclarativeBase):
     )
 
 
-def one_of(column: str, values: tuple[str, ...], name: str) -> CheckConstraint:
-    listed = ", ".join(f"'{value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=name)
+def one_of(column: str, words: Any) -> CheckConstraint:
+    """The column holds one of the words of a `Literal`."""
+    listed = ", ".join(f"'{word}'" for word in get_args(words))
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:
     return CheckConstraint(f"length({column}) = 64", name=name)
 
 
+def index_where(condition: str, name: str, *columns: str, unique: bool = True) -> Index:
+    """An index over the rows that fulfil the condition."""
+    where = text(condition)
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
 class OperatorKeyRow(Base):
     """API keys of people; only the hash of the secret is kept."""
 
     __tablename__ = "operator_keys"
-    __table_args__ = (one_of("role", ("operator", "viewer"), "role"), hexadecimal("secret_sha256", "secret"))
+    __table_args__ = (one_of("role", Role), hexadecimal("secret_sha256", "secret"))
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the key")
     role: Mapped[Role] = mapped_column(String(16), comment="operator or viewer")
@@ -84,8 +97,8 @@ class StudyRow(Base):
 
     __tablename__ = "studies"
     __table_args__ = (
-        one_of("state", ("draft", "enrolling", "running", "paused", "finished"), "state"),
-        one_of("stop_reason", ("max-steps-reached", "budget-exhausted", "stopped"), "stop_reason"),
+        one_of("state", StudyState),
+        one_of("stop_reason", StopReason),
         CheckConstraint("(state = 'finished') = (stop_reason IS NOT NULL)", name="finished_for_a_reason"),
         CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name="counts"),
     )
@@ -99,12 +112,12 @@ class StudyRow(Base):
     settings_sha256: Mapped[str] = mapped_column(SHA256, comment="digest that assignments name")
     model_spec: Mapped[dict[str, Any] | None] = mapped_column(comment="names, shapes, types; set by model 0")
     roster_sha256: Mapped[str] = mapped_column(SHA256, comment="fingerprint of the active members")
-    version: Mapped[int] = mapped_column(comment="number of its newest event")
+    version: Mapped[int] = mapped_column(default=0, comment="number of its newest event")
     quorum: Mapped[int] = mapped_column(Integer, comment="active clients without whom no round begins")
     abandoned_in_a_row: Mapped[int] = mapped_column(
-        Integer, comment="rounds since the last release that came to nothing"
+        Integer, default=0, comment="rounds since the last release that came to nothing"
     )
-    next_round_at: Mapped[float] = mapped_column(comment="no round begins before")
+    next_round_at: Mapped[float] = mapped_column(default=0.0, comment="no round begins before")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")
 
 
@@ -129,28 +142,18 @@ class BudgetRow(Base):
     signature: Mapped[str] = mapped_column(String(86), comment="the coordinator's signature on the head")
 
 
-_ENDING = text("kind IN ('settled', 'charged-in-full', 'cancelled')")
-
-
 class LedgerRow(Base):
     """The append-only ledger; triggers refuse UPDATE and DELETE."""
 
     __tablename__ = "ledger"
     __table_args__ = (
-        one_of("kind", ("opened", "reserved", "settled", "charged-in-full", "cancelled", "finished"), "kind"),
+        one_of("kind", Kind),
         CheckConstraint("sequence >= 1", name="sequence"),
         CheckConstraint("(round IS NULL) = (kind IN ('opened', 'finished'))", name="round_of_its_kind"),
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
         Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),
-        Index(
-            "uq_ledger_one_ending_per_round",
-            "study_id",
-            "round",
-            unique=True,
-            sqlite_where=_ENDING,
-            postgresql_where=_ENDING,
-        ),
+        index_where(_IS_ENDING, "uq_ledger_one_ending_per_round", "study_id", "round"),
     )
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
@@ -185,7 +188,7 @@ class ClientRow(Base):
     """One hospital in one study."""
 
     __tablename__ = "clients"
-    __table_args__ = (one_of("state", ("active", "revoked", "withdrawn"), "state"),)
+    __table_args__ = (one_of("state", ClientState),)
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
     name: Mapped[str] = mapped_column(NAME, primary_key=True, comment="public name")
@@ -205,33 +208,17 @@ class UsedTokenRow(Base):
     forget_at: Mapped[float] = mapped_column(index=True, comment="when it cannot be valid any more")
 
 
-_OPEN = text("ended_at IS NULL")
-_UNSCRUBBED = text("scrubbed_at IS NULL")
-
-
 class RoundRow(Base):
     """One round. `noised_sha256` is committed before anything that depends on the noise can be read."""
 
     __tablename__ = "rounds"
     __table_args__ = (
-        one_of("state", ("collecting", "settled", "released", "abandoned", "stopped"), "state"),
+        one_of("state", RoundState),
         CheckConstraint("number >= 1", name="number"),
         CheckConstraint("(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name="ended"),
         CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),
-        Index(
-            "uq_rounds_one_open",
-            "study_id",
-            unique=True,
-            sqlite_where=_OPEN,
-            postgresql_where=_OPEN,
-        ),
-        Index(
-            "ix_rounds_unscrubbed",
-            "study_id",
-            "number",
-            sqlite_where=_UNSCRUBBED,
-            postgresql_where=_UNSCRUBBED,
-        ),
+        index_where("ended_at IS NULL", "uq_rounds_one_open", "study_id"),
+        index_where("scrubbed_at IS NULL", "ix_rounds_unscrubbed", "study_id", "number", unique=False),
     )
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
@@ -254,7 +241,7 @@ class ParticipantRow(Base):
     __table_args__ = (
         ForeignKeyConstraint(["study_id", "round"], ["rounds.study_id", "rounds.number"]),
         ForeignKeyConstraint(["study_id", "client"], ["clients.study_id", "clients.name"]),
-        one_of("state", ("sampled", "received", "refused", "missing"), "state"),
+        one_of("state", Answer),
         CheckConstraint("(state = 'received') = (sha256 IS NOT NULL)", name="received_has_a_hash"),
         CheckConstraint("(state = 'refused') = (refusal_code IS NOT NULL)", name="refused_has_a_code"),
         CheckConstraint("state <> 'received' OR sending_since IS NOT NULL", name="received_was_sent"),
@@ -314,5 +301,71 @@ class LeaseRow(Base):
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
     owner: Mapped[str | None] = mapped_column(String(64), comment="the worker that holds it")
-    fence: Mapped[int] = mapped_column(comment="fencing number")
-    expires_at: Mapped[float] = mapped_column(comment="from when on another worker may take it")
+    fence: Mapped[int] = mapped_column(default=0, comment="fencing number")
+    expires_at: Mapped[float] = mapped_column(default=0.0, comment="from when on another worker may take it")
+
+
+class SessionRow(Base):
+    """One session: its signed parameters, its phase, and the sets that froze on the way."""
+
+    __tablename__ = "secure_sum_sessions"
+    __table_args__ = (
+        ForeignKeyConstraint(["study_id", "round"], ["rounds.study_id", "rounds.number"]),
+        one_of("phase", Phase),
+        CheckConstraint("(phase = 'failed') = (failure IS NOT NULL)", name="failed_for_a_reason"),
+        CheckConstraint("(phase = 'summed') = (result IS NOT NULL)", name="summed_has_a_result"),
+    )
+
+    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
+    round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
+    parameters: Mapped[bytes] = mapped_column(LargeBinary, comment="canonical JSON, as signed")
+    signature: Mapped[bytes] = mapped_column(LargeBinary, comment="the coordinator's, over the parameters")
+    roster: Mapped[dict[str, Any]] = mapped_column(comment="identity key of every client that may take part")
+    members: Mapped[dict[str, Any] | None] = mapped_column(
+        comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs"
+    )
+    phase: Mapped[Phase] = mapped_column(String(16), default="keys", comment="how far it has come")
+    due_at: Mapped[float | None] = mapped_column(comment="when it moves on without those who are missing")
+    cohort: Mapped[list[Any]] = mapped_column(default=list, comment="U1 by name, once frozen")
+    sharers: Mapped[list[Any]] = mapped_column(default=list, comment="U2 by name, once frozen")
+    survivors: Mapped[list[Any]] = mapped_column(default=list, comment="U3 by name, once frozen")
+    replies: Mapped[int] = mapped_column(Integer, default=0, comment="clients that opened shares")
+    opened: Mapped[bool] = mapped_column(default=False, comment="somebody may have opened shares")
+    tried: Mapped[int] = mapped_column(
+        Integer, default=0, comment="replies that were there when summing was last tried"
+    )
+    failure: Mapped[Failure | None] = mapped_column(String(32), comment="why there is no sum")
+    reported: Mapped[dict[str, Any] | None] = mapped_column(comment="the round report in the opened sums")
+    result: Mapped[dict[str, Any] | None] = mapped_column(comment="SumResult, as announced")
+
+
+class SessionMessageRow(Base):
+    """What one client said at one step; said once."""
+
+    __tablename__ = "secure_sum_messages"
+    __table_args__ = (
+        ForeignKeyConstraint(["study_id", "round"], ["secure_sum_sessions.study_id", "secure_sum_sessions.round"]),
+        one_of("step", Step),
+    )
+
+    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
+    round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
+    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who")
+    step: Mapped[Step] = mapped_column(String(16), primary_key=True, comment="at which step")
+    body: Mapped[str | None] = mapped_column(comment="the message as JSON; scrubbed shares leave null")
+
+
+class OctetsRow(Base):
+    """One masked vector of one client, durable under its hash."""
+
+    __tablename__ = "secure_sum_octets"
+    __table_args__ = (
+        ForeignKeyConstraint(["study_id", "round"], ["secure_sum_sessions.study_id", "secure_sum_sessions.round"]),
+        hexadecimal("sha256", "sha256"),
+    )
+
+    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
+    round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
+    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who")
+    vector: Mapped[str] = mapped_column(String(32), primary_key=True, comment="which vector")
+    sha256: Mapped[str] = mapped_column(SHA256, comment="of the octets")

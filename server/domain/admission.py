@@ -11,10 +11,10 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.randomness.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
+from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
-from server.domain.mechanism import CentralNoise, central_noise
 
 _CHUNK = 1 << 20
 
@@ -60,6 +60,13 @@ def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
     return central_noise(settings.privacy, coordinates(model))
 
 
+def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
+    """The coordinator's mechanism; None where the hospitals add the noise themselves."""
+    if not privacy.rules.central:
+        return None
+    return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
+
+
 def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Array]]) -> Findings:
     """Walk once over the tensors of a body whose names, shapes and finiteness are checked already.
 
@@ -73,6 +80,9 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
         else:
             squares += _squared_norm(array)
     return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(log_moments))
+
+
+__all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 
 def _squared_norm(array: Array) -> float:

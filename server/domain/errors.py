@@ -4,48 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-Code = Literal[
-    # Who asks
-    "bad-token",
-    "bad-signature",
-    "replayed",
-    "unknown-client",
-    "not-enrolled",
-    "revoked",
-    # What was asked for
-    "unknown-study",
-    "unknown-model",
-    "unknown-key",
-    "round-unknown",
-    "invitation-unknown",
-    # State
-    "frozen",
-    "study-exists",
-    "study-not-running",
-    "study-finished",
-    "model-missing",
-    "not-sampled",
-    "different-update",
-    "invitation-used",
-    "invitation-expired",
-    "round-closed",
-    "no-session",
-    "too-early",
-    "session-failed",
-    "different-message",
-    # The body
-    "body-too-large",
-    "digest-mismatch",
-    "malformed-tensors",
-    "wrong-names",
-    "wrong-shape",
-    "wrong-dtype",
-    "not-finite",
-    "clip-exceeded",
-    "log-moments-missing",
-    "invalid-request",
-    "first-round-overspends",
-]
+WhoAsks = Literal["bad-token", "bad-signature", "replayed", "unknown-client", "not-enrolled", "revoked"]
+Unknown = Literal["unknown-study", "unknown-model", "unknown-key", "round-unknown", "invitation-unknown", "no-session"]
+StudyForbids = Literal["frozen", "study-exists", "study-not-running", "study-finished", "model-missing"]
+RoundForbids = Literal["not-sampled", "different-update", "round-closed"]
+SessionForbids = Literal["too-early", "session-failed", "different-message"]
+InvitationForbids = Literal["invitation-used", "invitation-expired"]
+Body = Literal["body-too-large", "digest-mismatch", "clip-exceeded", "log-moments-missing", "invalid-request"]
+Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite"]
+Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
+Code = Literal[WhoAsks, Unknown, Forbids, Body, Tensors, "first-round-overspends"]
 
 
 class Rejected(Exception):

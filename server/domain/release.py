@@ -16,8 +16,7 @@ from client_sdk.protocol.secure_sum.parameters import unflatten
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, decode
 from client_sdk.protocol.study.settings import ServerOptimiser, StudySettings, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
-from server.domain.admission import mechanism
-from server.domain.mechanism import EXACT, CentralNoise
+from server.domain.admission import EXACT, CentralNoise, mechanism
 
 Real = NDArray[np.float64]
 _CHUNK = 1 << 18

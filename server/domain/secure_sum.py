@@ -18,34 +18,29 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum.messages import (
     SLOT_BYTES,
+    ConsistencyList,
     ConsistencyMessage,
+    DeliveredShare,
+    Inbox,
+    KeyList,
     KeysMessage,
     Manifest,
     SessionParameters,
     SharesMessage,
+    SurvivorList,
     UnmaskMessage,
 )
 
 Phase = Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
-Code = Literal[
-    "unknown-client",
-    "bad-signature",
-    "malformed",
-    "conflict",
-    "too-early",
-    "phase-closed",
-    "session-failed",
-    "unsound-parameters",
-    "too-few-replies",
-    "wrong-shares",
-    "canary-mismatch",
+Inadmissible = Literal[
+    "unknown-client", "bad-signature", "malformed", "conflict", "too-early", "phase-closed", "session-failed"
 ]
+Code = Literal[Inadmissible, "too-few-replies", "wrong-shares", "canary-mismatch"]
 Failure = Literal[
     "too-few-keys", "too-few-shares", "too-few-survivors", "too-few-replies", "expired", "canary-mismatch", "stopped"
 ]
 M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage
-
 _HASHES = ("ph", "h1", "survivors_hash")
 _ORDER: tuple[Phase, ...] = ("keys", "shares", "masked", "consistency", "unmask", "summed")
 
@@ -238,6 +233,49 @@ def advance(session: Session, now: int) -> Session:
     while moved is not session:
         session, moved = moved, _move(moved, now)
     return session
+
+
+def key_list(session: Session) -> KeyList | Declined:
+    """U1, once frozen."""
+    if not session.cohort:
+        return Declined("too-early", "keys are still being collected")
+    return KeyList(entries=session.cohort)
+
+
+def inbox(session: Session, client: str) -> Inbox | Declined:
+    """The shares of the other members of U2 for `client`, once U2 is frozen."""
+    if not session.sharers:
+        return Declined("too-early", "shares are still being collected")
+    if client not in session.sharers:
+        return Declined("unknown-client", f"{client} sent no shares in this session")
+    members = session.members
+    # A sender's slots are those of the other members, in their order.
+    place = members.index(client)
+    return Inbox(
+        entries=tuple(
+            DeliveredShare(sender=sender, sealed=_slot(session.shares[sender].slots, place - (sender < client)))
+            for sender in session.sharers
+            if sender != client
+        )
+    )
+
+
+def survivor_list(session: Session) -> SurvivorList | Declined:
+    """U3 with the survivors' manifests, once frozen."""
+    if not session.survivors:
+        return Declined("too-early", "masked vectors are still being collected")
+    return SurvivorList(entries=tuple(session.manifests[name] for name in session.survivors))
+
+
+def consistency_list(session: Session) -> ConsistencyList | Declined:
+    """The survivors' signatures, once there are t of them."""
+    if len(session.consistency) < session.parameters.threshold or not session.survivors:
+        return Declined("too-early", "signatures over the survivor list are still being collected")
+    return ConsistencyList(entries=tuple(session.consistency[name] for name in sorted(session.consistency)))
+
+
+def _slot(slots: bytes, place: int) -> bytes:
+    return slots[SLOT_BYTES * place : SLOT_BYTES * (place + 1)]
 
 
 def _move(session: Session, now: int) -> Session:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from sqlalchemy import select
 
 from client_sdk.protocol.study.messages import Event
-from server.db.repositories import find_study
+from server.db import rows
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
 from server.services.coordinator import Coordinator
@@ -18,9 +18,9 @@ def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500
     """Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> list[Event]:
-        wanted = select(EventRow).where(EventRow.study_id == find_study(tx, study).id, EventRow.number > after)
-        rows = tx.session.scalars(wanted.order_by(EventRow.number).limit(limit))
-        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in rows]
+        wanted = select(EventRow).where(EventRow.study_id == rows.find_study(tx, study).id, EventRow.number > after)
+        found = tx.session.scalars(wanted.order_by(EventRow.number).limit(limit))
+        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in found]
 
     return coordinator.database.read("events-since", work)
 

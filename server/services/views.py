@@ -22,6 +22,7 @@ from client_sdk.protocol.study.messages import (
     ModelInfo,
     Percentile,
     Refusal,
+    Roster,
     RosterEntry,
     RoundClient,
     RoundList,
@@ -31,18 +32,9 @@ from client_sdk.protocol.study.messages import (
     Study,
 )
 from client_sdk.protocol.wire.signing import ASSIGNMENT
+from server.db import rows
 from server.db.blobs import models_scope
 from server.db.ledger_store import entries
-from server.db.repositories import (
-    find_client,
-    find_round,
-    find_session,
-    find_study,
-    latest_model,
-    open_round,
-    participants,
-    settings_of,
-)
 from server.db.session import Transaction
 from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -75,15 +67,15 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assign
 
 
 def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
-    row = find_study(tx, study)
+    row = rows.find_study(tx, study)
     if row.state == "finished":
         raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=row.stop_reason)
-    member = find_client(tx, row.id, client)
+    member = rows.find_client(tx, row.id, client)
     if member is None:
         raise Rejected("unknown-client", "the study has no client of this name")
     if member.state != "active":
         raise Rejected("revoked", "this client takes part no longer")
-    round = open_round(tx, row.id)
+    round = rows.open_round(tx, row.id)
     if round is None or round.state != "collecting" or tx.now() >= round.deadline:
         return None
     taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
@@ -91,7 +83,7 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         return None
     if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
-    opened_with = members_at_opening(find_session(tx, row.id, round.number))
+    opened_with = members_at_opening(rows.find_session(tx, row.id, round.number))
     return AssignmentBody(
         study=study,
         client=client,
@@ -103,6 +95,41 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
         ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
     )
+
+
+def identify(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
+    """Whose key signs for `client`; withdrawn clients are still known.
+
+    Raises:
+        Rejected: `unknown-study`, `not-enrolled` (invited only), `unknown-client`, `revoked`.
+    """
+
+    def work(tx: Transaction) -> RosterEntry:
+        row = rows.known_client(tx, rows.find_study(tx, study).id, client)
+        if row.state == "revoked":
+            raise Rejected("revoked", "this client was put out of the study; ask the operator")
+        return roster_entry(row)
+
+    return coordinator.database.read("identify-client", work)
+
+
+def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
+    """The members as they are, or, of a round that sums under masks, those active at its opening.
+
+    Raises:
+        Rejected: `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> Roster:
+        row = rows.find_study(tx, study)
+        opened_with = None if round is None else members_at_opening(rows.find_session(tx, row.id, round))
+        if opened_with is not None:
+            then = [RosterEntry(client=name, public_key=key, state="active") for name, key in opened_with[1].items()]
+            return Roster(study=study, members=then, fingerprint=opened_with[0])
+        members = [roster_entry(client) for client in rows.clients(tx, row.id)]
+        return Roster(study=study, members=members, fingerprint=row.roster_sha256)
+
+    return coordinator.database.read("show-roster", work)
 
 
 def list_rounds(
@@ -121,10 +148,10 @@ def list_rounds(
     """
 
     def work(tx: Transaction) -> RoundList:
-        wanted = select(RoundRow).where(RoundRow.study_id == find_study(tx, study).id, RoundRow.number > after)
-        rows = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        more = str(rows[limit - 1].number) if len(rows) > limit else None
-        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in rows[:limit]], next=more)
+        wanted = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
+        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
+        more = str(found[limit - 1].number) if len(found) > limit else None
+        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in found[:limit]], next=more)
 
     return coordinator.database.read("list-rounds", work)
 
@@ -135,7 +162,7 @@ def show_round(
     """Raises Rejected `unknown-study`, `round-unknown`."""
 
     def work(tx: Transaction) -> RoundView:
-        return _shown(tx, find_round(tx, find_study(tx, study).id, round), with_clients, own)
+        return _shown(tx, rows.find_round(tx, rows.find_study(tx, study).id, round), with_clients, own)
 
     return coordinator.database.read("show-round", work)
 
@@ -143,7 +170,7 @@ def show_round(
 def _shown(tx: Transaction, row: RoundRow, with_clients: bool, own: str | None) -> RoundView:
     model = tx.session.get(ModelRow, (row.study_id, row.number))
     if with_clients:
-        return round_view(row, model, participants(tx, row))
+        return round_view(row, model, rows.participants(tx, row))
     part = None if own is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own))
     return round_view(row, model, None if part is None else [part])
 
@@ -152,7 +179,7 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
     """Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> BudgetStatement:
-        row = find_study(tx, study)
+        row = rows.find_study(tx, study)
         return _statement(row, tx.session.get_one(BudgetRow, row.id))
 
     return coordinator.database.read("read-budget", work)
@@ -162,7 +189,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
     """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> LedgerPage:
-        study_id = find_study(tx, study).id
+        study_id = rows.find_study(tx, study).id
         row = tx.session.get_one(BudgetRow, study_id)
         page = entries(tx, study_id, after, limit)
         last = page[-1].sequence if page else row.entries
@@ -193,8 +220,8 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
     """Version None: the latest. Raises Rejected `unknown-study`, `unknown-model`."""
 
     def work(tx: Transaction) -> ModelRow | None:
-        study_id = find_study(tx, study).id
-        return latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
+        study_id = rows.find_study(tx, study).id
+        return rows.latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
 
     row = coordinator.database.read("locate-model", work)
     if row is None:
@@ -219,7 +246,7 @@ def study(row: StudyRow, model: ModelRow | None, *, clients: int, rounds: int, c
         title=row.title,
         state=row.state,
         stop_reason=row.stop_reason,
-        settings=settings_of(row),
+        settings=rows.settings_of(row),
         settings_sha256=row.settings_sha256,
         model=None if model is None else model_info(model),
         clients=clients,

@@ -31,7 +31,7 @@ from schemathesis.specs.openapi.checks import (
 
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
 from client_sdk.protocol.wire.tensors import encode
-from server.api.openapi import describe
+from server.api.docs import describe
 from server.app import ROUTERS
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, live

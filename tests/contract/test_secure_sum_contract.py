@@ -17,8 +17,8 @@ from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedPar
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
+from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
-from server.domain import secure_sum_views as views
 from tests.contract import secure_sum_reference as reference
 from tests.factories.secure_sum import MemoryStore, plan_of_session
 

@@ -30,9 +30,9 @@ from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
-from server.db.secure_sum_tables import SessionMessageRow, SessionRow
+from server.db.tables import SessionMessageRow, SessionRow
+from server.services import views
 from server.services.secure_sum import exchanges
-from server.services.studies import roster
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.hospital_double import MODEL, Hospital
@@ -94,7 +94,7 @@ class Site:
         self.settings, self.name = settings, who.name
         self.store = FileStore(folder / who.name)
         self.value = (int(who.name[1:]) + 1) / 64
-        members = roster.roster(here.coordinator, STUDY)
+        members = views.roster(here.coordinator, STUDY)
         self.party = Party(
             client=who.name,
             identity=who.key,

@@ -21,7 +21,7 @@ from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
-from server.db.secure_sum_tables import OctetsRow
+from server.db.tables import OctetsRow
 from server.services.secure_sum import exchanges
 from tests.factories import laws
 from tests.factories.dying import Killed

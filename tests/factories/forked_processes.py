@@ -24,7 +24,7 @@ _CONTEXT.set_forkserver_preload(
         "client_sdk.study.participation",
         "pandas",
         "server.cli",
-        "server.serving",
+        "server.app",
     ]
 )
 

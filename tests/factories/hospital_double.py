@@ -16,10 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, InvitationCreate, Refusal, UpdateReceipt
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, encode
-from server.domain.ports import Written
 from server.services import views
-from server.services.coordinator import Coordinator
-from server.services.rounds import refuse
+from server.services.coordinator import Coordinator, Written
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment
 
@@ -95,7 +93,7 @@ class UseCases:
             return submit_update.submit(self.coordinator, slot, incoming, digest)
 
     def refuse(self, who: Hospital, round: int, refusal: Refusal) -> Written[Refusal]:
-        return refuse.refuse(self.coordinator, who.study, round, who.name, refusal)
+        return submit_update.refuse(self.coordinator, who.study, round, who.name, refusal)
 
 
 def update(

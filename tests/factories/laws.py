@@ -16,11 +16,10 @@ from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoi
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
 from server.db.ledger_store import entry_of
-from server.db.repositories import settings_of
+from server.db.rows import settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.admission import coordinates
-from server.domain.mechanism import central_noise
+from server.domain.admission import central_noise, coordinates
 from server.services.coordinator import Coordinator
 from tests.factories.hospital_double import MODEL
 from tests.factories.studies import read_model

@@ -21,14 +21,12 @@ from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, Ope
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import request_token
 from client_sdk.protocol.wire.tensors import encode
-from server.app import create_app
+from server.app import CoordinatorServer, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Clock, Database
-from server.domain.ports import Written
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.studies.operators import create_key
-from server.serving import CoordinatorServer
 from server.worker import Worker
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.settings import settings as study_settings

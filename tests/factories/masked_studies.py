@@ -27,9 +27,9 @@ from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution
+from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import roster
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.secure_sum import MemoryStore
 
@@ -47,7 +47,7 @@ class MaskedHospital:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def session(self, coordinator: Coordinator, chosen: StudySettings, round: int) -> Turn:
-        members = roster.roster(coordinator, self.hospital.study, round)
+        members = views.roster(coordinator, self.hospital.study, round)
         key: Ed25519PrivateKey = self.hospital.key
         party = Party(
             client=self.hospital.name,
@@ -99,13 +99,13 @@ class Turn:
         getattr(self, step)()
 
     def keys(self) -> None:
-        exchanges.put_keys(self.coordinator, self.study, self.round, self.keys_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.keys_message())
 
     def shares(self) -> None:
-        exchanges.put_shares(self.coordinator, self.study, self.round, self.shares_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.shares_message())
 
     def masked(self) -> None:
-        exchanges.put_manifest(self.coordinator, self.study, self.round, self.upload().manifest)
+        exchanges.put(self.coordinator, self.study, self.round, self.upload().manifest)
 
     def octets(self) -> None:
         for vector, words in self.upload().vectors.items():
@@ -121,10 +121,10 @@ class Turn:
             exchanges.keep_octets(self.coordinator, slot, incoming, digest)
 
     def consistency(self) -> None:
-        exchanges.put_consistency(self.coordinator, self.study, self.round, self.consistency_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.consistency_message())
 
     def unmask(self) -> None:
-        exchanges.put_unmask(self.coordinator, self.study, self.round, self.unmask_message())
+        exchanges.put(self.coordinator, self.study, self.round, self.unmask_message())
 
     def keys_message(self) -> KeysMessage:
         view = exchanges.read_session(self.coordinator, self.study, self.round)

@@ -18,8 +18,8 @@ from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
+from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
-from server.domain import secure_sum_views as views
 
 STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
 NOW, DEADLINES, EXPIRES = 1_000, Deadlines(keys=2_000, shares=3_000, masked=4_000), 100_000

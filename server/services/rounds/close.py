@@ -1,41 +1,33 @@
-"""End collecting: charge the round before anything is made of it, or abandon it."""
+"""End collecting: charge the round before anything is made of it, or abandon it. And how a study ends.
+
+What takes a transaction runs inside its caller's.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from sqlalchemy import select
 
+from accounting.budget.ledger import Kind
 from accounting.plan.plan import Plan
 from accounting.plan.report import report_to_dict
 from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
+from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.settings import StudySettings
-from server.db.blobs import sum_scope, update_scope
-from server.db.lease import Lease, commit_under_lease
-from server.db.ledger_store import Statement, lock_account, statement_after
-from server.db.repositories import (
-    append_event,
-    attendance,
-    find_round,
-    find_session,
-    find_study,
-    findings,
-    lock_round,
-    lock_study,
-    participants,
-    settings_of,
-)
-from server.db.session import Transaction
-from server.db.session_store import end_of, has_ended, opened_sums
-from server.db.tables import BudgetRow
-from server.domain.ports import Blobs
-from server.domain.report import Values
-from server.domain.rounds import Abandon, Collected, Settle, ending, move
+from server.db import rows
+from server.db.blobs import FileBlobs, sum_scope, update_scope
+from server.db.ledger_store import Account, Statement, lock_account, statement_after
+from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
+from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
+from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import abandon_round, entry_of
 
 logger = logging.getLogger("wardround.worker")
 
@@ -73,11 +65,11 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     ready = database.read("prepare-settlement", prepare)
 
     def work(tx: Transaction) -> None:
-        row = lock_study(tx, study)
-        round = lock_round(tx, row.id, number)
+        row = rows.lock_study(tx, study)
+        round = rows.lock_round(tx, row.id, number)
         if not unchanged(tx):
             return
-        for participant in participants(tx, round):
+        for participant in rows.participants(tx, round):
             if participant.state == "sampled":
                 participant.state = "missing"
         account = lock_account(tx, coordinator.signer, study, row.id)
@@ -86,45 +78,45 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             return
         kind, body = entry_of(decided, due.settings)
         account.conclude(kind, round, body, ready)
-        session = find_session(tx, row.id, number)
+        session = rows.find_session(tx, row.id, number)
         if session is not None:
             session.reported = report_to_dict(decided.report)
         round.state = move(round.state, "settled")
-        append_event(tx, row, "round-settled", number)
+        rows.append_event(tx, row, "round-settled", number)
 
     commit_under_lease(database, lease, "settle", work)
 
 
 def _due(tx: Transaction, study: str, number: int) -> _Due | None:
-    row = find_study(tx, study)
-    round = find_round(tx, row.id, number)
-    rows = participants(tx, round)
-    session = find_session(tx, row.id, number)
-    present = attendance(tx, rows, session)
+    row = rows.find_study(tx, study)
+    round = rows.find_round(tx, row.id, number)
+    sampled = rows.participants(tx, round)
+    session = rows.find_session(tx, row.id, number)
+    present = rows.attendance(tx, sampled, session)
     is_due = present.is_due(deadline=round.deadline, now=tx.now()) if session is None else has_ended(session)
     if round.state != "collecting" or not is_due:
         return None
     sums = () if session is None else opened_sums(session)
     opened = tuple((spec, sum_scope(study, number, spec.name), sha256) for spec, sha256 in sums)
-    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in rows if row.sha256 is not None)
+    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
     # Under masks a participant's hash is that of its manifest: what is needed of its update is in the sum.
     masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
     return _Due(
-        settings=settings_of(row),
+        settings=rows.settings_of(row),
         plan=Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan),
-        collected=Collected(present, findings(rows), None if session is None else end_of(session)),
+        collected=Collected(present, rows.findings(sampled), None if session is None else end_of(session)),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
     )
 
 
-def _decided(blobs: Blobs, due: _Due, number: int) -> Settle | Abandon:
+def _decided(blobs: FileBlobs, due: _Due, number: int) -> Settle | Abandon:
     lost = any(blobs.find(scope, sha256) is None for scope, sha256 in due.updates)
     sums = dict(_readable(blobs, due.sums))
     return ending(due.settings, due.collected, sums, lost=lost, publishes=due.plan.publishes(number))
 
 
-def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
+def _readable(blobs: FileBlobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
     """The opened sums by name; one whose file is gone, or that is beyond its range, says nothing."""
     for spec, scope, sha256 in sums:
         path = blobs.find(scope, sha256)
@@ -134,3 +126,85 @@ def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iter
             yield spec.name, decode(spec, np.fromfile(path, dtype=spec.dtype))
         except EncodingError as error:
             logger.warning("a sum cannot be read", extra={"event": scope}, exc_info=error)
+
+
+def abandon_round(
+    tx: Transaction, study: StudyRow, round: RoundRow, account: Account, ending: Abandon, ready: Statement | None = None
+) -> None:
+    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled."""
+    study.abandoned_in_a_row += 1
+    study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
+    _end(tx, study, round, account, "abandoned", ending, ready)
+
+
+def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
+    """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
+    session = lock_session(tx, study.id, round.number)
+    present = rows.attendance(tx, rows.participants(tx, round), session)
+    charged = was_seen(present, None if session is None else end_of(session))
+    if session is not None and not has_ended(session):
+        # What is not opened yet must never be, since the ledger may give the charge back.
+        store_phase(session, replace(load_session(tx, session), phase="failed", failure="stopped"))
+    _end(tx, study, round, account, "stopped", Abandon("stopped", charged))
+
+
+def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
+    """No round after this."""
+    account.record("finished", None, {"reason": reason, **_withheld(tx, study)})
+    study.state, study.stop_reason = "finished", reason
+    rows.append_event(tx, study, "study-finished")
+
+
+def _end(
+    tx: Transaction,
+    study: StudyRow,
+    round: RoundRow,
+    account: Account,
+    state: RoundState,
+    ending: Abandon,
+    ready: Statement | None = None,
+) -> None:
+    if round.state != "settled":
+        kind, body = entry_of(ending, rows.settings_of(study))
+        account.conclude(kind, round, body, ready)
+    round.state = move(round.state, state)
+    round.reason, round.ended_at = ending.reason, tx.now()
+    rows.append_event(tx, study, f"round-{state}", round.number)
+
+
+def entry_of(ending: Settle | Abandon, settings: StudySettings) -> tuple[Kind, dict[str, Any]]:
+    """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
+    match ending:
+        case Settle(report):
+            return "settled", {"report": report_to_dict(report) if _shows_reports(settings) else None}
+        case Abandon(reason, charged):
+            return "charged-in-full" if charged else "cancelled", {"reason": reason}
+
+
+def _shows_reports(settings: StudySettings) -> bool:
+    """Whether each round's report is written down as it happens, and acted on."""
+    return settings.privacy.disclosure != "at-end"
+
+
+def _withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
+    """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else nothing."""
+    settings = rows.settings_of(study)
+    if _shows_reports(settings) or settings.privacy.bayesian is None:
+        return {}
+    charged = select(LedgerRow).where(
+        LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
+    )
+    entries = tx.session.scalars(charged.order_by(LedgerRow.sequence))
+    return {"report": [_report_behind(tx, study, settings, entry) for entry in entries]}
+
+
+def _report_behind(
+    tx: Transaction, study: StudyRow, settings: StudySettings, entry: LedgerRow
+) -> dict[str, Any] | None:
+    if entry.kind == "charged-in-full" or entry.round is None:
+        return None
+    session = rows.find_session(tx, study.id, entry.round)
+    if session is not None:
+        return session.reported
+    sampled = rows.participants(tx, rows.find_round(tx, study.id, entry.round))
+    return report_to_dict(round_report(settings, rows.findings(sampled), rows.attendance(tx, sampled, None)))

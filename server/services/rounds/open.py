@@ -8,44 +8,33 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
-from server.db.lease import Lease, commit_under_lease
+from server.db import rows
 from server.db.ledger_store import Statement, lock_account, statement_after
-from server.db.repositories import (
-    append_event,
-    clients,
-    latest_model,
-    lock_study,
-    model_spec_of,
-    open_round,
-    settings_of,
-)
-from server.db.secure_sum_tables import SessionRow
-from server.db.session import Transaction
-from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.rounds import Abandon
-from server.domain.sampling import sample
+from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
+from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import abandon_round, finish
+from server.services.rounds.close import abandon_round, finish
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
     """One transaction: the worst case is reserved in the ledger together with the sample and the deadline."""
 
     def work(tx: Transaction) -> None:
-        row = lock_study(tx, study)
-        if row.state != "running" or open_round(tx, row.id) is not None:
+        row = rows.lock_study(tx, study)
+        if row.state != "running" or rows.open_round(tx, row.id) is not None:
             return
         account = lock_account(tx, coordinator.signer, study, row.id)
         authorisation = account.budget.authorise()
         if authorisation.reason is not None:
             finish(tx, row, account, authorisation.reason)
             return
-        active = [client.name for client in clients(tx, row.id) if client.state == "active"]
+        active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
         if len(active) < row.quorum:
             return
         number = account.budget.last_round + 1
         account.record("reserved", number, {}, ready)
-        settings = settings_of(row)
+        settings = rows.settings_of(row)
         heads = partial(coordinator.coins.heads, round=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
         round = _write_round(tx, row, number, sampled)
@@ -82,7 +71,7 @@ def _open_session(
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
     plan = SessionPlan.of(
         settings,
-        model_spec_of(study),
+        rows.model_spec_of(study),
         study=study.name,
         round=round.number,
         roster=study.roster_sha256,
@@ -91,7 +80,7 @@ def _open_session(
     parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
-    keys = {client.name: client.public_key for client in clients(tx, study.id) if client.state == "active"}
+    keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
     round.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
@@ -101,20 +90,13 @@ def _open_session(
             signature=coordinator.signer.sign_statement(statement),
             roster={name: keys[name] for name in sampled},
             members=keys,
-            phase="keys",
             due_at=float(parameters.deadlines.keys),
-            cohort=[],
-            sharers=[],
-            survivors=[],
-            opened=False,
-            replies=0,
-            tried=0,
         )
     )
 
 
 def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[str]) -> RoundRow:
-    base = latest_model(tx, study.id)
+    base = rows.latest_model(tx, study.id)
     if base is None:
         raise LookupError("a running study has no model: restore the database from its backup")
     row = RoundRow(
@@ -123,12 +105,12 @@ def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[st
         state="collecting",
         base_version=base.version,
         started_at=tx.now(),
-        deadline=tx.now() + settings_of(study).schedule.round_deadline_seconds,
+        deadline=tx.now() + rows.settings_of(study).schedule.round_deadline_seconds,
     )
     tx.session.add(row)
     tx.session.flush()
     tx.session.add_all(
         ParticipantRow(study_id=study.id, round=number, client=client, state="sampled") for client in sampled
     )
-    append_event(tx, study, "round-opened", number)
+    rows.append_event(tx, study, "round-opened", number)
     return row

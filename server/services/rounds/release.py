@@ -17,30 +17,18 @@ from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
-from server.db.blobs import models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
-from server.db.lease import Lease, commit_under_lease
+from server.db import rows
+from server.db.blobs import Blob, models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
 from server.db.ledger_store import lock_account
-from server.db.repositories import (
-    append_event,
-    find_round,
-    find_session,
-    find_study,
-    lock_round,
-    lock_study,
-    model_spec_of,
-    participants,
-    settings_of,
-)
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain import release as pure
 from server.domain.admission import body_spec, mechanism
-from server.domain.ports import Blob
 from server.domain.release import NotFinite, Real, noised_sum, released
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
-from server.services.rounds.end import abandon_round
+from server.services.rounds.close import abandon_round
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
 
@@ -85,17 +73,17 @@ def release_round(
 
 
 def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
-    row = find_study(tx, study)
-    round = find_round(tx, row.id, number)
+    row = rows.find_study(tx, study)
+    round = rows.find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
-    received = [(p.client, p.sha256) for p in participants(tx, round) if p.sha256 is not None]
-    session = find_session(tx, row.id, number)
+    received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
+    session = rows.find_session(tx, row.id, number)
     opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
     return Inputs(
         study=study,
         round=number,
-        settings=settings_of(row),
-        model=model_spec_of(row),
+        settings=rows.settings_of(row),
+        model=rows.model_spec_of(row),
         updates=() if opened else tuple(received),
         opened=opened[0] if opened else None,
         noised_sha256=round.noised_sha256,
@@ -192,7 +180,7 @@ def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -
     tx.session.add(published)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
     study.abandoned_in_a_row, study.next_round_at = 0, 0.0
-    append_event(tx, study, "round-released", round.number)
+    rows.append_event(tx, study, "round-released", round.number)
 
 
 def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: str) -> None:
@@ -203,8 +191,8 @@ def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: 
 
 def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
     """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has."""
-    study = lock_study(tx, inputs.study)
-    round = lock_round(tx, study.id, inputs.round)
+    study = rows.lock_study(tx, inputs.study)
+    round = rows.lock_round(tx, study.id, inputs.round)
     if round.state != "settled":
         move(round.state, "released")
     return study, round

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from client_sdk.protocol.wire.failpoints import failpoint, register
+from server.db import rows
 from server.db.blobs import optimisers_scope, round_scope
-from server.db.lease import Lease, commit_under_lease
-from server.db.repositories import find_round, find_study, latest_model
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow
 from server.services.coordinator import Coordinator
@@ -26,7 +25,7 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     failpoint("worker.after-scrub-files")
 
     def work(tx: Transaction) -> None:
-        row = find_round(tx, find_study(tx, study).id, number)
+        row = rows.find_round(tx, rows.find_study(tx, study).id, number)
         forget_shares(tx, row.study_id, number)
         row.scrubbed_at = row.scrubbed_at or tx.now()
 
@@ -45,13 +44,13 @@ def tidy(coordinator: Coordinator) -> None:
 
 def _superseded(tx: Transaction, study: str, number: int) -> str | None:
     """The optimiser state that the round's release replaced."""
-    study_id = find_study(tx, study).id
-    newest = latest_model(tx, study_id)
-    base = tx.session.get_one(ModelRow, (study_id, find_round(tx, study_id, number).base_version))
+    study_id = rows.find_study(tx, study).id
+    newest = rows.latest_model(tx, study_id)
+    base = tx.session.get_one(ModelRow, (study_id, rows.find_round(tx, study_id, number).base_version))
     if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
         return None
     return base.optimiser_sha256
 
 
 def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
-    return find_round(tx, find_study(tx, study).id, number).scrubbed_at is not None
+    return rows.find_round(tx, rows.find_study(tx, study).id, number).scrubbed_at is not None

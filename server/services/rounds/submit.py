@@ -1,22 +1,24 @@
-"""Take one client's update: let it in, check it, keep it, record it."""
+"""Take one client's answer. An update: let it in, check it, keep it, record it. A refusal: record it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from accounting.plan.report import report_to_dict
-from client_sdk.protocol.study.messages import UpdateReceipt
+from client_sdk.protocol.study.messages import Refusal, UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, read_file, spec_of_file
-from server.db.blobs import update_scope
-from server.db.repositories import find_study, lock_participant, model_spec_of, settings_of, share_round
+from server.db import rows
+from server.db.blobs import Blob, IncomingFile, update_scope
 from server.db.session import Transaction
-from server.db.tables import ParticipantRow, RoundRow
+from server.db.session_store import lock_session
+from server.db.tables import ParticipantRow, RoundRow, StudyRow
 from server.domain.admission import Findings, body_spec, examine, expects_log_moments, update_spec
 from server.domain.errors import Rejected
-from server.domain.ports import Blob, Incoming, Written
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
+from server.services.secure_sum.exchanges import leave_session
+from server.services.views import refusal_of
 
 register(
     "api.before-begin-commit",
@@ -53,14 +55,14 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
     """
 
     def work(tx: Transaction) -> Slot | UpdateReceipt:
-        study_row = find_study(tx, study)
-        round_row = share_round(tx, study_row.id, round)
-        row = lock_participant(tx, round_row, client)
+        study_row = rows.find_study(tx, study)
+        round_row = rows.share_round(tx, study_row.id, round)
+        row = rows.lock_participant(tx, round_row, client)
         if _is_recorded(tx, round_row, row, signed_sha256):
             return _receipt(study, row)
         if row.sending_since is None:
             row.sending_since = tx.now()
-        return Slot(study, round, client, settings_of(study_row), model_spec_of(study_row))
+        return Slot(study, round, client, rows.settings_of(study_row), rows.model_spec_of(study_row))
 
     failpoint("api.before-begin-commit")
     slot = coordinator.database.write("begin-update", work)
@@ -68,7 +70,7 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
     return slot
 
 
-def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha256: str) -> Written[UpdateReceipt]:
+def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_sha256: str) -> Written[UpdateReceipt]:
     """The whole body is in `incoming`. Durable when this returns.
 
     Raises:
@@ -91,7 +93,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: Incoming, signed_sha2
     return written
 
 
-def _examined(slot: Slot, incoming: Incoming) -> Findings:
+def _examined(slot: Slot, incoming: IncomingFile) -> Findings:
     names = set(update_spec(slot.model))
     if expects_log_moments(slot.settings) and set(spec_of_file(incoming.path)) == names:
         raise Rejected(
@@ -102,9 +104,9 @@ def _examined(slot: Slot, incoming: Incoming) -> Findings:
 
 
 def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
-    study = find_study(tx, slot.study)
-    round = share_round(tx, study.id, slot.round)
-    row = lock_participant(tx, round, slot.client)
+    study = rows.find_study(tx, slot.study)
+    round = rows.share_round(tx, study.id, slot.round)
+    row = rows.lock_participant(tx, round, slot.client)
     if _is_recorded(tx, round, row, blob.sha256):
         return Written(_receipt(slot.study, row), created=False)
     row.state, row.answered_at = "received", tx.now()
@@ -132,9 +134,46 @@ def _receipt(study: str, row: ParticipantRow) -> UpdateReceipt:
 
 def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) -> None:
     def work(tx: Transaction) -> bool:
-        study_id = find_study(tx, slot.study).id
+        study_id = rows.find_study(tx, slot.study).id
         row = tx.session.get(ParticipantRow, (study_id, slot.round, slot.client))
         return row is not None and row.sha256 == blob.sha256
 
     if not coordinator.database.read("find-recorded-update", work):
         coordinator.blobs.remove(update_scope(slot.study, slot.round, slot.client), blob.sha256)
+
+
+def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal) -> Written[Refusal]:
+    """Repeatable; the first refusal stays.
+
+    Raises:
+        Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.
+    """
+
+    def work(tx: Transaction) -> Written[Refusal] | None:
+        study_row = rows.lock_study(tx, study)
+        round_row = rows.share_round(tx, study_row.id, round)
+        row = rows.lock_participant(tx, round_row, client)
+        recorded = refusal_of(row)
+        if recorded is not None:
+            return Written(recorded, created=False)
+        if row.state == "received":
+            # It cannot take its vectors back, but whoever says no opens nothing: nobody waits for it, or asks again.
+            _leave_session(tx, study_row, round, client)
+            return None
+        if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
+            raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
+        row.state, row.answered_at = "refused", tx.now()
+        row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
+        _leave_session(tx, study_row, round, client)
+        return Written(refusal, created=True)
+
+    written = coordinator.database.write("refuse", work)
+    if written is None:
+        raise Rejected("different-update", "this round has an update of yours already")
+    return written
+
+
+def _leave_session(tx: Transaction, study: StudyRow, round: int, client: str) -> None:
+    session = lock_session(tx, study.id, round)
+    if session is not None:
+        leave_session(tx, study, session, client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
@@ -22,23 +22,13 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.study.settings import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.blobs import octets_scope
-from server.db.repositories import append_event, find_session, find_study, lock_study, share_round
-from server.db.secure_sum_tables import OctetsRow, SessionRow
+from server.db import rows
+from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.session import Transaction
-from server.db.session_store import (
-    has_ended,
-    load_session,
-    lock_session,
-    masks_updates,
-    record_message,
-    store_phase,
-)
-from server.db.tables import ParticipantRow, StudyRow
+from server.db.session_store import has_ended, load_session, lock_session, masks_updates, record_message, store_phase
+from server.db.tables import OctetsRow, ParticipantRow, SessionRow, Step, StudyRow
 from server.domain import secure_sum as rules
-from server.domain import secure_sum_views as views
 from server.domain.errors import Code, Rejected
-from server.domain.ports import Blob, Incoming
 from server.domain.secure_sum import Declined, Repeated, Session
 from server.services.coordinator import Coordinator
 
@@ -50,9 +40,15 @@ register(
     "api.after-octets-commit",
 )
 
-M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Shown = TypeVar("Shown", bound=Message)
 
+_STEPS: dict[type[rules.Message], tuple[Step, Callable[[Session, Any], Session | Repeated | Declined]]] = {
+    KeysMessage: ("keys", rules.admit_keys),
+    SharesMessage: ("shares", rules.admit_shares),
+    Manifest: ("manifest", rules.admit_manifest),
+    ConsistencyMessage: ("consistency", rules.admit_consistency),
+    UnmaskMessage: ("unmask", rules.admit_unmask),
+}
 _CODES: dict[str, Code] = {
     "unknown-client": "not-sampled",
     "bad-signature": "bad-signature",
@@ -90,29 +86,28 @@ def read_session(coordinator: Coordinator, study: str, round: int) -> SessionVie
     return coordinator.database.read("read-session", work)
 
 
-def put_keys(coordinator: Coordinator, study: str, round: int, message: KeysMessage) -> bool:
-    """Step 0; True when new. Raises Rejected, as every step: the code of what is wrong with the message."""
-    return _say(coordinator, study, round, "keys", message, rules.admit_keys)
+def put(coordinator: Coordinator, study: str, round: int, message: rules.Message) -> bool:
+    """What a client says at the step of this message; False when it was said before.
 
+    Raises:
+        Rejected: `unknown-study`, `no-session`, and the code of what is wrong with the message.
+    """
+    step, admit = _STEPS[type(message)]
 
-def put_shares(coordinator: Coordinator, study: str, round: int, message: SharesMessage) -> bool:
-    """Step 1."""
-    return _say(coordinator, study, round, "shares", message, rules.admit_shares)
+    def work(tx: Transaction) -> bool:
+        study_row, row = _locked(tx, study, round)
+        found = admit(load_session(tx, row, client=message.client), message)
+        if isinstance(found, Repeated):
+            return False
+        moved = _require_admitted(found)
+        record_message(tx, row, message.client, step, message.model_dump_json())
+        advance(tx, study_row, row, moved)
+        return True
 
-
-def put_manifest(coordinator: Coordinator, study: str, round: int, message: Manifest) -> bool:
-    """Step 2: which octets will follow."""
-    return _say(coordinator, study, round, "manifest", message, rules.admit_manifest)
-
-
-def put_consistency(coordinator: Coordinator, study: str, round: int, message: ConsistencyMessage) -> bool:
-    """Step 3."""
-    return _say(coordinator, study, round, "consistency", message, rules.admit_consistency)
-
-
-def put_unmask(coordinator: Coordinator, study: str, round: int, message: UnmaskMessage) -> bool:
-    """Step 4."""
-    return _say(coordinator, study, round, "unmask", message, rules.admit_unmask)
+    failpoint("api.before-session-message")
+    created = coordinator.database.write(f"session-{step}", work)
+    failpoint("api.after-session-message")
+    return created
 
 
 def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None:
@@ -138,22 +133,22 @@ def leave_session(tx: Transaction, study: StudyRow, row: SessionRow, client: str
 
 def key_list(coordinator: Coordinator, study: str, round: int) -> KeyList:
     """U1. Raises Rejected `too-early`, as every list does before its set is frozen."""
-    return _show(coordinator, study, round, views.key_list)
+    return _show(coordinator, study, round, rules.key_list)
 
 
 def inbox(coordinator: Coordinator, study: str, round: int, client: str) -> Inbox:
     """The shares for one client."""
-    return _show(coordinator, study, round, lambda session: views.inbox(session, client), step="shares")
+    return _show(coordinator, study, round, lambda session: rules.inbox(session, client), step="shares")
 
 
 def survivor_list(coordinator: Coordinator, study: str, round: int) -> SurvivorList:
     """U3."""
-    return _show(coordinator, study, round, views.survivor_list)
+    return _show(coordinator, study, round, rules.survivor_list)
 
 
 def consistency_list(coordinator: Coordinator, study: str, round: int) -> ConsistencyList:
     """The signatures over U3."""
-    return _show(coordinator, study, round, views.consistency_list)
+    return _show(coordinator, study, round, rules.consistency_list)
 
 
 def result(coordinator: Coordinator, study: str, round: int) -> SumResult:
@@ -193,7 +188,7 @@ def begin_octets(
     return coordinator.database.read("begin-octets", work)
 
 
-def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: Incoming, sha256: str) -> bool:
+def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: IncomingFile, sha256: str) -> bool:
     """The whole vector is in `incoming`; durable when this returns. True when new."""
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -219,30 +214,6 @@ def _record_octets(tx: Transaction, slot: OctetsSlot, blob: Blob) -> bool:
     return True
 
 
-def _say(
-    coordinator: Coordinator,
-    study: str,
-    round: int,
-    step: str,
-    message: M,
-    admit: Callable[[Session, M], Session | Repeated | Declined],
-) -> bool:
-    def work(tx: Transaction) -> bool:
-        study_row, row = _locked(tx, study, round)
-        found = admit(load_session(tx, row, client=message.client), message)
-        if isinstance(found, Repeated):
-            return False
-        moved = _require_admitted(found)
-        record_message(tx, row, message.client, step, message.model_dump_json())
-        advance(tx, study_row, row, moved)
-        return True
-
-    failpoint("api.before-session-message")
-    created = coordinator.database.write(f"session-{step}", work)
-    failpoint("api.after-session-message")
-    return created
-
-
 def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
     """Freeze what is due now, and tell those who wait."""
     advanced = rules.advance(session, int(tx.now()))
@@ -251,7 +222,7 @@ def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session)
     store_phase(row, advanced)
     if advanced.survivors:
         _mark_survivors(tx, row, advanced)
-    append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
+    rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
@@ -292,15 +263,15 @@ def _show(
 
 
 def _session(tx: Transaction, study: str, round: int) -> SessionRow:
-    row = find_session(tx, find_study(tx, study).id, round)
+    row = rows.find_session(tx, rows.find_study(tx, study).id, round)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
     return row
 
 
 def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
-    study_row = lock_study(tx, study)
-    share_round(tx, study_row.id, round)
+    study_row = rows.lock_study(tx, study)
+    rows.share_round(tx, study_row.id, round)
     row = lock_session(tx, study_row.id, round)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")

@@ -13,10 +13,9 @@ import numpy as np
 
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
+from server.db import rows
 from server.db.blobs import octets_scope, sum_scope
-from server.db.lease import Lease, commit_under_lease
-from server.db.repositories import append_event, find_session, find_study, lock_study
-from server.db.session import Transaction
+from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import load_session, lock_session, octets_of, store_phase
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined, Session
@@ -42,7 +41,7 @@ def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: 
     """One transaction: freeze what is due without those who are missing, or let the session fail."""
 
     def work(tx: Transaction) -> None:
-        row = lock_study(tx, study)
+        row = rows.lock_study(tx, study)
         session = lock_session(tx, row.id, number)
         if session is not None:
             advance(tx, row, session, load_session(tx, session))
@@ -66,7 +65,7 @@ def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, r
 
 
 def _read(tx: Transaction, study: str, number: int) -> _Ready | None:
-    row = find_session(tx, find_study(tx, study).id, number)
+    row = rows.find_session(tx, rows.find_study(tx, study).id, number)
     if row is None or row.phase != "unmask":
         return None
     # Shares hold the commitments, openings the shares themselves: both are needed here.
@@ -121,7 +120,7 @@ def _record(
     ready: _Ready,
     outcome: dict[str, bytes] | Declined,
 ) -> None:
-    study_row = lock_study(tx, study)
+    study_row = rows.lock_study(tx, study)
     row = lock_session(tx, study_row.id, number)
     if row is None or row.phase != "unmask":
         return
@@ -135,4 +134,4 @@ def _record(
             finished, result = recovery.summed(ready.session, digests, coordinator.signer.sign_statement)
             row.result = result.model_dump(mode="json")
             store_phase(row, finished)
-    append_event(tx, study_row, f"secure-sum-{row.phase}", number)
+    rows.append_event(tx, study_row, f"secure-sum-{row.phase}", number)

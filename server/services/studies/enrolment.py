@@ -1,34 +1,38 @@
-"""Invitations and enrolment: how a hospital becomes a member of a study."""
+"""Membership: invitations and enrolment, key rotations, revocations, withdrawals, tokens that may be used once."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
 
-from client_sdk.protocol.study.messages import Enrolment, EnrolmentRequest, Invitation, InvitationCreate
-from client_sdk.protocol.wire.signing import ENROLMENT, decode_public_key, verify_document
-from server.db.repositories import append_event, find_client, lock_study
-from server.db.session import Transaction
-from server.db.tables import ClientRow, InvitationRow, StudyRow
-from server.domain.errors import Rejected
-from server.domain.ports import Written
-from server.domain.study import require_open
-from server.services.coordinator import Coordinator
-from server.services.studies.roster import (
-    MemberKey,
-    identify,
-    revoke,
-    roster,
-    rotate_key,
-    update_fingerprint,
-    use_token,
-    withdraw,
+from client_sdk.protocol.study.messages import (
+    ClientState,
+    Enrolment,
+    EnrolmentRequest,
+    Invitation,
+    InvitationCreate,
+    KeyRotation,
+    RosterEntry,
 )
-from server.services.views import at
-
-__all__ = ["MemberKey", "enrol", "identify", "invite", "revoke", "roster", "rotate_key", "use_token", "withdraw"]
+from client_sdk.protocol.wire.signing import (
+    ENROLMENT,
+    TOKEN_LIFETIME_SECONDS,
+    decode_public_key,
+    roster_fingerprint,
+    verify_document,
+)
+from server.db import rows
+from server.db.session import Transaction
+from server.db.session_store import lock_session
+from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
+from server.domain.errors import Rejected
+from server.domain.study import require_open
+from server.services.coordinator import Coordinator, Written
+from server.services.secure_sum.exchanges import leave_session
+from server.services.views import at, roster_entry
 
 _PREFIX = "wri"
 
@@ -42,9 +46,9 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
 
     def work(tx: Transaction) -> Invitation:
-        row = lock_study(tx, study)
+        row = rows.lock_study(tx, study)
         require_open(row.state)
-        if find_client(tx, row.id, request.client) is not None:
+        if rows.find_client(tx, row.id, request.client) is not None:
             raise Rejected("frozen", "a client of this name has enrolled already; invite under another name")
         invitation = InvitationRow(
             id=id,
@@ -93,7 +97,7 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
     if tx.now() >= invitation.expires_at:
         raise Rejected("invitation-expired", "the invitation has expired; ask for a new one")
     require_open(study.state)
-    if find_client(tx, study.id, invitation.client) is not None:
+    if rows.find_client(tx, study.id, invitation.client) is not None:
         raise Rejected("invitation-used", "a client of this name has enrolled already; ask for another name")
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
     client = ClientRow(
@@ -102,7 +106,7 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
     tx.session.add(client)
     tx.session.flush()
     update_fingerprint(tx, study)
-    append_event(tx, study, "client-enrolled")
+    rows.append_event(tx, study, "client-enrolled")
 
 
 def _lock_invitation(tx: Transaction, id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
@@ -129,3 +133,90 @@ def _unknown() -> Rejected:
 def _hashed(secret: str) -> str:
     # A 256-bit random secret needs no slow hash.
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRotation) -> RosterEntry:
+    """Repeatable.
+
+    Raises:
+        Rejected: `unknown-study`, `not-enrolled`, `unknown-client`, `revoked` (also withdrawn).
+        SigningError: the proof is not the new key's.
+    """
+    proven = {"client": client, "study": study, "key": request.public_key}
+    verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
+
+    def work(tx: Transaction) -> RosterEntry:
+        row = rows.lock_study(tx, study)
+        member = rows.known_client(tx, row.id, client)
+        if member.state != "active":
+            raise Rejected("revoked", "this client takes part no longer; ask the operator for an invitation")
+        if member.public_key != request.public_key:
+            member.public_key = request.public_key
+            tx.session.flush()
+            update_fingerprint(tx, row)
+            rows.append_event(tx, row, "client-key-rotated")
+        return roster_entry(member)
+
+    return coordinator.database.write("rotate-key", work)
+
+
+def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
+    """The operator puts a client out; it counts as missing in the round under way. Repeatable.
+
+    Raises:
+        Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.
+    """
+    return coordinator.database.write("revoke-client", lambda tx: _leave(tx, study, client, "revoked"))
+
+
+def withdraw(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
+    """A hospital leaves; as `revoke`, on its own behalf. Repeatable."""
+    return coordinator.database.write("withdraw-client", lambda tx: _leave(tx, study, client, "withdrawn"))
+
+
+def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) -> None:
+    """Remember a request token that may be used once. Raises Rejected `replayed`."""
+
+    def work(tx: Transaction) -> None:
+        study_id = rows.find_study(tx, study).id
+        tx.session.execute(delete(UsedTokenRow).where(UsedTokenRow.forget_at < tx.now()))
+        # A token is valid for one lifetime around its issue, so after two it is too old anyway.
+        forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
+        tx.session.add(UsedTokenRow(study_id=study_id, client=client, token_id=token_id, forget_at=forget_at))
+        try:
+            tx.session.flush()
+        except IntegrityError as error:
+            raise Rejected("replayed", "this request was seen before; sign it again with a new jti") from error
+
+    coordinator.database.write("use-token", work)
+
+
+def update_fingerprint(tx: Transaction, study: StudyRow) -> None:
+    """Recompute what hospitals pin from the active members."""
+    active = [(client.name, client.public_key) for client in rows.clients(tx, study.id) if client.state == "active"]
+    study.roster_sha256 = roster_fingerprint(study.name, active)
+
+
+def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> RosterEntry:
+    row = rows.lock_study(tx, study)
+    member = rows.known_client(tx, row.id, client)
+    if member.state in (state, "revoked"):
+        return roster_entry(member)
+    was_active, member.state = member.state == "active", state
+    tx.session.flush()
+    if was_active:
+        update_fingerprint(tx, row)
+        _count_as_missing(tx, row, client)
+    rows.append_event(tx, row, f"client-{state}")
+    return roster_entry(member)
+
+
+def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
+    round = rows.lock_open_round(tx, study.id)
+    taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
+    if round is None or taking_part is None or taking_part.state != "sampled":
+        return
+    taking_part.state = "missing"
+    session = lock_session(tx, study.id, round.number)
+    if session is not None:
+        leave_session(tx, study, session, client)

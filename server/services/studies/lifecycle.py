@@ -12,24 +12,15 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
+from server.db import rows
 from server.db.ledger_store import lock_account, open_account
-from server.db.repositories import (
-    append_event,
-    find_study,
-    latest_model,
-    lock_open_round,
-    lock_study,
-    model_spec_of,
-    settings_of,
-)
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.ports import Written
 from server.domain.study import Action, move
 from server.services import views
-from server.services.coordinator import Coordinator
-from server.services.rounds.end import finish, stop_round
+from server.services.coordinator import Coordinator, Written
+from server.services.rounds.close import finish, stop_round
 
 
 def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
@@ -51,9 +42,9 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         row = _study_row(tx, request)
         tx.session.add(row)
         tx.session.flush()
-        tx.session.add(LeaseRow(study_id=row.id, owner=None, fence=0, expires_at=0.0))
+        tx.session.add(LeaseRow(study_id=row.id))
         open_account(tx, coordinator.signer, row.name, row.id, plan)
-        append_event(tx, row, "study-created")
+        rows.append_event(tx, row, "study-created")
         tx.session.flush()
         return Written(_view(coordinator, tx, row), created=True)
 
@@ -62,7 +53,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
 
 def show(coordinator: Coordinator, study: str) -> Study:
     """Raises Rejected `unknown-study`."""
-    return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, find_study(tx, study)))
+    return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, rows.find_study(tx, study)))
 
 
 def list_studies(coordinator: Coordinator, after: str | None = None, limit: int = 100) -> StudyList:
@@ -70,9 +61,9 @@ def list_studies(coordinator: Coordinator, after: str | None = None, limit: int 
 
     def work(tx: Transaction) -> StudyList:
         wanted = select(StudyRow).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
-        rows = tx.session.scalars(wanted).all()
-        more = rows[limit - 1].name if len(rows) > limit else None
-        return StudyList(studies=[_view(coordinator, tx, row) for row in rows[:limit]], next=more)
+        found = tx.session.scalars(wanted).all()
+        more = found[limit - 1].name if len(found) > limit else None
+        return StudyList(studies=[_view(coordinator, tx, row) for row in found[:limit]], next=more)
 
     return coordinator.database.read("list-studies", work)
 
@@ -86,7 +77,7 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
     """
 
     def work(tx: Transaction) -> Study:
-        row = lock_study(tx, study)
+        row = rows.lock_study(tx, study)
         if move(row.state, action) != row.state:
             _apply(coordinator, tx, row, action)
             tx.session.flush()
@@ -97,7 +88,7 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
 
 def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Action) -> None:
     if action == "stop":
-        open_round = lock_open_round(tx, row.id)
+        open_round = rows.lock_open_round(tx, row.id)
         account = lock_account(tx, coordinator.signer, row.name, row.id)
         if open_round is not None:
             stop_round(tx, row, open_round, account)
@@ -106,15 +97,15 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
         if action == "start":
             _require_a_session(tx, row)
         row.state = move(row.state, action)
-        append_event(tx, row, f"study-{row.state}")
+        rows.append_event(tx, row, f"study-{row.state}")
 
 
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
-    settings, base = settings_of(row), latest_model(tx, row.id)
+    settings, base = rows.settings_of(row), rows.latest_model(tx, row.id)
     if settings.privacy.masking is None or base is None:
         return
-    spec = model_spec_of(row)
+    spec = rows.model_spec_of(row)
     plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
     try:
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
@@ -149,10 +140,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
-        version=0,
         quorum=max(1, request.settings.schedule.min_clients),
-        abandoned_in_a_row=0,
-        next_round_at=0.0,
         created_at=tx.now(),
     )
 
@@ -170,7 +158,7 @@ def _view(coordinator: Coordinator, tx: Transaction, row: StudyRow) -> Study:
     rounds = select(BudgetRow.round).where(BudgetRow.study_id == row.id)
     return views.study(
         row,
-        latest_model(tx, row.id),
+        rows.latest_model(tx, row.id),
         clients=_active(tx, row),
         rounds=tx.session.scalar(rounds) or 0,
         coordinator_key=coordinator.signer.public_key,

@@ -7,19 +7,18 @@ from pathlib import Path
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Spec, TensorError, read_file, spec_of_file, spec_to_json
-from server.db.blobs import models_scope
-from server.db.repositories import append_event, find_study, lock_study
+from server.db import rows
+from server.db.blobs import Blob, IncomingFile, models_scope
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.ports import Blob, Incoming, Written
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.views import model_info
 
 register("api.before-model-file", "api.after-model-file", "api.after-model-commit")
 
 
-def put_initial(coordinator: Coordinator, study: str, incoming: Incoming) -> Written[ModelInfo]:
+def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) -> Written[ModelInfo]:
     """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
 
     Raises:
@@ -27,7 +26,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: Incoming) -> Wri
         TensorError: `malformed`, `wrong-names` (no tensor at all), `wrong-dtype`, `wrong-shape` (an empty tensor),
             `not-finite`.
     """
-    known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, find_study(tx, study), incoming))
+    known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
     if known is not None:
         return known
     spec = _initial_spec(incoming.path)
@@ -54,7 +53,7 @@ def _initial_spec(path: Path) -> Spec:
     return spec
 
 
-def _known(tx: Transaction, study: StudyRow, incoming: Incoming) -> Written[ModelInfo] | None:
+def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[ModelInfo] | None:
     row = tx.session.get(ModelRow, (study.id, 0))
     if row is None:
         if study.state == "finished":
@@ -65,8 +64,8 @@ def _known(tx: Transaction, study: StudyRow, incoming: Incoming) -> Written[Mode
     return Written(model_info(row), created=False)
 
 
-def _record(tx: Transaction, study: str, incoming: Incoming, blob: Blob, spec: Spec) -> Written[ModelInfo]:
-    row = lock_study(tx, study)
+def _record(tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spec: Spec) -> Written[ModelInfo]:
+    row = rows.lock_study(tx, study)
     known = _known(tx, row, incoming)
     if known is not None:
         return known
@@ -74,7 +73,7 @@ def _record(tx: Transaction, study: str, incoming: Incoming, blob: Blob, spec: S
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
     row.state = "enrolling"
-    append_event(tx, row, "study-enrolling")
+    rows.append_event(tx, row, "study-enrolling")
     return Written(model_info(model), created=True)
 
 
@@ -82,14 +81,14 @@ def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: 
     """Repeatable; later numbers for the same model replace earlier ones. Raises `unknown-study`, `unknown-model`."""
 
     def work(tx: Transaction) -> Written[Metrics]:
-        row = lock_study(tx, study)
+        row = rows.lock_study(tx, study)
         model = tx.session.get(ModelRow, (row.id, version))
         if model is None:
             raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
         fresh, written = model.metrics is None, metrics.model_dump(mode="json")
         if model.metrics != written:
             model.metrics = written
-            append_event(tx, row, "metrics-recorded", version)
+            rows.append_event(tx, row, "metrics-recorded", version)
         return Written(metrics, created=fresh)
 
     return coordinator.database.write("record-metrics", work)

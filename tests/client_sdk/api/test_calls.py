@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from client_sdk.api import calls
 from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import UnexpectedAnswer
-from server.api.openapi import describe
+from server.api.docs import describe
 from server.app import ROUTERS
 from tests.factories.answers import client, script
 

@@ -23,7 +23,7 @@ from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.factories.masked_studies import reported_log_moments
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 from tests.factories.settings import settings

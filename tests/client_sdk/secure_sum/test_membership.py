@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from client_sdk.protocol.secure_sum.messages import ConsistencyList, SurvivorList
 from client_sdk.secure_sum.refusals import SurvivorsRefused
 from client_sdk.secure_sum.session import SecureSumClient
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, admitted, domain, small_counts
 
 ME, OTHER = "h001", "h004"

@@ -14,7 +14,7 @@ from client_sdk.protocol.secure_sum.messages import (
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.store import Opened, RoundRecord
 from server.domain import secure_sum as domain
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.client_sdk.secure_sum.test_steps import ME, me, refuses, started
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 

@@ -21,8 +21,8 @@ from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, Sur
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import Opened, RoundRecord
 from server.domain import secure_sum as domain
+from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
-from server.domain import secure_sum_views as views
 from tests.factories.coordinator_in_process import ORIGIN, problem, reply
 from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 

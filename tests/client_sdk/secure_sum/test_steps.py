@@ -26,7 +26,7 @@ from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import RoundRecord
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from tests.factories.secure_sum import EXPIRES, NOW, ROUND, STUDY, Run, World, small_counts
 
 ME = "h001"

@@ -29,7 +29,7 @@ from server.db.blobs import sum_scope
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import lifecycle, models, roster
+from server.services.studies import lifecycle, models
 from server.worker import Worker
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.secure_sum import MemoryStore
@@ -138,22 +138,22 @@ class Study:
             roster=parameters.roster,
             model=parameters.model,
         )
-        members = roster.roster(at, *place)
+        members = views.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
         for half in halves.values():
-            exchanges.put_keys(at, *place, half.advertise(view.signed, expected, NOW))
+            exchanges.put(at, *place, half.advertise(view.signed, expected, NOW))
         # What all are shown alike is read once.
         keys = exchanges.key_list(at, *place)
         for half in halves.values():
-            exchanges.put_shares(at, *place, half.share(keys, NOW))
+            exchanges.put(at, *place, half.share(keys, NOW))
         for side in self._sides:
             self._upload(side, halves[side.hospital.name], round)
         survivors = exchanges.survivor_list(at, *place)
         for half in halves.values():
-            exchanges.put_consistency(at, *place, half.confirm(survivors, NOW))
+            exchanges.put(at, *place, half.confirm(survivors, NOW))
         confirmed = exchanges.consistency_list(at, *place)
         for half in halves.values():
-            exchanges.put_unmask(at, *place, half.unmask(confirmed, NOW))
+            exchanges.put(at, *place, half.unmask(confirmed, NOW))
         self._worker.step()
         self._sums.append(self._opened(round, parameters))
 
@@ -183,7 +183,7 @@ class Study:
             self._settings.privacy, spec_of(self._model), vectors, made, log_moments, records=records, randomness=drawn
         )
         upload = half.mask(exchanges.inbox(self._coordinator, self._name, round, name), words, NOW)
-        exchanges.put_manifest(self._coordinator, self._name, round, upload.manifest)
+        exchanges.put(self._coordinator, self._name, round, upload.manifest)
         for vector, masked in upload.vectors.items():
             body = masked.tobytes()
             digest = hashlib.sha256(body).hexdigest()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from server.api.auth import Context
-from server.api.polling import poll
+from server.api.auth import Context, poll
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator

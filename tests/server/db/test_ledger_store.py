@@ -12,7 +12,7 @@ from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from server.db.ledger_store import entries, lock_account
-from server.db.repositories import find_study
+from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.services.coordinator import Coordinator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.db.repositories import (
+from server.db.rows import (
     append_event,
     attendance,
     clients,

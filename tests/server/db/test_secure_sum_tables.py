@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from server.db.secure_sum_tables import OctetsRow, SessionMessageRow, SessionRow
 from server.db.session import Transaction
+from server.db.tables import OctetsRow, SessionMessageRow, SessionRow
 from server.services.coordinator import Coordinator
 from tests.factories.settings import settings
 from tests.factories.studies import open_study, work

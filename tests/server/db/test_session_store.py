@@ -7,11 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from server.db.repositories import find_study
-from server.db.secure_sum_tables import SessionRow
+from server.db.rows import find_session, find_study
 from server.db.session import Transaction
 from server.db.session_store import (
-    find_session,
     forget_shares,
     is_awaited,
     load_session,
@@ -19,6 +17,7 @@ from server.db.session_store import (
     members_at_opening,
     octets_of,
 )
+from server.db.tables import SessionRow
 from server.services.coordinator import Coordinator
 from tests.factories.hospital_double import MODEL
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn

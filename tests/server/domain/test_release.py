@@ -13,7 +13,7 @@ from scipy.stats import kstest
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.study.settings import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
-from server.domain.mechanism import CentralNoise
+from server.domain.admission import CentralNoise
 from server.domain.release import (
     NotFinite,
     State,

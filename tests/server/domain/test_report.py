@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from accounting.plan.report import CumulativeMoments, DistanceHistogram
 from server.domain.admission import Findings
-from server.domain.report import Attendance, masked_round_report, round_report
+from server.domain.rounds import Attendance, masked_round_report, round_report
 from tests.factories.settings import settings
 
 NOBODY = frozenset[str]()

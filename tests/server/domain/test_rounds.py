@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.protocol.study.messages import RoundState
-from server.domain.report import Attendance
 from server.domain.rounds import (
     Abandon,
+    Attendance,
     Collected,
     IllegalMove,
     SecureSumEnd,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import partial
 
 from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
-from server.domain.sampling import sample
+from server.domain.rounds import sample
 
 
 def test_rate_one_takes_everybody_without_a_coin() -> None:

@@ -10,7 +10,7 @@ import pytest
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.messages import ConsistencyMessage, KeysMessage, UnmaskMessage
 from server.domain import secure_sum as domain
-from server.domain import secure_sum_views as views
+from server.domain import secure_sum as views
 from server.domain.secure_sum import Declined, Repeated, Session
 from tests.factories.secure_sum import DEADLINES, EXPIRES, NOW, STEPS, Run, World, small_counts
 

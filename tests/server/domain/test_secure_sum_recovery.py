@@ -24,8 +24,7 @@ from client_sdk.protocol.secure_sum.vectors import (
 )
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
-from server.domain.secure_sum import Declined
-from server.domain.secure_sum_views import inbox
+from server.domain.secure_sum import Declined, inbox
 from tests.factories.secure_sum import STEPS, Run, World, small_counts, stream
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.domain.mechanism import CentralNoise
+from server.domain.admission import CentralNoise
 
 norms = st.floats(1e-6, 1e6)
 multipliers = st.floats(1e-2, 100)

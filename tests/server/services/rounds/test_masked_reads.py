@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from server.db.secure_sum_tables import SessionMessageRow
+from server.db.tables import SessionMessageRow
 from server.services.coordinator import Coordinator
-from server.services.rounds.due import find_due
 from server.services.secure_sum import exchanges
+from server.worker import find_due
 from tests.factories.hospital_double import MODEL
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
 from tests.factories.settings import settings

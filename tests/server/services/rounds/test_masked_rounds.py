@@ -14,14 +14,14 @@ from accounting.budget.ledger import Entry
 from client_sdk.protocol.wire.tensors import UPDATE, Array, encode
 from client_sdk.study.verifier import active_fingerprint
 from server.db.ledger_store import entries
-from server.db.repositories import find_round, find_study, participants
+from server.db.rows import find_round, find_study, participants
 from server.db.session import Transaction
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from server.services.studies import lifecycle, roster
+from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import MODEL, Hospital, UseCases
@@ -303,7 +303,7 @@ def comes(coordinator: Coordinator) -> None:
 
 
 def goes(coordinator: Coordinator) -> None:
-    roster.revoke(coordinator, "sepsis", "h5")
+    enrolment.revoke(coordinator, "sepsis", "h5")
 
 
 @pytest.mark.parametrize("change", [comes, goes])
@@ -328,12 +328,12 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
                 continue
             given = turn.owner.hospital.assignment()
             if given is not None:
-                shown = roster.roster(coordinator, "sepsis", 1)
+                shown = views.roster(coordinator, "sepsis", 1)
                 assert given.assignment.roster_sha256 == shown.fingerprint == active_fingerprint(shown)
             turn.take(each)
         work(coordinator)
     assert round_of(coordinator).state == "released"
-    names = {member.client for member in roster.roster(coordinator, "sepsis", 2).members if member.state == "active"}
+    names = {member.client for member in views.roster(coordinator, "sepsis", 2).members if member.state == "active"}
     then = [f"h{i}" for i in range(5)] if change is goes else [*(turn.name for turn in turns), "h9"]
     assert participants_of(coordinator, 2) == names == set(then)
 

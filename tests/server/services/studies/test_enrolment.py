@@ -108,7 +108,7 @@ def test_a_finished_study_admits_nobody(coordinator: Coordinator, newcomer: Hosp
 
 
 def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    known = enrolment.identify(coordinator, "sepsis", "h0")
+    known = views.identify(coordinator, "sepsis", "h0")
     assert (known.public_key, known.state) == (hospitals[0].public_key, "active")
     invite(coordinator)
     for study, client, code in (
@@ -117,15 +117,15 @@ def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospit
         ("sepsis", "h8", "unknown-client"),
     ):
         with pytest.raises(Rejected) as refused:
-            enrolment.identify(coordinator, study, client)
+            views.identify(coordinator, study, client)
         assert refused.value.code == code
 
 
 def test_the_fingerprint_covers_the_active_members(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    both = enrolment.roster(coordinator, "sepsis")
+    both = views.roster(coordinator, "sepsis")
     assert both.fingerprint == roster_fingerprint("sepsis", [(h.name, h.public_key) for h in hospitals])
     enrolment.withdraw(coordinator, "sepsis", "h1")
-    one = enrolment.roster(coordinator, "sepsis")
+    one = views.roster(coordinator, "sepsis")
     assert one.fingerprint == roster_fingerprint("sepsis", [("h0", hospitals[0].public_key)])
     assert [(member.client, member.state) for member in one.members] == [("h0", "active"), ("h1", "withdrawn")]
 
@@ -136,13 +136,13 @@ def rotation(old: Hospital, new: Hospital) -> KeyRotation:
 
 
 def test_a_rotated_key_replaces_the_old_one(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    before = enrolment.roster(coordinator, "sepsis").fingerprint
+    before = views.roster(coordinator, "sepsis").fingerprint
     new = Hospital(UseCases(coordinator), "sepsis", "h0")
     for _ in range(2):
         entry = enrolment.rotate_key(coordinator, "sepsis", "h0", rotation(hospitals[0], new))
         assert entry.public_key == new.public_key
-    assert enrolment.identify(coordinator, "sepsis", "h0").public_key == new.public_key
-    assert enrolment.roster(coordinator, "sepsis").fingerprint != before
+    assert views.identify(coordinator, "sepsis", "h0").public_key == new.public_key
+    assert views.roster(coordinator, "sepsis").fingerprint != before
     with pytest.raises(SigningError):
         enrolment.rotate_key(coordinator, "sepsis", "h1", rotation(hospitals[0], new))
 
@@ -155,8 +155,8 @@ def test_a_revoked_client_is_out_and_a_withdrawn_one_is_still_known(
         assert enrolment.revoke(coordinator, "sepsis", "h0").state == "revoked"
         assert enrolment.withdraw(coordinator, "sepsis", "h1").state == "withdrawn"
     with pytest.raises(Rejected, match="revoked"):
-        enrolment.identify(coordinator, "sepsis", "h0")
-    assert enrolment.identify(coordinator, "sepsis", "h1").state == "withdrawn"
+        views.identify(coordinator, "sepsis", "h0")
+    assert views.identify(coordinator, "sepsis", "h1").state == "withdrawn"
     for client in ("h0", "h1"):
         with pytest.raises(Rejected, match="revoked"):
             views.find_assignment(coordinator, "sepsis", client)

@@ -10,12 +10,21 @@ from sqlalchemy import Select, select
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
-from server.db.secure_sum_tables import SessionRow
 from server.db.session import Transaction
-from server.db.tables import Answer, ClientRow, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tables import (
+    Answer,
+    ClientRow,
+    EventRow,
+    InvitationRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    SessionRow,
+    StudyRow,
+)
 from server.domain.admission import Findings
 from server.domain.errors import Rejected
-from server.domain.report import Attendance
+from server.domain.rounds import Attendance
 
 
 def find_study(tx: Transaction, name: str) -> StudyRow:
@@ -49,6 +58,17 @@ def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
     return tx.session.get(ClientRow, (study_id, name))
 
 
+def known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:
+    """Raises Rejected `not-enrolled` (invited only), `unknown-client`."""
+    row = find_client(tx, study_id, client)
+    if row is not None:
+        return row
+    invited = select(InvitationRow.id).where(InvitationRow.study_id == study_id, InvitationRow.client == client)
+    if tx.session.scalar(invited.limit(1)) is not None:
+        raise Rejected("not-enrolled", "this client is invited but has not enrolled yet")
+    raise Rejected("unknown-client", "the study has no client of this name")
+
+
 def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
     """All members, whatever their state, by name."""
     return tx.session.scalars(select(ClientRow).where(ClientRow.study_id == study_id).order_by(ClientRow.name)).all()
@@ -56,25 +76,20 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number))
+    return _known(tx.session.get(RoundRow, (study_id, number)))
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number).with_for_update(read=True))
+    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
 def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
-    return _round(tx, _numbered(study_id, number).with_for_update())
+    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
 
 
-def _numbered(study_id: int, number: int) -> Select[RoundRow]:
-    return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.number == number)
-
-
-def _round(tx: Transaction, wanted: Select[RoundRow]) -> RoundRow:
-    row = tx.session.scalars(wanted).one_or_none()
+def _known(row: RoundRow | None) -> RoundRow:
     if row is None:
         raise Rejected("round-unknown", "this study has had no such round")
     return row
@@ -96,10 +111,7 @@ def _under_way(study_id: int) -> Select[RoundRow]:
 
 def lock_participant(tx: Transaction, round: RoundRow, client: str) -> ParticipantRow:
     """Raises Rejected `not-sampled`."""
-    wanted = select(ParticipantRow).where(
-        ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number, ParticipantRow.client == client
-    )
-    row = tx.session.scalars(wanted.with_for_update()).one_or_none()
+    row = tx.session.get(ParticipantRow, (round.study_id, round.number, client), with_for_update=True)
     if row is None:
         raise Rejected("not-sampled", "this client takes no part in this round; wait for the next assignment")
     return row
