@@ -52,7 +52,7 @@ class Module:
 
     @property
     def is_init(self) -> bool:
-        return self.path.name == "__init__.py"
+        return self.path.stem == "__init__"
 
     @property
     def name(self) -> str:

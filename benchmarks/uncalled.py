@@ -6,8 +6,8 @@ function, class   by its name in its own module, by an import of it, or as an at
 method            by an attribute of that name anywhere (types are not followed, so some uncalled methods stay hidden)
 
 Called from elsewhere, so never listed: what carries a decorator that registers it (routers, validators, commands),
-what a package's `__init__` offers, entry points, and names that begin with an underscore. Methods that a library calls
-by name (`logging.Formatter.format`) are listed; look before deleting.
+what a package's `__init__` or its stub offers, entry points, and names that begin with an underscore. Methods that a
+library calls by name (`logging.Formatter.format`) are listed; look before deleting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.structure import PACKAGES, Module, base_of
+from benchmarks.structure import PACKAGES, Module, base_of, modules_of
 
 READERS = (*PACKAGES, "experiments", "benchmarks")
 LISTED = ("accounting", "client_sdk", "server")
@@ -104,7 +104,8 @@ def uncalled(root: Path) -> list[Defined]:
     """Definitions of the LISTED packages under `root` that nothing called refers to."""
     files = (path for package in READERS for path in sorted((root / package).rglob("*.py")))
     modules = [Module(path.relative_to(root), path.read_text()) for path in files]
-    offered = {alias.asname or alias.name for m in modules if m.is_init for alias in _imported(m)}
+    stubs = modules_of(root, "__init__.pyi")
+    offered = {alias.asname or alias.name for m in (*modules, *stubs) if m.is_init for alias in _imported(m)}
     found = [d for m in modules if m.package in LISTED for d in definitions(m) if d.name not in offered]
     known: dict[str, list[Mention]] = defaultdict(list)
     for mention in (*entry_points(root), *(mention for module in modules for mention in mentions(module))):

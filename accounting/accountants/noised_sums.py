@@ -143,7 +143,7 @@ class NoisedSums:
     def _edges(self) -> FloatArray:
         if self._ceiling[0] == 0:
             raise InvalidArgument("noised", "there is no step to publish a histogram of")
-        return running_sum_bins(float(self._ceiling[0]), bins=BINS, floor=_FLOOR).edges
+        return running_sum_bins(float(self._ceiling[0]), BINS, floor=_FLOOR).edges
 
     def _estimates(self, noised: IntArray) -> FloatArray:
         """Bounds on log E e^G at every ledger order up to the filter's; the ceiling elsewhere."""

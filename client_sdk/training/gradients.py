@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from client_sdk.errors import TrainingStopped
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.inspection import gradients_of, trainable
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
@@ -25,14 +27,11 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.noise import GridNoise, NoisySum
+from client_sdk.training.patients import Loss
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
     from client_sdk.guard.log_moments import LogMomentBounds
-from dataclasses import replace
-
-from client_sdk.errors import TrainingStopped
-from client_sdk.training.patients import Loss
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -43,10 +42,9 @@ _CLIP_SAFETY = 1 - 2.0**-22
 class PrivateGradients:
     """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
 
-    gradients  of records as they lie in the dataset; no layer may draw at random
-    log_moments        where records have a Bayesian limit: takes in the norms of its accounting sample at every step,
-                       and says which
-                 records are trained on
+    gradients    of records as they lie in the dataset; no layer may draw at random
+    log_moments  where records have a Bayesian limit: takes in the norms of its accounting sample at every step, and
+                 says which records are trained on
     individual   says who may take part in a step, and is charged for it
     centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
@@ -68,7 +66,7 @@ class PrivateGradients:
     ) -> None:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
-        coordinates = sum(p.numel() for p in trainable(model).values())
+        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None

@@ -1,6 +1,6 @@
 """The local steps of one round, private or plain, and what they make of the received weights.
 
-Schemes with noise here: every step releases a noised mean gradient (`private`). Client level: plain local steps, and
+Schemes with noise here: every step releases a noised mean gradient. Client level: plain local steps, and
 the whole update is clipped.
 """
 
