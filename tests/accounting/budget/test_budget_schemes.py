@@ -154,7 +154,7 @@ def test_every_published_histogram_is_charged_in_both_notions():
     )
 
 
-def test_a_panels_histogram_stays_charged_when_its_round_is_void():
+def test_a_samples_histogram_stays_charged_when_its_round_is_void():
     z = 5.0
     budget = Budget(plan("parallel", disclosure="noised", release=HistogramRelease(z, 2)))
     entries = [append(None, "opened", None, {"study": "s", "plan": budget.plan.to_dict()})]

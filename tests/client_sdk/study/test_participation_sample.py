@@ -63,7 +63,7 @@ def test_histograms_are_paid_for_in_the_own_ledger_and_in_the_study(tmp_path: Pa
     assert other.budget.accounts[0].published == 2
 
 
-def test_a_restarted_hospital_has_the_same_panel(tmp_path: Path) -> None:
+def test_a_restarted_hospital_has_the_same_sample(tmp_path: Path) -> None:
     other = coordinator(study(HELD_OUT))
     stop_after(other, 2)
     with pytest.raises(AuthenticationError):

@@ -123,7 +123,7 @@ def test_every_scheme_may_be_masked(scheme, options):
     assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_survivors >= 2
 
 
-def test_noised_panels_need_no_masks():
+def test_noised_accounting_samples_need_no_masks():
     chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **ACCOUNTING_SAMPLE))
     assert chosen.privacy.accounting_sample.records == 50
 

@@ -1,4 +1,4 @@
-"""What noised histograms of an accounting sample leave of a Bayesian number: `python -m benchmarks.noised_panels`.
+"""What noised histograms of an accounting sample leave of a Bayesian number: `python -m benchmarks.noised_accounting_samples`.
 
 Records whose norms are log-normal and keep their rank; ε at the filter order after all steps, of worst cases alone, of
 noised histograms (their own charge included), and of the accounting sample as it is, which no coordinator may see.

@@ -1,4 +1,4 @@
-"""What accounts cost a hospital's noised step: `python -m benchmarks.terms_step [--quick]`.
+"""What accounts cost a hospital's noised step: `python -m benchmarks.log_moments_step [--quick]`.
 
 The step is the hospital's own (`client_sdk.training.gradients`): Poisson batch, per-record clipping, exact noise. Every
 variant runs in turn in one process, round after round, one torch thread; figures are medians over rounds of processor
@@ -33,7 +33,7 @@ from client_sdk.tasks import TaskDataset
 from client_sdk.training.gradients import PrivateGradients
 from experiments import tiny
 
-RESULTS = Path(__file__).parent / "results" / "terms_step.json"
+RESULTS = Path(__file__).parent / "results" / "log_moments_step.json"
 MODELS: Mapping[str, Callable[[], nn.Module]] = {"TF CNN": tf_cnn, "small CNN": small_cnn}
 RECORDS, BATCH, STEPS = 6000, 256, 10_000
 
