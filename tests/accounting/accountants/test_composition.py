@@ -208,7 +208,7 @@ class TestRunning:
             one.step(ACCOUNTING_SAMPLE, **PLAN)
         assert late.log_moments() == pytest.approx(measured.log_moments(), rel=1e-12)
 
-    def test_a_mixed_panel_is_refused(self) -> None:
+    def test_a_mixed_sample_is_refused(self) -> None:
         ours = account(composition="running")
         ours.step(ACCOUNTING_SAMPLE, **PLAN)
         before = ours.state()

@@ -74,7 +74,7 @@ def test_places_outlive_who_leaves_and_ignore_who_joins() -> None:
     assert caught.value.code == "records-added"
 
 
-def test_a_held_out_panel_leaves_somebody_to_train_on() -> None:
+def test_a_held_out_sample_leaves_somebody_to_train_on() -> None:
     with pytest.raises(ConfigurationError, match="do not take part"):
         SampledRecords.draw(HELD_OUT, PATIENTS[:5], SOURCE)
     assert len(SampledRecords.draw(HELD_OUT, PATIENTS[:6], SOURCE).rows_of(PATIENTS[:6]).trained) == 1
@@ -128,7 +128,7 @@ def test_noised_terms_move_at_checkpoints_alone() -> None:
     assert reported[4] == pytest.approx(reported[3] + once, rel=1e-6)
 
 
-def test_lost_rounds_are_charged_with_their_histograms_and_a_lost_held_out_panel_ends_it() -> None:
+def test_lost_rounds_are_charged_with_their_histograms_and_a_lost_held_out_sample_ends_it() -> None:
     lost = LogMomentBounds(study(AccountingSample(records=50, source="members"), **NOISED), PATIENTS)
     lost.charge_lost_rounds(2)
     counted = LogMomentBounds(study(AccountingSample(records=50, source="members"), **NOISED), PATIENTS)
@@ -146,7 +146,7 @@ def test_lost_rounds_are_charged_with_their_histograms_and_a_lost_held_out_panel
     "accounting_sample", [AccountingSample(records=8, source="members"), AccountingSample(records=8, source="held-out")]
 )
 @pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_a_round_measures_the_panel_and_trains_on_the_rest(accounting_sample: AccountingSample, rate: float) -> None:
+def test_a_round_measures_the_sample_and_trains_on_the_rest(accounting_sample: AccountingSample, rate: float) -> None:
     """Against gradients of single records by autograd; almost no noise, so that the sum shows who was in it."""
     task = load("logistic-regression", TASK_PARAMETERS)
     data, weights = task.dataset(records(30)), weights_of(task.model())

@@ -171,7 +171,9 @@ def test_a_term_that_is_not_finite_never_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{}", b"[1]", b'{"panel": [], "account": {}}'], ids=["empty", "no entries", "list", "no sums"]
+    "damage",
+    [b"", b"{}", b"[1]", b'{"accounting_sample": [], "account": {}}'],
+    ids=["empty", "no entries", "list", "no sums"],
 )
 def test_damaged_sums_are_refused(damage: bytes) -> None:
     with pytest.raises(LedgerDamaged):

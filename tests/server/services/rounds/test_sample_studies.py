@@ -127,7 +127,7 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
 
 @pytest.mark.parametrize("source", ["held-out", "members"])
 @pytest.mark.parametrize("disclosure", [{}, NOISED])
-def test_a_held_out_panel_certifies_and_members_do_not(
+def test_a_held_out_sample_certifies_and_members_do_not(
     coordinator: Coordinator, source: str, disclosure: dict[str, Any]
 ) -> None:
     sample = HELD_OUT if source == "held-out" else ACCOUNTING_SAMPLE
