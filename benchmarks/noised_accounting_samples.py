@@ -1,7 +1,8 @@
 """What noised histograms of an accounting sample leave of a Bayesian number.
 
 Records whose norms are log-normal and keep their rank; ε at the filter order after all steps, of worst cases alone, of
-noised histograms (their own charge included), and of the accounting sample as it is, which no coordinator may see. Run with `python -m benchmarks.noised_accounting_samples`.
+noised histograms (their own charge included), and of the accounting sample as it is, which no coordinator may see.
+Run with `python -m benchmarks.noised_accounting_samples`.
 """
 
 from __future__ import annotations
