@@ -144,6 +144,7 @@ class BayesianSpec(EstimateSpec):
             raise InvalidArgument("weights", "belong to composition holder")
         if self.composition == "holder" and self.checkpoints is not None:
             raise InvalidArgument("checkpoints", "belong to composition running")
+        # For its checks of weights and checkpoints.
         self.open_ledger()
 
     @cached_property
@@ -166,6 +167,7 @@ class BayesianSpec(EstimateSpec):
         """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
         count, failure = len(self.orders), self.estimator_failure_probability
         orders = 2 * self.rows + 1 if self.adversary == "adaptive" else self.rows
+        # What the filter keeps and what the statement says are two certificates: neither takes its γ from the other.
         once = np.arange(orders.size) >= count
         rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
         if self.composition == "holder":

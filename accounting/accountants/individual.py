@@ -46,7 +46,7 @@ class FilterSpec:
 
     @property
     def bound(self) -> float:
-        """Nats that a record may spend: λε − ln c_λ + ln δ."""
+        """Nats that a record may spend: λε − ln c_λ + ln δ (Canonne, Kamath & Steinke 2020, Proposition 12)."""
         return largest_moment(self.order, self.limit_epsilon, check_delta(self.delta))
 
 
@@ -80,6 +80,7 @@ class IndividualFilter:
 
     @property
     def members(self) -> int:
+        """Records that are followed, excluded or not."""
         return self._spent.size
 
     def admit(
@@ -106,6 +107,7 @@ class IndividualFilter:
         if norms.size != int(chosen.sum()):
             raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
         charges = np.zeros(self.members)
+        # Also those that the coin passed by: a charge must not tell whom it chose.
         if rate < 1 and not chosen.all():
             if max_distance is None:
                 raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
@@ -115,7 +117,9 @@ class IndividualFilter:
         if norms.size:
             charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
+        # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
         self._excluded = self._excluded | (total > self.spec.bound)
+        # Whoever is excluded contributes zero, and is charged nothing for it.
         self._spent = np.where(self._excluded, self._spent, total)
         self._steps += 1
         low, high = self._rates or (rate, rate)
