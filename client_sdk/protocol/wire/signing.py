@@ -81,6 +81,7 @@ def from_base64url(text: str) -> bytes:
         raw = binascii.a2b_base64(standard, strict_mode=True)
     except ValueError as error:
         raise ValueError("not base64url") from error
+    # a2b ignores stray bits at the end: one value would have several texts, and several digests.
     if to_base64url(raw) != text:
         raise ValueError("base64url is written without padding and in canonical form")
     return raw
@@ -200,12 +201,14 @@ def verify_request_token(
     except jwt.InvalidTokenError as error:
         raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
     issued, expires = claims["iat"], claims["exp"]
+    # isinstance would take true for 1.
     if type(issued) is not int or type(expires) is not int:
         raise SigningError("bad-token", "iat and exp are whole seconds")
     if not all(isinstance(claims[name], str) for name in _TEXTS):
         raise SigningError("bad-token", "a claim has the wrong type")
     if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
         raise SigningError("wrong-target", "the token was made for another server, method or address")
+    # A client's clock may run ahead by a lifetime, and a token be as long on its way.
     if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - TOKEN_LIFETIME_SECONDS <= now <= expires:
         raise ClockSkew(now)
     token_id = claims.get("jti")
@@ -216,6 +219,7 @@ def verify_request_token(
 
 def _message(label: str, document: Mapping[str, Any]) -> bytes:
     body = canonical_json(document)
+    # The length keeps label and document apart: no two pairs give the same bytes.
     return len(label).to_bytes(4, "big") + label.encode() + hashlib.sha256(body).digest()
 
 
