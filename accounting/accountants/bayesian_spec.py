@@ -160,6 +160,7 @@ class BayesianSpec(EstimateSpec):
     @property
     def definition(self) -> Definition:
         """Certified: nothing is assumed of the population, the run did not depend on the sample, rounds may adapt."""
+        # Members' norms depend on the run; held-out records were declared before it and kept out of it.
         certified = self.sample == "held-out" and self.adversary == "adaptive" and self.estimator in DISTRIBUTION_FREE
         return Definition.CERTIFIED if certified else Definition.BAYESIAN
 
@@ -239,6 +240,7 @@ def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
     """The smaller ε of two certificates that make the same claim; what holds for everybody holds on average."""
     if classical.definition is not Definition.CLASSICAL:
         raise InvalidArgument("classical", f"is a guarantee of definition {classical.definition}")
+    # A smaller ε of another claim would be no bound on this one.
     for name in ("level", "relation", "observer", "delta"):
         if getattr(classical, name) != getattr(bayesian, name):
             raise InvalidArgument("classical", f"has another {name}")

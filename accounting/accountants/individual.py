@@ -103,6 +103,7 @@ class IndividualFilter:
         """
         rate = check_rate("sampling_rate", sampling_rate)
         chosen = self._chosen(measured)
+        # A step that sampled nobody is a step; an empty array is otherwise an error.
         norms = check_array("distances", distances) if chosen.any() else np.zeros(0)
         if norms.size != int(chosen.sum()):
             raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
@@ -175,6 +176,7 @@ class IndividualFilter:
         spec = FilterSpec(**{field.name: state[field.name] for field in fields(FilterSpec)})
         spent = check_array("spent", state["spent"])
         out = cls(spec, members=spent.size)
+        # No sum passes the bound: who would have passed it is excluded instead.
         if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")
         out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)

@@ -99,6 +99,7 @@ class Budget:
         authorisation = self.authorise(round)
         if not authorisation.allowed:
             raise BudgetExceeded(authorisation)
+        # The number is used up, also where the round is cancelled later.
         self.pending = self.last_round = round
 
     def settle(self, round: int, report: RoundReport | None) -> None:
@@ -147,6 +148,7 @@ class Budget:
     def _reveal(self, report: Sequence[RoundReport | None]) -> None:
         if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
+        # New ones, put in place at the end: an error leaves those that were enforced.
         accounts = [account_of(self.plan, account.limit) for account in self.accounts]
         for reported in report:
             for account in accounts:

@@ -149,6 +149,7 @@ class LimitAccount(ABC):
         return self.plan.max_steps * (1 if self.plan.release is None else 2)
 
     def fits_worst_round(self, *, publishes: bool) -> bool:
+        """Whether one more round stays within the limit even at its most."""
         # Written so that NaN reads as overspent.
         return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
 
@@ -249,4 +250,5 @@ def growth_to_json(growth: float) -> float | None:
 
 
 def growth_from_json(growth: float | None) -> float:
+    """Inverse of `growth_to_json`."""
     return math.inf if growth is None else growth

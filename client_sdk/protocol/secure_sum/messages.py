@@ -107,6 +107,7 @@ class SessionParameters(Message):
         return parameters
 
     def vector(self, name: str) -> VectorSpec | None:
+        """None: the session sums no vector of this name."""
         return next((spec for spec in self.vectors if spec.name == name), None)
 
 
@@ -135,6 +136,7 @@ def require_sound(parameters: SessionParameters) -> None:
     # Two of three colluding take their own values off the sum and have the third.
     if n == 3 and c > 1:
         raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
+    # Signed although only one graph is known: a sparser one will need no other format.
     if parameters.neighbours != n - 1:
         raise ParameterFault("unknown-graph", f"only the complete graph is known: {n - 1} neighbours for {n} clients")
     if t < least_threshold(n, c):

@@ -106,6 +106,7 @@ def decode_public_key(text: str) -> Ed25519PublicKey:
 
 def fingerprint(key: Ed25519PublicKey) -> str:
     """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
+    # Prefixed: no other digest of the same bytes is a fingerprint.
     return hashlib.sha256(b"wardround/1/key" + key.public_bytes_raw()).hexdigest()
 
 
@@ -192,6 +193,7 @@ def verify_request_token(
         claims = jwt.decode(
             token,
             key,
+            # One only: a token must not choose how it is checked.
             algorithms=["EdDSA"],
             # Time is checked below, against the caller's clock.
             options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},

@@ -62,10 +62,12 @@ def terms_spec(orders: int) -> Spec:
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
+    """Names → {"shape", "dtype"}."""
     return {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in spec.items()}
 
 
 def spec_from_json(value: Mapping[str, Any]) -> Spec:
+    """Inverse of `spec_to_json`."""
     return {name: (tuple(item["shape"]), item["dtype"]) for name, item in value.items()}
 
 
