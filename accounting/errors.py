@@ -24,12 +24,13 @@ class InvalidArgument(AccountingError, ValueError):
         self.argument = argument
         self.reason = reason
 
+    # pickle would call the class with `args`, which is the one formatted message.
     def __reduce__(self) -> tuple[type[InvalidArgument], tuple[str, str]]:
         return InvalidArgument, (self.argument, self.reason)
 
 
 class MaxStepsExceeded(AccountingError):
-    """The weights of the steps taken and asked for would sum to more than one."""
+    """A step past `max_steps`, or past the last of the weights: with it they might sum to more than one."""
 
 
 class LimitExceeded(AccountingError):

@@ -58,6 +58,8 @@ class Guarantee:
     resolution     in words, how values were rounded before the estimate
     assumption     one sentence: what the number rests on
 
+    Raises InvalidArgument.
+
     >>> from accounting import ClassicalAccountant
     >>> certificate = ClassicalAccountant(delta=1e-5).certificate()
     >>> certificate.epsilon, str(certificate.level), certificate.state
@@ -89,6 +91,7 @@ class Guarantee:
     capped: bool = False
 
     def __post_init__(self) -> None:
+        # NaN is above no limit: an account that held it would never say no.
         if isinstance(self.epsilon, bool) or math.isnan(self.epsilon) or self.epsilon < 0:
             raise InvalidArgument("epsilon", f"must be ≥ 0, possibly infinite, not {self.epsilon!r}")
         check_delta(self.delta)
@@ -109,7 +112,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Guarantee:
-        """Inverse of to_dict."""
+        """Inverse of to_dict. KeyError, ValueError: it is none."""
         values = {name: value for name, value in data.items() if name != "state"}
         values |= {name: kind(data[name]) for name, kind in _ENUMS.items()}
         values["epsilon"] = data["epsilon"] if data["state"] == "finite" else math.inf

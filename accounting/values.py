@@ -1,4 +1,7 @@
-"""Values: checked where they come in, and as JSON and back, bit for bit."""
+"""Values: checked where they come in, and as JSON and back, bit for bit.
+
+Every check returns the value in its one form and raises InvalidArgument, which names the argument, for anything else.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ def check_number(name: str, value: object, *, finite: bool = True) -> float:
 
 
 def check_positive(name: str, value: object) -> float:
+    """A finite number > 0."""
     number = check_number(name, value)
     if number <= 0:
         raise InvalidArgument(name, f"must be > 0, not {number!r}")
@@ -43,6 +47,7 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_nonnegative(name: str, value: object) -> float:
+    """A finite number ≥ 0."""
     number = check_number(name, value)
     if number < 0:
         raise InvalidArgument(name, f"must be ≥ 0, not {number!r}")
@@ -78,6 +83,7 @@ def check_count(name: str, value: object, *, least: int = 1) -> int:
 def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
     """Finite float64 array, every entry ≥ low, not empty, no negative zero; `shape` is its number of axes."""
     raw = np.asarray(values)
+    # Before the cast, which would take bools and text that looks like numbers.
     if raw.dtype.kind not in "iuf":
         raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")
     array = raw.astype(np.float64)
@@ -105,6 +111,7 @@ def check_orders(orders: Sequence[float] | FloatArray, name: str = "orders") -> 
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """One of the texts in `choices`."""
     if value not in choices:
         raise InvalidArgument(name, f"must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
@@ -130,4 +137,5 @@ def array_to_json(array: FloatArray) -> dict[str, Any]:
 def array_from_json(value: dict[str, Any]) -> FloatArray:
     """Inverse of `array_to_json`. KeyError or ValueError: it is none."""
     data = base64.b64decode(value["float64"], validate=True)
+    # A copy: the array of frombuffer is read-only.
     return np.frombuffer(data, dtype="<f8").reshape(value["shape"]).astype(np.float64)

@@ -53,6 +53,7 @@ class MemoryStudy:
             TensorError, Rejected: what the coordinator would not take either.
         """
         tensors = decode(body, body_spec(self.settings, self._model))
+        # Examined first: a body that is refused replaces nothing.
         self.findings[name] = examine(self.settings, self._model, tensors.items())
         self._bodies[name] = tensors
 

@@ -34,7 +34,9 @@ from accounting.values import (
 # Mass that may wrap past the end of the grid, before it is bounded and added.
 _WRAPPED = 1e-18
 _LEAST_SIZE, _MOST_SIZE = 1 << 12, 1 << 17
+# Orders of Chernoff's bound on wrapped mass; missing the best one only loosens it.
 _MOMENTS: FloatArray = np.geomspace(0.05, 400, 60)
+# Values of ε that are tried: a thousandth of the classical one apart.
 _POINTS = 1024
 
 
@@ -78,10 +80,14 @@ class AveragedAccountant:
 
     @property
     def steps(self) -> int:
+        """Steps charged so far."""
         return sum(kind.steps for kind in self._kinds.values())
 
     def step(self, distances: Values, *, noise_std: float, sampling_rate: float, max_distance: float) -> None:
-        """Charge one step: distances (members,) of the accounting sample, each at most max_distance."""
+        """Charge one step: distances (members,) of the accounting sample, each at most max_distance.
+
+        Raises InvalidArgument; nothing is then charged.
+        """
         norms = check_array("distances", distances)
         std, rate = check_positive("noise_std", noise_std), check_rate("sampling_rate", sampling_rate)
         top = check_positive("max_distance", max_distance)
@@ -97,6 +103,7 @@ class AveragedAccountant:
         ratios = np.append(norms, top) / std
         kind = self._kinds.setdefault(rate, _Kind(np.zeros((self.members + 1, self._ratios.size))))
         index = np.searchsorted(self._ratios, ratios, side="left")
+        # At distance 0 nothing is lost: such steps fall into no bin.
         charged = ratios > 0
         kind.counts[np.flatnonzero(charged), index[charged]] += 1
         kind.steps += 1
@@ -157,6 +164,7 @@ class AveragedAccountant:
         if worst == 0:
             return 0.0
         shares = np.minimum(deltas[:-1] / worst, 1.0)
+        # upper_mean bounds E e^X; with X = ln(1 + share), e^X − 1 is the share itself.
         log_mean = upper_mean(
             np.log1p(shares), self.spec.estimator_failure_probability, method=self.spec.estimator, log_max=math.log(2)
         )
@@ -170,6 +178,7 @@ class AveragedAccountant:
 
         def both(rows: FloatArray, places: IntArray) -> FloatArray:
             parts = zip(*(table.profiles(rows, places) for table in tables), strict=True)
+            # The larger direction of every record bounds the mean of each.
             return np.concatenate([np.maximum(one, other) for one, other in parts])
 
         everywhere = np.arange(grid.size // 2 - 1)

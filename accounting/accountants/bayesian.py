@@ -88,6 +88,7 @@ class BayesianAccountant:
             self._check_measured(measured)
         elif max_distance is None:
             raise InvalidArgument("distances", "are required where max_distance is not given")
+        # 0.0 is count_noise's default: it was not given.
         for name, value in (("counts", counts), ("sample_size", sample_size), ("count_noise", count_noise or None)):
             if measured is None and value is not None:
                 raise InvalidArgument(name, "means nothing without distances")
@@ -135,7 +136,9 @@ class BayesianAccountant:
     def observe(self, log_values: Values, *, counts: Values | None = None, log_max: float, order: float) -> None:
         """Clients' own running sums G up to this step, at one conversion order (adaptive: taken at 2·order + 1).
 
-        log_values  (m,) sums, or with `counts` the upper bin edges; log_max bounds all of them
+        log_values  (m,) sums in nats, or with `counts` the upper bin edges; log_max bounds all of them
+
+        Raises InvalidArgument, EstimatorRefused; the accountant is then as it was.
         """
         self._check_free()
         if not isinstance(self._ledger, RunningComposition):
@@ -152,14 +155,16 @@ class BayesianAccountant:
 
     @property
     def steps(self) -> int:
+        """Noised steps charged so far."""
         return self._steps
 
     @property
     def orders(self) -> FloatArray:
+        """λ of the statement, shape (orders,)."""
         return np.array(self.spec.orders)
 
     def log_moments(self) -> FloatArray:
-        """C(λ), shape (orders,): the present bound at every reported order."""
+        """C(λ) in nats, shape (orders,): the present bound at every reported order."""
         return self._moments()[: len(self.spec.orders)]
 
     def filter_moment(self) -> float:
@@ -215,6 +220,7 @@ class BayesianAccountant:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Undo `state`. InvalidArgument: it belongs to other settings."""
         if state.get("settings") != self.spec.to_dict():
             raise InvalidArgument("state", "belongs to an accountant with other settings")
         classical = array_from_json(state["classical"])
@@ -254,16 +260,20 @@ class BayesianAccountant:
         if limit is None or order is None:
             return
         allowed = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
+        # The filter's row is the last one.
         if float(self._ahead(step, steps)[-1]) > allowed:
             raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
     def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
+        # After a step without a clip norm nothing caps the moments any more.
         classical = np.full_like(self._classical, np.inf)
         if step.max_distance is not None:
             classical = self._classical + steps * step.ceiling(self.spec.rows)
+        # All of them beforehand: a refusal half-way would leave some charged.
         self._ledger.check(steps)
         estimated = True
         for _ in range(steps):
+            # The charge stands first, or `and` would leave it out.
             estimated = self._ledger.charge(step, measured, reserved=reserved, cap=self.spec.cap) and estimated
         self._classical = classical
         self._steps += steps
@@ -300,6 +310,7 @@ class BayesianAccountant:
         return found if classical is None else capped_by(found, classical)
 
 
+# By identity: two reservations of equal steps are two.
 @dataclass(frozen=True, eq=False)
 class Reservation:
     """Used once: `settle` with what was measured, `charge_in_full` at the worst case, or `cancel`.

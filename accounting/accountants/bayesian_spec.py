@@ -144,6 +144,7 @@ class BayesianSpec(EstimateSpec):
             raise InvalidArgument("weights", "belong to composition holder")
         if self.composition == "holder" and self.checkpoints is not None:
             raise InvalidArgument("checkpoints", "belong to composition running")
+        # For its checks of weights and checkpoints.
         self.open_ledger()
 
     @cached_property
@@ -159,6 +160,7 @@ class BayesianSpec(EstimateSpec):
     @property
     def definition(self) -> Definition:
         """Certified: nothing is assumed of the population, the run did not depend on the sample, rounds may adapt."""
+        # Members' norms depend on the run; held-out records were declared before it and kept out of it.
         certified = self.sample == "held-out" and self.adversary == "adaptive" and self.estimator in DISTRIBUTION_FREE
         return Definition.CERTIFIED if certified else Definition.BAYESIAN
 
@@ -166,6 +168,7 @@ class BayesianSpec(EstimateSpec):
         """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
         count, failure = len(self.orders), self.estimator_failure_probability
         orders = 2 * self.rows + 1 if self.adversary == "adaptive" else self.rows
+        # What the filter keeps and what the statement says are two certificates: neither takes its γ from the other.
         once = np.arange(orders.size) >= count
         rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
         if self.composition == "holder":
@@ -237,6 +240,7 @@ def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
     """The smaller ε of two certificates that make the same claim; what holds for everybody holds on average."""
     if classical.definition is not Definition.CLASSICAL:
         raise InvalidArgument("classical", f"is a guarantee of definition {classical.definition}")
+    # A smaller ε of another claim would be no bound on this one.
     for name in ("level", "relation", "observer", "delta"):
         if getattr(classical, name) != getattr(bayesian, name):
             raise InvalidArgument("classical", f"has another {name}")

@@ -27,7 +27,10 @@ def rdp_epsilon(
 ) -> float:
     """ε of `steps` equal steps of DP-SGD by Rényi divergences: the worst case over records.
 
-    Pass one order for a filter: then it is also valid when plan or stop adapt.
+    noise_multiplier  σ, noise per clip norm
+    orders            λ, shape (orders,). One order for a filter: then ε is also valid when plan or stop adapt
+
+    Raises InvalidArgument.
     """
     number = check_count("steps", steps, least=0)
     moments = number * log_moment(
@@ -191,12 +194,14 @@ def prospect(
     def worst(at: Values) -> FloatArray:
         return number * log_moment(at, 1.0, noise_std=std, sampling_rate=sampling_rate)
 
+    # 1 − γ^{1/m}, about ln(1/γ)/m.
     unseen = -math.expm1(math.log(gamma) / m)
     ledger = worst(2 * lams + 1 if adaptive else lams)
     # log(1 + unseen·(e^V − 1)) without overflow
     floors = np.logaddexp(math.log1p(-unseen), math.log(unseen) + ledger) / (2 if adaptive else 1)
     classical = worst(lams)
     best, _ = epsilon_from_moments(lams, np.minimum(floors, classical), total - gamma)
+    # The worst case needs no estimate and has the whole δ.
     return Prospect(epsilon_from_moments(lams, classical, total)[0], best, -math.log(unseen))
 
 

@@ -76,6 +76,7 @@ class ClassicalAccountant:
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
         """Charge `count` steps with noise σ·C (noise_multiplier σ > 0) and Poisson rate q in [0, 1]."""
         key, count = self._check(noise_multiplier, sampling_rate, count)
+        # First, for it may refuse: nothing has changed then.
         moments = self._moments_of(key, count)
         self._counts[key] = self._counts.get(key, 0) + count
         self._moments = self._moments + moments
@@ -164,6 +165,7 @@ class ClassicalAccountant:
 
     @staticmethod
     def _events(counts: dict[tuple[float, float], int]) -> tuple[Steps, ...]:
+        # A step that samples nobody shows nothing; its loss would have no distribution.
         return tuple(Steps(noise, rate, count) for (noise, rate), count in counts.items() if rate > 0)
 
     def _epsilon(self, events: tuple[Steps, ...], moments: FloatArray, delta: float) -> float:
@@ -172,6 +174,7 @@ class ClassicalAccountant:
         bound, _ = epsilon_from_moments(self._orders, moments, delta)
         if self.method == "rdp" or not 0 < bound <= PLD_LIMIT:
             return bound
+        # Both hold; where δ is below the numeric error, the distribution says ∞.
         return min(bound, self._composed.epsilon(events, delta, grid_interval(events, delta, bound)))
 
 
@@ -179,7 +182,8 @@ class ClassicalAccountant:
 def _step_moments(noise_multiplier: float, sampling_rate: float, order: float | None) -> FloatArray:
     if order is not None:
         return log_moment(np.array([order]), 1.0, noise_std=noise_multiplier, sampling_rate=sampling_rate)
-    # Where even the unsampled cost is this far out, it replaces the sampled one: no statement is read there.
+    # Where even the unsampled cost is this far out, it replaces the sampled one: no statement is read there. ceil: a
+    # rate of 0 stays 0, any other becomes 1.
     far = ORDERS + 1 > 10 * PLD_LIMIT * noise_multiplier * noise_multiplier  # noqa: SIM300
     return np.concatenate(
         [

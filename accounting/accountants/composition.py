@@ -206,6 +206,8 @@ class HolderComposition:
         self._steps = 0
 
     def check(self, steps: int = 1) -> None:
+        """MaxStepsExceeded: so many more steps would pass the last weight."""
+        # For its refusal alone.
         _ = self._weights[self._steps + steps]
 
     def moments(self) -> FloatArray:
@@ -214,6 +216,7 @@ class HolderComposition:
     def worst(self, step: Step, steps: int = 1) -> FloatArray:
         """The rows after `steps` more steps at the clip norm: a sure bound, no estimate."""
         self.check(steps)
+        # At the clip norm w·log E e^{φ/w} is φ, whatever the weight.
         return self._sums + steps * step.ceiling(self._rows.orders)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
@@ -227,6 +230,7 @@ class HolderComposition:
             except EstimatorRefused:
                 if step.max_distance is None:
                     raise
+        # Never above what was reserved, nor with a cap above the worst case: student-t may estimate more than either.
         self._sums = self._sums + (np.minimum(cost, ceiling) if reserved or cap else cost)
         self._steps += 1
         return estimated
@@ -281,6 +285,7 @@ class RunningComposition:
         self._reserved = np.full(size, np.inf)
 
     def check(self, steps: int = 1) -> None:
+        """MaxStepsExceeded: so many more steps would pass max_steps."""
         if self._max_steps is not None and self._steps + steps > self._max_steps:
             last = self._max_steps
             raise MaxStepsExceeded(f"step {self._steps + steps} lies past the last that max_steps allows, {last}")
@@ -325,6 +330,7 @@ class RunningComposition:
             raise InvalidArgument(
                 "distances", f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}"
             )
+        # Steps before the first measurement cost everybody their ceiling.
         before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
         return before + np.minimum(step.costs(self._rows.orders, measured.distances), ceiling[:, None])
 
@@ -367,6 +373,7 @@ class RunningComposition:
 
     def _since(self, ceiling: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
+            # ∞ − ∞ where the clip norm of some step is unknown: nothing is sure then.
             later = ceiling - self._known_ceiling
         return self._known + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
 

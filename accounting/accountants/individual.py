@@ -46,7 +46,7 @@ class FilterSpec:
 
     @property
     def bound(self) -> float:
-        """Nats that a record may spend: λε − ln c_λ + ln δ."""
+        """Nats that a record may spend: λε − ln c_λ + ln δ (Canonne, Kamath & Steinke 2020, Proposition 12)."""
         return largest_moment(self.order, self.limit_epsilon, check_delta(self.delta))
 
 
@@ -80,6 +80,7 @@ class IndividualFilter:
 
     @property
     def members(self) -> int:
+        """Records that are followed, excluded or not."""
         return self._spent.size
 
     def admit(
@@ -102,10 +103,12 @@ class IndividualFilter:
         """
         rate = check_rate("sampling_rate", sampling_rate)
         chosen = self._chosen(measured)
+        # A step that sampled nobody is a step; an empty array is otherwise an error.
         norms = check_array("distances", distances) if chosen.any() else np.zeros(0)
         if norms.size != int(chosen.sum()):
             raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
         charges = np.zeros(self.members)
+        # Also those that the coin passed by: a charge must not tell whom it chose.
         if rate < 1 and not chosen.all():
             if max_distance is None:
                 raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
@@ -115,7 +118,9 @@ class IndividualFilter:
         if norms.size:
             charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
+        # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
         self._excluded = self._excluded | (total > self.spec.bound)
+        # Whoever is excluded contributes zero, and is charged nothing for it.
         self._spent = np.where(self._excluded, self._spent, total)
         self._steps += 1
         low, high = self._rates or (rate, rate)
@@ -171,6 +176,7 @@ class IndividualFilter:
         spec = FilterSpec(**{field.name: state[field.name] for field in fields(FilterSpec)})
         spent = check_array("spent", state["spent"])
         out = cls(spec, members=spent.size)
+        # No sum passes the bound: who would have passed it is excluded instead.
         if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")
         out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)

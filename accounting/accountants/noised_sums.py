@@ -82,7 +82,7 @@ class NoisedSums:
     def step(
         self, distances: Values | None = None, *, noise_std: float, sampling_rate: float, max_distance: float
     ) -> None:
-        """One noised step; distances (records,), None: every record at max_distance."""
+        """One noised step; distances (records,), None: every record at max_distance. Raises InvalidArgument."""
         step = Step(noise_std=noise_std, sampling_rate=sampling_rate, max_distance=max_distance)
         ceiling = step.ceiling(self._ledger_orders)
         added: FloatArray | float = float(ceiling[0])
@@ -90,6 +90,7 @@ class NoisedSums:
             found = check_array("distances", distances)
             if found.size != self._sums.size or float(found.max()) > max_distance:
                 raise InvalidArgument("distances", f"must be {self._sums.size}, none above max_distance")
+            # A table may read a distance a little above the exact cost of the clip norm.
             added = np.minimum(step.costs(self._ledger_orders[:1], found)[0], ceiling[0])
         self._sums = self._sums + added
         self._ceiling = self._ceiling + ceiling
@@ -108,6 +109,7 @@ class NoisedSums:
         """
         if self.exhausted:
             raise InvalidArgument("noised", f"is one histogram more than the {self._most} declared")
+        # First, for it may refuse: nothing has changed then.
         estimates = None if noised is None else self._estimates(noised)
         self._used += 1
         self._reported = self._reported + self._release
@@ -120,7 +122,7 @@ class NoisedSums:
         return float(self._moments()[0])
 
     def log_moments(self) -> FloatArray:
-        """Nats at every order of the statement, rounded up."""
+        """Nats at every order of the statement, shape (orders,), rounded up."""
         return self._moments()[1:]
 
     def state(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class Odometer:
     end-point    the filter: the number shown is `limit_epsilon` from the first step on; `allows` says whether the
                  next step still fits under it at the fixed order. One δ, no union.
 
+    Raises InvalidArgument; `step` also LimitExceeded.
+
     >>> odometer = Odometer(delta=1e-5, order=8.0)
     >>> odometer.step(noise_multiplier=4.0, sampling_rate=0.1, count=10)
     >>> round(odometer.show(), 3)
@@ -67,6 +69,7 @@ class Odometer:
     def allows(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> bool:
         """Whether `count` such steps fit under the limit; always true in mode checkpoints."""
         after = self._account.epsilon_after(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count)
+        # Written so that NaN reads as passed.
         return self.limit_epsilon is None or after <= self.limit_epsilon
 
     def show(self) -> float:

@@ -76,6 +76,7 @@ class Budget:
         """Whether this round (None: the next one) may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
         if self.finished is not None:
             return Authorisation(False, "stopped")
+        # By charged rounds: one that was cancelled took no step from max_steps.
         if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.max_steps:
             return Authorisation(False, "max-steps-reached")
         publishes = self.plan.publishes(round or self.last_round + 1)
@@ -98,10 +99,15 @@ class Budget:
         authorisation = self.authorise(round)
         if not authorisation.allowed:
             raise BudgetExceeded(authorisation)
+        # The number is used up, also where the round is cancelled later.
         self.pending = self.last_round = round
 
     def settle(self, round: int, report: RoundReport | None) -> None:
-        """Charge `round` by its report; without one, or by one that allows no estimate: its reservation."""
+        """Charge `round` by its report; without one, or by one that allows no estimate: its reservation.
+
+        Raises:
+            OutOfOrder: the round is not reserved.
+        """
         self._require_pending(round)
         for account in self.accounts:
             account.charge(report, publishes=self.plan.publishes(round))
@@ -142,9 +148,11 @@ class Budget:
     def _reveal(self, report: Sequence[RoundReport | None]) -> None:
         if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
+        # New ones, put in place at the end: an error leaves those that were enforced.
         accounts = [account_of(self.plan, account.limit) for account in self.accounts]
         for reported in report:
             for account in accounts:
+                # Disclosure at-end publishes no histograms.
                 account.charge(reported, publishes=False)
         self.accounts = accounts
 
@@ -167,7 +175,10 @@ class Budget:
         return [self._statement(account, allowed) for account in self.accounts] + unbounded
 
     def percentiles(self) -> list[dict[str, float]]:
-        """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction."""
+        """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up.
+
+        Triastcyn & Faltings 2020, section 4.4.1.
+        """
         bayesian = [account for account in self.accounts if account.limit.definition is Definition.BAYESIAN]
         return [
             {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
@@ -188,7 +199,7 @@ class Budget:
 
     @classmethod
     def restore(cls, plan: Plan, state: Mapping[str, Any]) -> Self:
-        """The budget whose `state` this was."""
+        """The budget whose `state` this was. InvalidArgument: it belongs to another plan."""
         budget = cls(plan)
         if len(state["accounts"]) != len(budget.accounts):
             raise InvalidArgument("state", "belongs to another plan")
@@ -222,6 +233,7 @@ class Budget:
     def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
         next_round = self.pending or self.last_round + 1
         publishes = self.plan.publishes(next_round)
+        # Computed also while a round is reserved: it is then what that round may cost.
         worst = account.epsilon_after_worst_round(publishes=publishes)
         classical = self._classical_beside(account)
         spent = self._shown(account)
@@ -231,6 +243,7 @@ class Budget:
         after = spent if self.pending is None else reserved
         finished = self.finished is not None
         certificate = _capped(account.certificate(finished=finished), classical)
+        # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
         exhausted = self.pending is None and not worst <= account.limit.epsilon
         return {
             "level": str(account.limit.level),
@@ -280,6 +293,7 @@ def replay(entries: Iterable[Entry]) -> Budget:
     budget: Budget | None = None
     head = (0, GENESIS)
     for entry in entries:
+        # One by one: an entry acts only after its hash has been checked.
         head = verify_chain([entry], after=head)
         if budget is None:
             budget = Budget(_plan_in(entry))

@@ -29,6 +29,7 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
 def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitPlan | None:
     for account in accounts(plan):
+        # Written so that NaN reads as over.
         if not account.epsilon_at_worst(rounds, plan.published_by(rounds)) <= account.limit.epsilon:
             return account.limit
     return None
@@ -42,6 +43,7 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float:
         name = f"the {limit.definition} limit at level {limit.level}"
         raise PlanError("orders", f"{name} cannot be met with any noise: enforce at a larger order, or raise ε or δ")
     low, high = plan.noise_multiplier, MOST_NOISE
+    # In ratios, for noise may lie decades apart; finer than the third digit, which is rounded up below.
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if over(middle) is None else (middle, high)

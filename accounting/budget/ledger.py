@@ -39,6 +39,7 @@ class Entry:
     sha256: str
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON, the hash included."""
         return {**_content(self), "sha256": self.sha256}
 
     @classmethod
@@ -49,6 +50,7 @@ class Entry:
             LedgerError: fields are missing or of the wrong type.
         """
         sequence = value.get("sequence")
+        # JSON's true would pass for 1.
         if isinstance(sequence, bool) or not isinstance(sequence, int):
             raise LedgerError(0, "sequence is missing or not an integer")
         kind, round_, body = value.get("kind"), value.get("round"), value.get("body")
@@ -73,6 +75,7 @@ def _content(entry: Entry) -> dict[str, Any]:
 
 
 def _digest(entry: Entry) -> str:
+    # The same form as `canonical_json` of the protocol, which accounting may not import.
     text = json.dumps(_content(entry), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

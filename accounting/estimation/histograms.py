@@ -1,8 +1,8 @@
 """Histograms of distances: small integer counts that serve every order, estimator and definition at once.
 
 Distances are rounded up to bin edges, so every estimator that does not fall when its sample rises reads the counts as
-it would read the rounded distances. The noise on counts and what it costs are here; the one-sided correction of
-noised counts is `estimation.lower_counts`.
+it would read the rounded distances. What the noise on counts costs is here; the one-sided correction of noised
+counts is `accounting.estimation.upper_mean.lower_counts`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def running_sum_bins(log_max: float, bins: int, *, floor: float = 1e-4) -> Bins:
     climb, count = math.log1p(1 / share), check_count("bins", bins)
     logs = top + math.log(share) + log_expm1(climb * np.arange(1, count + 1) / count)
     edges = np.logaddexp(0.0, logs)
+    # Exactly: rounding must not leave the largest sum without a bin.
     edges[-1] = ceiling
     return Bins(edges, 2 * math.expm1(climb / count), share)
 
@@ -89,6 +90,7 @@ def release_charge(
     Shape (orders,). To be charged to the classical and the Bayesian ledger, and reserved beforehand.
     """
     most = check_count("most_counts", most_counts)
+    # √2 rounded up: a smaller shift would cost less than the true one.
     shift = float(most) if relation is Relation.ADD_REMOVE else math.nextafter(math.sqrt(2.0) * most, math.inf)
     return log_moment(
         np.atleast_1d(np.asarray(orders)), shift, noise_std=check_positive("noise_std", noise_std), sampling_rate=1.0

@@ -33,6 +33,7 @@ ESTIMATORS: tuple[Estimator, ...] = ("student-t", "betting", "band", "bernstein"
 DISTRIBUTION_FREE = frozenset({"betting", "band", "bernstein"})
 MONOTONE = frozenset({"betting", "band"})
 
+# Instead of 0 in a logarithm: above it, so upwards.
 _TINY = 1e-280
 _CELLS = 4096
 # Half of the stake bets everything; the rest is spread over bets down to one that suits a million samples.
@@ -74,6 +75,7 @@ def upper_mean(
             raise InvalidArgument("log_values", f"holds {float(values.max())!r}, above log_max {ceiling!r}")
     else:
         ceiling = math.inf
+    # An empty bin is no sample: its value must not count as the largest that was seen.
     values, weights = values[weights > 0], weights[weights > 0]
     if weights.sum() < 3:
         raise EstimatorRefused(f"{int(weights.sum())} samples: an estimate needs at least 3")
@@ -88,7 +90,7 @@ def upper_mean(
 def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> float:
     """Upper bound on a probability after `ones` successes: the 1 − failure quantile of Beta(ones+1, zeros+1).
 
-    The flat-prior posterior of Triastcyn & Faltings 2020, section 4.3.1.
+    The flat-prior posterior of Triastcyn & Faltings 2020, section 4.3.1. Raises InvalidArgument.
 
     >>> round(binary_upper_mean(3, 100, 1e-3), 3)
     0.123
@@ -110,9 +112,8 @@ def lower_counts(
 
     Every cumulative count from below is lowered by a bound on its summed noise that holds for all of them but with
     probability `failure_probability` (sub-Gaussian tail of the discrete Gaussian: Canonne, Kamath & Steinke 2020,
-    Lemma 3.7), made
-    monotone and clipped to [0, m]; what is missing goes to the top bin. The result is stochastically above the true
-    histogram: use it with `betting` or `band`.
+    Lemma 3.7), made monotone and clipped to [0, m]; what is missing goes to the top bin. The result, shape (bins,), is
+    stochastically above the true histogram: use it with `betting` or `band`. Raises InvalidArgument.
     """
     std = check_nonnegative("noise_std", noise_std)
     gamma = check_delta(failure_probability, "failure_probability")
@@ -120,6 +121,7 @@ def lower_counts(
     noisy = check_array("counts", counts, low=-math.inf)
     if bool((noisy != np.floor(noisy)).any()):
         raise InvalidArgument("counts", "must be integers")
+    # Without the last: it is m, which is public.
     below = np.cumsum(noisy)[:-1]
     slack = std * np.sqrt(2 * np.arange(1, noisy.size) * math.log(max(1, noisy.size - 1) / gamma))
     lowered = np.floor(below - slack)
@@ -147,6 +149,7 @@ def _student_t(values: FloatArray, weights: FloatArray, gamma: float) -> float:
     mean = float(weights @ scaled) / m
     deviations = scaled - mean
     variance = float(weights @ deviations**2) / m
+    # Equal values differ by their rounding alone.
     if variance <= (8e-16 * mean) ** 2:
         raise EstimatorRefused("the sample variance is zero: Student t would claim to know the population exactly")
     quantile = student_upper_quantile(m - 1, gamma)
@@ -180,7 +183,9 @@ def _betting(values: FloatArray, weights: FloatArray, gamma: float, ceiling: flo
             gains = np.log1p(np.multiply.outer(_BETS, odds * (1 - y) - y))
         return float(log_sum(_LOG_STAKES + gains @ weights)) - target
 
+    # The mean between e^−60 and 1 − e^−60 of the range.
     low, high = -60.0, 60.0
+    # Not even the largest mean is ruled out.
     if log_capital(high) < 0:
         return ceiling
     if log_capital(low) >= 0:
@@ -211,6 +216,7 @@ def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float)
     floor = _order_statistic_band(int(reached[-1]), gamma, tuple(reached.astype(np.int64).tolist()))
     masses = np.diff(np.concatenate([[0.0], floor, [1.0]]))
     with np.errstate(divide="ignore"):
+        # 1e-12 covers the rounding of the sum.
         return float(log_sum(np.log(np.maximum(masses, 0.0)) + np.append(x, ceiling))) + 1e-12
 
 

@@ -85,6 +85,7 @@ def log_sum_exp_bound(values: Values, sharpness: float) -> float:
     """
     rho, costs = check_positive("sharpness", sharpness), check_array("values", values)
     bound = float(log_sum(rho * costs)) / rho
+    # Rounding in ρ·c and back could bring the sum below its own largest value.
     return max(float(costs.max()), bound * (1 + _SUM_INFLATION))
 
 

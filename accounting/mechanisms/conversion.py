@@ -46,6 +46,7 @@ def epsilon_from_moments(
     lams, moments = _curve(orders, log_moments)
     target = check_delta(delta)
     offset = _log_constant(lams, conversion)
+    # D = 0 at any order says that the two laws are equal; the formula would still charge ln c_λ − ln δ.
     if bool((moments == 0).any()):
         return 0.0, float(lams[int(np.argmax(moments == 0))])
     epsilons = (moments + offset - math.log(target)) / lams
@@ -70,6 +71,7 @@ def delta_from_moments(
     if bool((moments == 0).any()):
         return 0.0, float(lams[int(np.argmax(moments == 0))])
     logs = moments + offset - lams * target
+    # The same roundings as of ε; the last factor is for exp.
     logs = logs + 4e-16 * (moments + np.abs(offset) + lams * target)
     best = int(np.argmin(logs))
     return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
@@ -95,6 +97,7 @@ def takes_noise_as_exact(
 
 
 def _sampling_slack(epsilon: float, releases: int) -> float:
+    # e^600 times the error is far above any δ already; e^710 would overflow.
     return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
 
 
@@ -116,6 +119,7 @@ def epsilon_delta_curve(
     points: list[tuple[float, float]] = []
     for delta in check_array("deltas", deltas).tolist():
         beta = check_delta(delta, "deltas") - gamma
+        # Nothing is left for the privacy loss: the estimate alone may fail that often.
         found = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
         points.append((found, delta))
     return points
@@ -143,6 +147,7 @@ def attack_success(epsilon: float, delta: float = 0.0) -> float:
     """
     loss = _possibly_infinite(epsilon)
     slack = check_nonnegative("delta", delta)
+    # In e^−ε: e^ε overflows for ε above 709, and ∞/∞ is NaN.
     tail = math.exp(-loss)
     return min(1.0, (1 + slack * tail) / (1 + tail))
 
@@ -161,6 +166,7 @@ def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
     if not 0 <= belief <= 1:
         raise InvalidArgument("prior", f"must be in [0, 1], not {belief!r}")
     tail = math.exp(-_possibly_infinite(epsilon))
+    # Certainty does not move; at ε = ∞ the quotients below would be 0/0.
     if belief in (0.0, 1.0):
         return belief, belief
     return belief * tail / (1 - belief + belief * tail), belief / (belief + tail * (1 - belief))
@@ -200,6 +206,7 @@ def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
     """
     k = check_count("size", size)
     loss, slack = _possibly_infinite(epsilon), check_delta(delta)
+    # In logarithms: e^{kε} overflows where the answer is simply 1.
     log_delta = math.log(k) + k * loss + math.log(slack)
     return k * loss, math.exp(min(0.0, log_delta))
 

@@ -32,14 +32,18 @@ Direction = Literal["forward", "printed"]
 INFLATION = 1e-9
 # Beyond, ln Γ(n) ≈ n ln n carries n ln n · 2⁻⁵² of absolute error into every weight.
 _INFLATION_PER_ORDER = 1e-15
+# Numbers in the largest temporary array: 16 MiB.
 _CHUNK = 1 << 21
+# Used where α|x| < 1/4: each term is less than a quarter of the one before, so the 30th is below 2⁻⁵⁶ of the first.
 _SERIES_TERMS = 30
 _LARGEST_EXPONENT = 700.0
 
 # From this many distances on a table is worth building.
 _TABLE_ABOVE = 8192
+# At a chord's middle. Its gap to a convex function is concave, hence at most twice as wide anywhere: within 1e-2.
 _TOLERANCE = 4e-3
 _START = 256
+# Halvings of a chord; where they are not enough it still bounds φ, only less tightly.
 _ROUNDS = 8
 _BLOCK = 1 << 16
 
@@ -109,6 +113,7 @@ def sampled_bound(log_moments: FloatArray, rate: float) -> FloatArray:
     if rate == 0:
         return np.zeros_like(log_moments)
     with np.errstate(over="ignore"):
+        # Two forms: the second loses the digits of a small φ, the first overflows at a large one.
         small = np.log1p(rate * np.expm1(np.minimum(log_moments, 1.0)))
         large = log_moments + np.log(rate + (1 - rate) * np.exp(-log_moments))
     return np.where(log_moments < 1, small, large) * (1 + INFLATION)
@@ -133,6 +138,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         for row in np.flatnonzero(~whole):
             raw[row] = _quadrature(float(orders[row]) + 1, points, rate)
     inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
+    # A relative margin does nothing for a cost that underflowed to 0; one step up does.
     values[:, charged] = np.nextafter(raw * (1 + inflation[:, None]), np.inf)
     return values
 
@@ -150,6 +156,7 @@ def _binomial(trials: npt.NDArray[np.int64], ratio: FloatArray, rate: float, *, 
     rows = max(1, _CHUNK // growth.size)
     for start in range(0, ratio.size, rows):
         block = slice(start, start + rows)
+        # Once for the largest order, read by all: the exponentials are what takes the time.
         terms = log_expm1(np.multiply.outer(ratio[block] ** 2, growth))
         for row, weight in enumerate(weights):
             out[row, block] = np.logaddexp(0.0, log_sum(terms[:, : weight.size] + weight))
@@ -163,7 +170,9 @@ def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
     & Weideman 2014, Theorem 5.1); the step below puts that under e^{−45}.
     """
     strip = np.minimum(6.0, np.pi / (2 * ratio))
+    # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip; the step pays for that too.
     step = 2 * np.pi * strip / (45 + strip**2 / 2)
+    # From 13 deviations below 0 to 13 above αr, the peak of e^{αrz − z²/2}: outside is less than e^{−84}.
     with np.errstate(over="ignore"):
         nodes = np.ceil((26 + alpha * ratio) / step) + 1
     out = np.full_like(ratio, np.inf)
@@ -176,6 +185,7 @@ def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
     start = 0
     while start < order.size:
         rows = max(1, min(order.size - start, int(_CHUNK // nodes[order[start]])))
+        # Again, for the last row of the block: it has the most nodes, and all rows get as many.
         rows = max(1, min(rows, int(_CHUNK // nodes[order[start + rows - 1]])))
         block = order[start : start + rows]
         r, h = ratio[block, None], step[block, None]
@@ -200,6 +210,7 @@ def _log_excess(alpha: float, u: FloatArray, rate: float) -> FloatArray:
         middle = np.log(np.expm1(np.minimum(growth, 30.0)) - alpha * x)
         linear = np.exp(np.log(alpha) + log_x - growth)
         large = growth + np.log1p(-np.exp(-growth) - linear)
+    # (1+x)^α − 1 − αx cancels for small x, where the series does not, and overflows for large, where logs do not.
     near = np.abs(x) * alpha < 0.25
     return np.where(near, small, np.where(growth < 30, middle, large))
 
@@ -211,6 +222,7 @@ def tabulated(orders: FloatArray, ratio: FloatArray, rate: float) -> FloatArray:
     if top == 0 or rate == 0:
         out.fill(0.0)
         return out
+    # The table is in d², which would under- or overflow.
     if not 1e-100 < top < 1e100:
         return exact_moments(orders, ratio, rate)
     # A power of two, so that an accounting sample whose largest norm moves a little keeps its table.
@@ -243,6 +255,7 @@ def _table(orders: tuple[float, ...], top: float, rate: float) -> tuple[FloatArr
     # Below this node every order is linear in t to well under the tolerance.
     first = _TOLERANCE / (4 * (1 + orders[-1]) ** 2)
     start = np.geomspace(min(first, top**2 / 2), top**2, _START)
+    # geomspace may end a hair below, and a distance past the last node has no chord.
     start[-1] = top**2
     nodes = np.concatenate([[0.0], start])
     values = moments(nodes)

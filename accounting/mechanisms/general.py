@@ -1,4 +1,4 @@
-"""Sampled mechanisms whose outcome laws have a known Rényi divergence (Triastcyn & Faltings 2020, thesis Theorem 4).
+"""Sampled mechanisms whose outcome laws have a known Rényi divergence (Triastcyn 2020, Theorem 4).
 
 A pair is the law P of the outcome when the record was sampled, and Q when it was not. With p(w|D') = (1−q)Q + qP,
 
@@ -20,6 +20,7 @@ from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import INFLATION, Values, log_binomial, log_expm1, log_sum
 from accounting.values import FloatArray, check_array, check_count, check_number, check_positive, check_rate
 
+# 2·40,001 − 1 nodes halve the step exactly.
 _NODES = 40_001
 
 
@@ -87,10 +88,12 @@ class GaussianPair(OutcomePair):
         return float(np.sum(spread + order * mean**2 / (2 * mixed)))
 
     def reverse_moment(self, order: int, rate: float) -> float:
+        # One coordinate only: a mixture of product laws is no product, and the integral would have p dimensions.
         if np.size(self.shift) != 1 or np.size(self.std_with) != 1 or np.size(self.std_without) != 1 or rate == 1:
             return math.inf
         shift, wide = float(np.ravel(self.shift)[0]), float(np.ravel(self.std_with)[0])
         base = float(np.ravel(self.std_without)[0])
+        # Beyond, the densities are below e^{−50}(1−q)^λ, and the factor (…)^−λ gives back at most (1−q)^{−λ}.
         reach = math.sqrt(2 * (50 - order * math.log1p(-rate)))
         ends = [sign * reach * base for sign in (-1, 1)] + [shift + sign * reach * wide for sign in (-1, 1)]
         coarse = self._reverse_integral(order, rate, min(ends), max(ends), _NODES)
@@ -98,6 +101,7 @@ class GaussianPair(OutcomePair):
         # Two step sizes that disagree mean the rule has not converged: leave it to convexity.
         if not abs(fine - coarse) <= 1e-7 * abs(fine):
             return math.inf
+        # Ten times what the two may differ by.
         return max(fine, coarse) * (1 + 1e-6)
 
     def _reverse_integral(self, order: int, rate: float, low: float, high: float, nodes: int) -> float:
@@ -142,6 +146,7 @@ class LaplacePair(_SymmetricPair):
         move = abs(self.shift) / self.scale
         near = math.log(order / (2 * order - 1)) + (order - 1) * move
         far = math.log((order - 1) / (2 * order - 1)) - order * move
+        # A divergence is never negative; its rounding may be.
         return max(0.0, float(np.logaddexp(near, far)) / (order - 1))
 
 
@@ -181,12 +186,14 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     if rate == 1:
         both = lam * max(pair.divergence(lam + 1), pair.reverse_divergence(lam + 1))
         return both * (1 + INFLATION)
+    # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).
     k = np.arange(2, lam + 2)
     forward = _mixture(log_binomial(lam + 1, rate)[2:], np.array([(i - 1) * pair.divergence(float(i)) for i in k]))
     if pair.symmetric:
         return forward
     k = np.arange(1, lam + 1)
     convex = _mixture(log_binomial(lam, rate)[1:], np.array([i * pair.reverse_divergence(float(i + 1)) for i in k]))
+    # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
     return max(forward, min(convex, pair.reverse_moment(lam, rate)))
 
 

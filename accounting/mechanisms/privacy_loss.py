@@ -35,6 +35,7 @@ MOST_BINS = 2**18
 
 # Standard deviations at which a step's tails are cut (e⁻⁵⁰); what lies above counts as infinite loss.
 _CUT = 10.0
+# Numbers in one block of composed records: 64 MiB.
 _MEMORY = 1 << 23
 
 # Relative error of |F|^T and of its phase, summed over a tail: about 180 units in the last place per step.
@@ -51,10 +52,12 @@ def hockey_stick(epsilons: FloatArray, ratio: float, rate: float, *, removal: bo
         # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it
         excess = np.where(np.abs(shifted) < 0.5, np.expm1(shifted) + rate, np.exp(shifted) - (1 - rate))
         log_excess = np.where(shifted > 600, shifted, np.log(excess))
+        # The loss is ε where the density ratio e^u is (e^ε − (1−q))/q: at the output x.
         u = log_excess - math.log(rate)
         x = u / ratio + ratio / 2
         if removal:
             inside = rate * (normal_cdf(ratio - x) - _scaled_cdf(u, -x))
+            # Below ln(1−q) every output has a larger loss: δ = 1 − e^ε.
             return np.where(excess > 0, np.maximum(inside, 0.0), -np.expm1(epsilons))
         inside = _scaled_cdf(epsilons + log_excess, x) - _scaled_cdf(epsilons + math.log(rate), x - ratio)
     return np.where(excess > 0, np.maximum(inside, 0.0), 0.0)
@@ -74,10 +77,12 @@ def connect_the_dots(
     """
     low, high = loss_between(ratio, rate, removal=removal)
     first = math.floor(low / interval)
+    # A chord has two ends.
     last = max(math.ceil(high / interval), first + 1)
     if most is not None:
         first, last = max(first, -most), min(last, most)
     epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
+    # δ(ε) never rises; where rounding makes it, masses would be negative.
     deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
     rises = np.diff(deltas)
     inner = (rises[1:] - rises[:-1] * math.exp(interval)) / math.expm1(interval)
@@ -104,7 +109,11 @@ class Steps:
 
 
 def numeric_error(steps: Sequence[Steps]) -> float:
-    """Upper bound on the error of any composed δ(ε): ~180 units in the last place for each convolution."""
+    """Upper bound on the error of any composed δ(ε): ~180 units in the last place for each convolution.
+
+    Measured against 80-bit arithmetic (docs/definitions/classical.md).
+    """
+    # Unsampled steps are merged into one before anything is convolved.
     convolutions = sum(step.count for step in steps if step.sampling_rate < 1) + len(steps)
     return 4e-14 * convolutions + 2 * TAIL_MASS * len(steps)
 
@@ -134,6 +143,7 @@ def _central_limit_epsilon(steps: Sequence[Steps], delta: float, most: float) ->
         upper, lower = (_normal_tail(epsilon / spread + sign * spread / 2) for sign in (-1, 1))
         return upper > delta + (math.exp(min(epsilon + math.log(lower), 1.0)) if lower > 0 else 0.0)
 
+    # Near enough to choose a grid by.
     while high - low > high / 64:
         middle = (low + high) / 2
         low, high = (middle, high) if exceeds(middle) else (low, middle)
@@ -171,7 +181,9 @@ def _merge_gaussians(steps: Sequence[Steps]) -> list[Steps]:
     if not full:
         return list(steps)
     least = min(step.noise_multiplier for step in full)
+    # In units of the least noise: no square can overflow.
     precision = math.fsum(step.count * (least / step.noise_multiplier) ** 2 for step in full)
+    # Towards less noise than there is.
     merged = Steps(math.nextafter(least / math.sqrt(precision), 0.0), 1.0, 1)
     return [step for step in steps if step.sampling_rate < 1] + [merged]
 
@@ -260,6 +272,7 @@ class LossTable:
             top = exponents.max(axis=1)
             log_mgf[row] = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
             transform = np.fft.rfft(masses)
+            # Instead of log 0: a transform that small is 0 beside the round-off that is added.
             transforms[row] = np.log(np.where(transform == 0, 1e-300, transform))
         return cls(grid, transforms, infinite, moments, log_mgf)
 
@@ -270,6 +283,7 @@ class LossTable:
         """
         block = max(1, _MEMORY // self.grid.size)
         losses = np.arange(-self.grid.size // 2, self.grid.size // 2) * self.grid.interval
+        # Only losses above ε count towards δ(ε).
         start = self.grid.size // 2 + int(places[0]) + 1
         for first in range(0, counts.shape[0], block):
             rows = counts[first : first + block]
@@ -279,6 +293,7 @@ class LossTable:
             weighted = np.cumsum((tail * np.exp(-losses[start:]))[:, ::-1], axis=1)[:, ::-1]
             at = places - places[0]
             deltas = above[:, at] - np.exp(places * self.grid.interval) * weighted[:, at]
+            # Chernoff's bound on the mass past the end of the grid, at the best of the moments.
             wrapped = np.exp(np.minimum(0.0, (rows @ self.log_mgf - self.moments * self.grid.half).min(axis=1)))
             extra = rows @ self.infinite + wrapped + _ROUND_OFF * rows.sum(axis=1)
             yield np.clip(deltas + extra[:, None], 0.0, 1.0)

@@ -48,7 +48,10 @@ class FirstRoundOverspends(PlanError):
 
 @dataclass(frozen=True)
 class LimitPlan:
-    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ."""
+    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ.
+
+    Raises PlanError, InvalidArgument.
+    """
 
     level: Level
     definition: Definition
@@ -62,6 +65,7 @@ class LimitPlan:
         check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
         failure = self.estimator_failure_probability
+        # Only an estimate can fail; a γ beside a classical limit would be δ that nobody spends.
         if (failure is not None) != (self.definition is Definition.BAYESIAN):
             raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
         if failure is not None and check_delta(failure, "estimator_failure_probability") >= self.delta:
@@ -149,6 +153,8 @@ class Plan:
     disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
                       worst cases are, until the end
     observer          against whom the certificates hold
+
+    Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
 
     scheme: SchemeName
@@ -185,6 +191,7 @@ class Plan:
             check_positive("client_clip_norm", self.client_clip_norm)
         if check_count("honest_survivors", self.honest_survivors) > 1 and not rules.pooled:
             raise PlanError("honest_survivors", f"scheme {self.scheme} relies on one adder of noise")
+        # In later steps a client's records already stand in its own weights, under its own noise alone.
         if rules.pooled and self.steps_per_round != 1:
             raise PlanError("steps_per_round", "the noise of others helps in one noisy step a round only")
         require_limits(rules, self.limits, self.bayesian)
@@ -225,8 +232,10 @@ class Plan:
         if self.honest_survivors > 1:
             std = total_noise([std] * self.honest_survivors)
         clip = self.clip_norm
+        # The noise multiplier is of the first level's clip norm; the second level has a clip norm of its own.
         if self.client_clip_norm is not None and protection is not self.rules.protects[0]:
             clip = self.client_clip_norm
+        # Who takes part is seen, so that no sampling hides anybody.
         rate = 1.0 if protection.credit is Credit.NONE else self.sampling_rate
         return Mechanism(clip, std, rate, self.steps_per_round, protection.relation)
 
@@ -249,6 +258,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what the ledger's first entry holds."""
+        # Through JSON, so that it equals what is read back: tuples become lists, enums their text.
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
@@ -336,8 +346,9 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
 
 
 def total_noise(noise_stds: Sequence[float]) -> float:
-    """√Σ s_j², rounded down: the noise of independent shares."""
+    """√Σ s_j², rounded down: the noise of independent shares. Raises InvalidArgument."""
     shares = check_array("noise_stds", noise_stds)
     if bool((shares <= 0).any()):
         raise InvalidArgument("noise_stds", "every share must be > 0")
+    # 1e-15 covers the roundings of squares, sum and root.
     return math.sqrt(math.fsum(float(share) ** 2 for share in shares)) * (1 - 1e-15)

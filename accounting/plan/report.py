@@ -20,6 +20,7 @@ def distance_edges(top: float) -> tuple[float, ...]:
 
 def distance_bin(distance: float | None, top: float) -> int:
     """The first bin whose upper edge is not below the distance; unknown or beyond: the last."""
+    # Written so that NaN is beyond.
     if distance is None or not distance <= top:
         return DISTANCE_BINS - 1
     return bisect_left(distance_edges(top), distance)
@@ -83,6 +84,7 @@ class CumulativeMoments:
         """
         if not reports or len({len(report.moments) for report in reports}) != 1:
             raise InvalidArgument("reports", "must be at least one, all with the same orders")
+        # Only the bounds: papers and records are sums, and whether these are all the clients is not known here.
         columns = zip(*(report.moments for report in reports), strict=True)
         return cls(max(report.filter for report in reports), tuple(max(column) for column in columns))
 

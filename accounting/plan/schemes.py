@@ -83,6 +83,7 @@ class Scheme:
 
     @property
     def levels(self) -> tuple[Level, ...]:
+        """The levels that are protected, the one whose clip norm the noise multiplies first."""
         return tuple(protection.level for protection in self.protects)
 
     def protection(self, level: Level) -> Protection | None:

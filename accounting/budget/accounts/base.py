@@ -20,6 +20,7 @@ from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
+# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md).
 NOT_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
 
@@ -66,10 +67,12 @@ class LimitAccount(ABC):
 
     def rounds_left(self) -> int:
         """Rounds that may still begin if they cost what the last one did; an estimate, whatever max_steps allows."""
+        # As if every round published: rather too few rounds than too many.
         after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
         if not after <= self.limit.epsilon:
             return 0
         spare = self.limit.epsilon - after
+        # By a product first: growth may be 0, or infinite before the first round.
         return 1 + int(spare / self.growth) if spare < self.growth * self.plan.max_steps else self.plan.max_steps
 
     @abstractmethod
@@ -125,6 +128,7 @@ class LimitAccount(ABC):
     @property
     def beta(self) -> float:
         """What delta leaves for the privacy loss itself."""
+        # Downwards: less δ never makes a smaller ε.
         return math.nextafter(self.delta - self._failure, 0.0)
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
@@ -145,6 +149,7 @@ class LimitAccount(ABC):
         return self.plan.max_steps * (1 if self.plan.release is None else 2)
 
     def fits_worst_round(self, *, publishes: bool) -> bool:
+        """Whether one more round stays within the limit even at its most."""
         # Written so that NaN reads as overspent.
         return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
 
@@ -217,6 +222,7 @@ class ClassicalLimit(LimitAccount):
                 count=rounds * step.steps_per_round,
             )
         if self.plan.release is not None and published:
+            # Towards less noise than there is.
             multiplier = math.nextafter(self.plan.release.std / self.plan.rules.histogram_sensitivity, 0.0)
             account.step(noise_multiplier=multiplier, sampling_rate=1.0, count=published)
 
@@ -244,4 +250,5 @@ def growth_to_json(growth: float) -> float | None:
 
 
 def growth_from_json(growth: float | None) -> float:
+    """Inverse of `growth_to_json`."""
     return math.inf if growth is None else growth

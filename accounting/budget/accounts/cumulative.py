@@ -73,11 +73,13 @@ class CumulativeLimit(LimitAccount):
         reported, reserved, before = moments_in(report), self._reserved(publishes), self._reported
         settled = reserved
         if reported is not None and len(reported.moments) == len(self.bayesian.orders):
+            # Whoever does not report may still hold the largest bound.
             floor = np.zeros_like(before) if reported.complete else before
             settled = np.minimum(np.maximum(floor, [reported.filter, *reported.moments]), reserved)
         self._papers = self._as_in_papers(reported)
         self._reported, self.rounds = settled, self.rounds + 1
         self.published += publishes
+        # A complete report may lower the bound.
         self._last_growth = max(0.0, float(settled[0] - before[0]))
 
     def charge_histogram(self) -> None:
@@ -88,6 +90,7 @@ class CumulativeLimit(LimitAccount):
     @property
     def growth(self) -> float:
         steps = self.mechanism.steps_per_round
+        # Elsewhere a round counts at its worst, until a checkpoint or the end.
         nats = steps * float(self._cap[0]) if self.plan.disclosure != "plain" else self._last_growth
         return nats / self.bayesian.filter_order
 
@@ -158,6 +161,7 @@ class CumulativeLimit(LimitAccount):
     def _at_worst(self, rounds: int, published: int) -> FloatArray:
         """The classical moments after that many rounds and published histograms: the cap of any bound."""
         steps = rounds * self.mechanism.steps_per_round
+        # One product, as in the classical account: live and restored agree to the last bit.
         return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
 
     def _as_in_papers(self, reported: CumulativeMoments | None) -> FloatArray | None:

@@ -40,7 +40,9 @@ class HistogramLimit(LimitAccount):
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         if self.rounds >= self.plan.rounds:
+            # Hölder's weights are all given away: the account would refuse the step.
             return math.inf
+        # `project` looks ahead over steps of one kind; a published histogram is a second kind.
         ahead = copy.deepcopy(self._kept)
         self._charge(ahead, None, publishes)
         return ahead.epsilon()
@@ -56,6 +58,7 @@ class HistogramLimit(LimitAccount):
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()
+        # Under disclosure noised only what was published may be read, for only that was charged.
         reported = self._readable(report) if publishes or self.plan.release is None else None
         self._charge(self._seen, reported, publishes)
         if self._kept is not self._seen:
@@ -103,6 +106,7 @@ class HistogramLimit(LimitAccount):
         step, release = self.mechanism, self.plan.release
         rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
         for number in range(step.steps_per_round):
+            # A report tells of one noised step; others in the round are charged in full.
             if reported is None or number > 0:
                 account.step(noise_std=step.noise_std, **rates)
             elif release is None:
@@ -111,6 +115,7 @@ class HistogramLimit(LimitAccount):
                 account.step(
                     self._edges,
                     counts=reported.counts,
+                    # A report that names too little noise must not lower the bound.
                     count_noise=max(reported.count_noise, release.std),
                     sample_size=reported.sample_size,
                     noise_std=step.noise_std,
@@ -122,6 +127,7 @@ class HistogramLimit(LimitAccount):
     def _charge_histogram(self, account: BayesianAccountant) -> None:
         if self.plan.release is not None:
             sensitivity = self.plan.rules.histogram_sensitivity
+            # One more Gaussian step: what a neighbour moves in the counts, under their noise, never sampled.
             account.step(noise_std=self.plan.release.std, sampling_rate=1.0, max_distance=sensitivity)
 
     def _readable(self, report: RoundReport | None) -> DistanceHistogram | None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from client_sdk.protocol.secure_sum.parameters import public_grid
 
+# An update travels as float32: its norm, computed again, may pass the clip norm by its rounding.
 CLIP_TOLERANCE = 1e-6
+# Sums of integers below this come out alike in float64, in any order.
 EXACT = 2.0**53
 
 
@@ -31,6 +33,8 @@ class CentralNoise:
 
     @property
     def spacing(self) -> float:
+        """On the scale of the sum, a power of two."""
+        # Fine beside the noise too, where that is smaller than the clip norm.
         return public_grid(self.clip_norm * min(1.0, self.noise_multiplier), self.coordinates)
 
     @property
@@ -40,10 +44,12 @@ class CentralNoise:
 
     @property
     def sensitivity(self) -> float:
+        """L2 norm, rounded up."""
         return _up(self.clip_norm * (1 + CLIP_TOLERANCE) + self.rounding)
 
     @property
     def std(self) -> float:
+        """On the scale of the sum, rounded up."""
         return _up(self.noise_multiplier * self.sensitivity)
 
     @property

@@ -19,10 +19,14 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.randomness.source import COORDINATOR, Purpose, Randomness, RandomSource, SecureRandomness
 
+# Beyond lies less than 10⁻⁴⁸ of the law: below the 10⁻⁴⁰ that budgets take off δ, for sums of 10⁸ numbers.
 TAIL = 15.0  # in standard deviations
+# 15 of them stay below 2⁴⁴: every integer that is drawn is exact in float64.
 MAX_STD = 2.0**40
+# The temporaries of so many samples fit the processor's cache.
 CHUNK = 1 << 15
 _SLOTS = 1 << 16
+# Weights add up to 2⁶¹, within uint64; a guide of 2¹⁴ steps spares most picks the binary search.
 _WEIGHT_BITS, _GUIDE_BITS = 61, 14
 _SLACK = 2.0**-44  # bounds the density's relative error in float64: an exponent up to 113, rounded
 _PI = Decimal(
@@ -42,6 +46,7 @@ class DiscreteGaussian:
             raise ValueError(f"std must lie in (0, 2^40] grid units, got {std!r}")
         self.std = float(std)
         self._normaliser = float(normaliser(self.std))
+        # 64 to 128 cells a deviation: the rectangles then leave over about one sample in a hundred.
         self.bits = max(0, math.floor(math.log2(std)) - 6)
         width = 1 << self.bits
         half = math.ceil(TAIL * std / width) + 1
@@ -49,13 +54,16 @@ class DiscreteGaussian:
         self.sampling_error = 2.0 * math.exp(-((half * width) ** 2) / (2 * std**2))
         edges = abs(self.starts), abs(self.starts + (width - 1))
         low, high = self.density(np.maximum(*edges)), self.density(np.minimum(*edges))
+        # Rectangles must stay under the graph: rounded down by more than the density may be wrong.
         counts = np.floor(low * width * _SLOTS * (1 - _SLACK)).astype(np.int64)
         self.floor = counts / float(_SLOTS * width)
         self.fast = int(counts.sum())
+        # Half the memory to walk through, while a start and its offset fit.
         self.dtype = np.int32 if half * width < 2**30 else np.int64
         # Slots beyond `fast` are overwritten by samples of the rest.
         self._table = np.zeros(_SLOTS, self.dtype)
         self._table[: self.fast] = np.repeat(self.starts, counts)
+        # Bounds from above what the rectangles leave over, the density's own error included.
         above = (high - self.floor) * (1 + _SLACK) + high * _SLACK
         # A power of two, so that the weights and the bounds they stand for are proportional without rounding.
         scale = 2.0 ** (_WEIGHT_BITS - math.ceil(math.log2(float((above * width).sum()))))
@@ -64,6 +72,7 @@ class DiscreteGaussian:
         self.bound = weights / (scale * width)
         steps = np.arange((1 << _GUIDE_BITS) + 1, dtype=np.uint64) << np.uint64(_WEIGHT_BITS - _GUIDE_BITS)
         self._guide = np.searchsorted(self.weights, steps, side="right")
+        # Farther apart than this, float64 decides a comparison rightly.
         self._margin = 2 * _SLACK * high / self.bound + 2.0**-50
 
     def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -100,21 +109,25 @@ class DiscreteGaussian:
         words = source.words(size, dtype)
         if self.bits < words.itemsize * 8:
             words = words & dtype((1 << self.bits) - 1)
+        # NumPy adds uint16 within int32; with wider unsigned words it would add in another type.
         return words if words.itemsize < 4 else words.astype(self.dtype)
 
     def _rest_stream(self, size: int, source: RandomSource) -> _Reservoir:
         expected = size * (1 - self.fast / _SLOTS)
+        # Four deviations above the mean: one block is nearly always enough.
         return _Reservoir(self, source, int(expected + 4 * math.sqrt(expected)) + 16)
 
     def rest(self, draws: int, source: RandomSource) -> NDArray[np.int64]:
         """At most `draws` samples of the law minus the rectangles, by rejection."""
         pick = source.words(draws, np.uint64) >> np.uint64(64 - _WEIGHT_BITS)
+        # Rejected, not reduced: a remainder would favour the first cells.
         pick = pick[pick < self.weights[-1]]
         cell = self.cells(pick)
         x = self.starts[cell]
         if self.bits:
             x += self._offsets(len(cell), source).astype(np.int64)
         ratio = (self.density(x) - self.floor[cell]) / self.bound[cell]
+        # 53 bits are what float64 holds exactly; `_decide` draws the rest where they matter.
         coin = (source.words(len(cell), np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         accepted = coin < ratio
         for i in np.flatnonzero(abs(coin - ratio) <= self._margin[cell]):
@@ -160,6 +173,7 @@ def normaliser(std: float) -> Decimal:
         context.prec = 120
         s2 = Decimal(std) ** 2
         if std < 4:
+            # 22 deviations: e⁻²⁴² is below 10⁻¹⁰⁵.
             terms = ((-(Decimal(k) ** 2) / (2 * s2)).exp() for k in range(1, 2 + math.ceil(22 * std)))
             return 1 + 2 * sum(terms, Decimal(0))
         terms = ((-2 * _PI**2 * s2 * k * k).exp() for k in (1, 2))

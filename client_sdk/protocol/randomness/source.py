@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
+# Encrypted zeros are the keystream itself.
 _ZEROS = memoryview(bytes(1 << 16))
 _REKEY_BYTES = 1 << 36  # far below the 2^64 blocks after which counter mode becomes distinguishable
 
@@ -80,6 +81,7 @@ class RandomSource(ABC):
     def read(self, size: int) -> bytes:
         """`size` independent uniform bytes, the next of the stream."""
         plain = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
+        # Threads share the stream, and no two may be given the same bytes.
         with self._lock:
             return self._opened(size).update(plain)
 
@@ -217,6 +219,7 @@ class AddressedCoins:
         if not 0 < rate <= 1:
             raise ValueError("rate lies in (0, 1]")
         numerator, denominator = rate.as_integer_ratio()
+        # As many uniform bits as the rate's denominator has: the comparison is exact.
         bits = denominator.bit_length() - 1
         octets = -(-bits // 8)
         drawn = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)

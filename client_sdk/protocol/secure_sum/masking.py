@@ -83,6 +83,7 @@ class Agreement:
 
 def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
     """32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
+    # Else two lists of words could be joined to one text, and two uses would share a key.
     if any("|" in word or not word for word in info):
         raise MaskingError('names in a key derivation are not empty and hold no "|"')
     return HKDF(SHA256(), KEY_BYTES, salt, "|".join(info).encode()).derive(secret)
@@ -101,6 +102,7 @@ def public_key(private: bytes) -> bytes:
 def is_usable(public: bytes) -> bool:
     """Whether secrets can be agreed with a public key: points of small order give none (RFC 7748, section 6.1)."""
     try:
+        # Any private key will do: the exchange fails for exactly the points that agree on nothing with anybody.
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         return False
@@ -132,6 +134,7 @@ def _context(h1: bytes, sender: str, recipient: str) -> bytes:
 
 
 def _direction(sender: str, recipient: str) -> bytes:
+    # One key for both directions: two messages under one nonce would give both away.
     return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
 
 
@@ -166,6 +169,7 @@ def apply_masks(
         if head is not None:
             part = head[start : start + chunk.size]
             chunk[: part.size] = part
+        # Views: nothing is allocated for a mask.
         zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
         for cipher in adding:
             cipher.update_into(zeros, room)

@@ -101,11 +101,13 @@ class SessionParameters(Message):
         except ValidationError as error:
             where = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise ParameterFault("malformed-parameters", f"the parameters are malformed at {where!r}") from error
+        # Only one spelling is signed and hashed: no two parties can hold other bytes for the same content.
         if parameters.to_bytes() != raw:
             raise ParameterFault("malformed-parameters", "the parameters are not in canonical form")
         return parameters
 
     def vector(self, name: str) -> VectorSpec | None:
+        """None: the session sums no vector of this name."""
         return next((spec for spec in self.vectors if spec.name == name), None)
 
 
@@ -131,8 +133,10 @@ def require_sound(parameters: SessionParameters) -> None:
         raise ParameterFault("unknown-suite", f"the suite {parameters.suite!r} is not known here")
     if n < 3:
         raise ParameterFault("too-few-clients", f"with {n} clients each would learn the other's value")
+    # Two of three colluding take their own values off the sum and have the third.
     if n == 3 and c > 1:
         raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
+    # Signed although only one graph is known: a sparser one will need no other format.
     if parameters.neighbours != n - 1:
         raise ParameterFault("unknown-graph", f"only the complete graph is known: {n - 1} neighbours for {n} clients")
     if t < least_threshold(n, c):
@@ -225,6 +229,7 @@ class ConsistencyList(Message):
     entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
+# Both shares of one peer would open its vector alone.
 class OpenedShare(Message):
     """A share of a survivor's seed or of a lost client's mask key: one peer, one kind, never both."""
 

@@ -119,6 +119,7 @@ class SessionPlan:
             deadlines=Deadlines(keys=start + step, shares=start + 2 * step, masked=masked),
             expires=masked + math.ceil(masking.expiry_seconds),
         )
+        # The rules that a hospital applies are applied to what is about to be signed.
         require_sound(made)
         return made
 
@@ -128,6 +129,7 @@ class SessionPlan:
         Raises:
             ParameterFault: no session of so many clients is sound.
         """
+        # The one instant that the settings do not say; all others follow from it and are compared.
         start = signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
         try:
             return self.parameters(signed.clients, session=signed.session, now=start)
@@ -170,7 +172,9 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     if privacy.rules.central:
         # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
         spacing = public_grid(privacy.clip_norm * min(1.0, privacy.noise_multiplier), size)
+        # One word may hold the whole norm; 1 for its rounding.
         cap = math.ceil(privacy.clip_norm / spacing) + 1
+        # Half the bytes on the wire, wherever the sum cannot wrap.
         ring = 32 if cap <= largest_cap(clients, 32) else 64
     else:
         # Noised at the hospital: rounding is post-processing. 64 bits bear any update.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum.masking import keystream
 
+# The least prime above 2^31: every 31-bit limb is a field element, every field element fits a 32-bit word.
 PRIME = 2**31 + 11
 SECRET_BYTES = 32
 LIMBS = 9
@@ -58,6 +59,7 @@ def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
         raise SharingError("points must be distinct holders, counted from 1")
     x = np.array(points, dtype=np.uint64)
     difference = (x[None, :] + _P - x[:, None]) % _P
+    # A point is left out of its own product.
     np.fill_diagonal(difference, 1)
     distance = (x[None, :] + _P - np.uint64(at)) % _P
     numerator = _row_products(np.where(np.eye(x.size, dtype=bool), np.uint64(1), distance))
@@ -87,6 +89,7 @@ def combine(weights: NDArray[np.uint64], shares: Sequence[bytes]) -> list[bytes]
             A wrong share can also yield a wrong secret: check it against a commitment.
     """
     limbs = interpolate(weights, shares).reshape(-1, LIMBS)
+    # 256 bits are eight limbs of 31 and one of 8: anything above is no secret.
     if bool((limbs[:, :-1] >> np.uint64(_LIMB_BITS)).any() or (limbs[:, -1] >> np.uint64(8)).any()):
         raise SharingError("the shares do not belong to one secret")
     return [_secret(row) for row in limbs]
@@ -120,6 +123,7 @@ def _residues(seed: bytes, count: int) -> NDArray[np.uint64]:
     limit = np.uint64(2**64 - 2**64 % PRIME)
     stream = keystream(seed)
     accepted = np.empty(0, dtype=np.uint64)
+    # Skipped, not reduced: the top words would make some residues more likely.
     while accepted.size < count:
         words = np.frombuffer(stream.update(bytes(8 * (count - accepted.size))), dtype="<u8")
         accepted = np.concatenate([accepted, words[words < limit]])
@@ -132,6 +136,7 @@ def _powers(holders: int, threshold: int) -> NDArray[np.uint64]:
     powers = np.ones((holders, threshold), dtype=np.uint64)
     for k in range(1, threshold):
         powers[:, k] = powers[:, k - 1] * points % _P
+    # Everybody who asks is given the same cached array.
     powers.flags.writeable = False
     return powers
 
@@ -143,6 +148,7 @@ def _product(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.
 
 
 def _row_products(matrix: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # Pairwise, reducing after each product: two field elements still fit 64 bits, three do not.
     while matrix.shape[1] > 1:
         if matrix.shape[1] % 2:
             matrix = np.hstack([matrix, np.ones((matrix.shape[0], 1), dtype=np.uint64)])

@@ -56,6 +56,7 @@ def sharers_hash(h1: bytes, clients: Iterable[str]) -> bytes:
 
 def masked_statement(h1: bytes, sharers: bytes, client: str, digests: Mapping[str, bytes]) -> bytes:
     """What a client signs over its masked vectors. It names U2: nobody can be shown another one unnoticed."""
+    # By name: JSON objects come in any order, and both sides must hash alike.
     pieces = (part for name in sorted(digests) for part in (name.encode(), digests[name]))
     return H("secagg/1/masked", h1, sharers, client.encode(), *pieces)
 

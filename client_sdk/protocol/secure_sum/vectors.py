@@ -38,6 +38,7 @@ VectorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 # Blocks of this many values keep the temporaries of an encoding inside the cache.
 _BLOCK = 1 << 16
+# n clients overshoot by n · 2^-32 nats at most, and have 2^31 nats of room between them.
 _COST_SCALE_BITS = 32
 
 
@@ -54,6 +55,7 @@ class ThresholdGrid(Message):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
+        """g_1 < … < g_K. EncodingError: float64 cannot keep them apart."""
         return geometric_grid(self.low, self.high, self.count)
 
 
@@ -76,6 +78,7 @@ class VectorSpec(Message):
 
     @property
     def data_words(self) -> int:
+        """Words before the canary."""
         if self.encoding == "costs":
             return 2 * self.length
         return self.length * self.grid.count if self.grid is not None else self.length
@@ -91,6 +94,7 @@ class VectorSpec(Message):
 
     @property
     def octets(self) -> int:
+        """Bytes on the wire."""
         return self.words * self.dtype.itemsize
 
     def fault(self, clients: int) -> str | None:
@@ -154,6 +158,7 @@ def require_in_range(spec: VectorSpec, words: RingVector) -> None:
     if spec.encoding == "thresholds":
         return
     if spec.encoding == "signed":
+        # By both ends: the magnitude of the lowest integer has no word of its own.
         signed = words.view(f"<i{spec.dtype.itemsize}")
         outside = int(signed.max()) > spec.cap or int(signed.min()) < -spec.cap
     else:
@@ -237,6 +242,7 @@ def encode_signed(values: Values, *, ring_bits: RingBits, scale_bits: int, cap: 
         low, high = float(block.min()), float(block.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise EncodingError("values holds NaN, an infinity or a number beyond float64 once scaled")
+        # As integers: a cap near 2^63 is no float.
         if int(high) > cap or -int(low) > cap:
             raise EncodingError(f"values exceeds the range ±{cap} · 2^-{scale_bits}: clip it or choose a smaller scale")
         words[start : start + _BLOCK] = block.astype(signed).view(dtype)
@@ -262,6 +268,7 @@ def encode_costs(values: Values, *, scale_bits: int, cap: int) -> tuple[RingVect
     with np.errstate(over="ignore"):
         units = np.ceil(np.ldexp(values.astype(np.float64), scale_bits))
     saturated = units > _float_at_most(cap)
+    # 0 first: casting a float beyond the ring is undefined.
     words = np.where(saturated, 0.0, units).astype("<u8")
     words[saturated] = cap
     return words, saturated.astype("<u8")
@@ -272,6 +279,7 @@ def decode_costs(total: RingVector, saturated: RingVector, *, scale_bits: int) -
     if bool((total >> np.uint64(63)).any()):
         raise EncodingError("total lies above 2^63: some client wrote more than its cap")
     nearest = total.astype(np.float64)
+    # float64 rounds a sum above 2^53 to nearest, which may be down.
     short = nearest.astype(np.uint64) < total
     upward = np.where(short, np.nextafter(nearest, np.inf), nearest)
     return np.where(saturated != 0, np.inf, np.ldexp(upward, -scale_bits))
@@ -342,6 +350,7 @@ def encode_thresholds(
 def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.float64]:
     """Per value the smallest threshold that nobody exceeds beyond the highest exceeded one; infinity above the grid."""
     exceeded: NDArray[Any] = total.reshape(-1, len(grid)) != 0
+    # From the top: a lower sum may be 0 by chance, however many exceed it.
     above = np.where(exceeded.any(axis=1), len(grid) - np.argmax(exceeded[:, ::-1], axis=1), 0)
     return np.append(np.array(grid), np.inf)[above]
 
@@ -358,5 +367,6 @@ def _require_costs(values: Values) -> None:
 
 
 def _float_at_most(cap: int) -> float:
+    # The nearest float of an integer above 2^53 may lie above it.
     nearest = float(cap)
     return nearest if int(nearest) <= cap else math.nextafter(nearest, 0.0)

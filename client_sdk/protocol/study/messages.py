@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from client_sdk.protocol.study.settings import Finite, LevelName, Message, Name, Positive, StudySettings
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
+# 32 and 64 bytes in unpadded base64url.
 EncodedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url")]
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 

@@ -327,6 +327,7 @@ class Privacy(Message):
         elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
+            # Ten times Σ_k e^{−2π²s²k/(k+1)} < 10⁻³⁷ at s = 3 bounds the difference (Kairouz, Liu & Steinke 2021).
             raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")
         return self
 
@@ -376,6 +377,7 @@ class StudySettings(Message):
             return self
         if self.privacy.rules.central or self.privacy.masking is not None:
             raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
+        # Only then is the difference of two models the last noised mean gradient.
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
         return self

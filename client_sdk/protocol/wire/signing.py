@@ -81,6 +81,7 @@ def from_base64url(text: str) -> bytes:
         raw = binascii.a2b_base64(standard, strict_mode=True)
     except ValueError as error:
         raise ValueError("not base64url") from error
+    # a2b ignores stray bits at the end: one value would have several texts, and several digests.
     if to_base64url(raw) != text:
         raise ValueError("base64url is written without padding and in canonical form")
     return raw
@@ -105,6 +106,7 @@ def decode_public_key(text: str) -> Ed25519PublicKey:
 
 def fingerprint(key: Ed25519PublicKey) -> str:
     """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
+    # Prefixed: no other digest of the same bytes is a fingerprint.
     return hashlib.sha256(b"wardround/1/key" + key.public_bytes_raw()).hexdigest()
 
 
@@ -191,6 +193,7 @@ def verify_request_token(
         claims = jwt.decode(
             token,
             key,
+            # One only: a token must not choose how it is checked.
             algorithms=["EdDSA"],
             # Time is checked below, against the caller's clock.
             options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},
@@ -200,12 +203,14 @@ def verify_request_token(
     except jwt.InvalidTokenError as error:
         raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
     issued, expires = claims["iat"], claims["exp"]
+    # isinstance would take true for 1.
     if type(issued) is not int or type(expires) is not int:
         raise SigningError("bad-token", "iat and exp are whole seconds")
     if not all(isinstance(claims[name], str) for name in _TEXTS):
         raise SigningError("bad-token", "a claim has the wrong type")
     if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
         raise SigningError("wrong-target", "the token was made for another server, method or address")
+    # A client's clock may run ahead by a lifetime, and a token be as long on its way.
     if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - TOKEN_LIFETIME_SECONDS <= now <= expires:
         raise ClockSkew(now)
     token_id = claims.get("jti")
@@ -216,6 +221,7 @@ def verify_request_token(
 
 def _message(label: str, document: Mapping[str, Any]) -> bytes:
     body = canonical_json(document)
+    # The length keeps label and document apart: no two pairs give the same bytes.
     return len(label).to_bytes(4, "big") + label.encode() + hashlib.sha256(body).digest()
 
 

@@ -62,10 +62,12 @@ def terms_spec(orders: int) -> Spec:
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
+    """Names → {"shape", "dtype"}."""
     return {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in spec.items()}
 
 
 def spec_from_json(value: Mapping[str, Any]) -> Spec:
+    """Inverse of `spec_to_json`."""
     return {name: (tuple(item["shape"]), item["dtype"]) for name, item in value.items()}
 
 
@@ -82,6 +84,7 @@ def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = No
         TensorError: `wrong-dtype` or `not-finite`.
     """
     spec_of(tensors)
+    # Sorted and in one memory order: a digest must not depend on how an array came about.
     contiguous = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
     for name, array in contiguous.items():
         _require_finite(name, array)
@@ -94,6 +97,7 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
     Raises:
         TensorError: `too-large`, `malformed`, `wrong-names`, `wrong-dtype`, `wrong-shape`, `not-finite`.
     """
+    # Before the parser sees it, whose work grows with the header.
     if len(data) > encoded_size_limit(spec):
         raise TensorError("too-large", f"{len(data)} bytes; at most {encoded_size_limit(spec)} are expected")
     parts = _deserialize(data)
@@ -101,6 +105,7 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for name, part in parts:
         shape, dtype = spec[name]
+        # A copy, for the bytes of the body are read-only and little-endian on any machine.
         array = np.frombuffer(part["data"], dtype=np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
         _require_finite(name, array)
         arrays[name] = array
@@ -145,6 +150,7 @@ def _mapped(path: Path) -> Any:
 
 
 def _header(opened: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    # keys(), for the opened file is no mapping. Slices tell shape and type without reading a number.
     slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
     return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
@@ -169,6 +175,7 @@ def _require_spec(found: dict[str, tuple[tuple[int, ...], str]], spec: Spec) -> 
 
 def _require_finite(name: str, array: Array) -> None:
     flat = array.reshape(-1)
+    # In pieces: isfinite makes an array as long as what it looks at.
     for start in range(0, flat.size, _FINITE_CHECK_CHUNK):
         if not np.isfinite(flat[start : start + _FINITE_CHECK_CHUNK]).all():
             raise TensorError("not-finite", f"{name} holds NaN or an infinity")
