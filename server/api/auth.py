@@ -96,6 +96,7 @@ async def signer(request: Request, here: Here) -> Caller:
 
 async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
     """Who signed the request, body included."""
+    # A key of a person signs nothing: there is no digest to compare.
     if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     return who
@@ -103,6 +104,7 @@ async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> C
 
 def target(request: Request, origin: str) -> str:
     """The address a client signs: the public origin, the path as it came, the query as it came."""
+    # Not `path`, which is decoded: two addresses that read alike would share a signature.
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = request.scope["query_string"]
     return origin + raw.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
@@ -116,6 +118,7 @@ def _bearer(request: Request) -> str:
 
 
 def _verify(here: Context, token: str, method: str, url: str) -> Claims:
+    # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
     identity = views.identify(here.coordinator, study, name)
     claims = verify_request_token(
@@ -126,9 +129,11 @@ def _verify(here: Context, token: str, method: str, url: str) -> Claims:
         url=url,
         now=here.clock(),
     )
+    # Every PUT may come again with the same effect, so a replay of one is harmless and needs no memory.
     if method == "POST":
         if claims.token_id is None:
             raise ApiProblem("bad-token", "a POST is signed with a jti, which is used once")
+        # After the signature: strangers must not be able to fill the table.
         enrolment.use_token(here.coordinator, study, name, claims.token_id)
     return claims
 

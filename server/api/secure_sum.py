@@ -43,6 +43,7 @@ async def session(
 
 
 def _said(here: Context, me: Itself, round: int, message: Message, reply: Response) -> None:
+    # `Itself` has compared the path with the signer; the message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
     reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message) else 200
