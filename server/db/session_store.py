@@ -28,7 +28,7 @@ from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum import Session
 
 M = TypeVar("M", bound=Message)
-# Shares and openings grow with the number of clients, and there is one of each client: they are read when asked for.
+# Not shares and openings, each of which holds a slot for every other client: they are read when asked for.
 _SMALL = ("keys", "manifest", "consistency", "left")
 
 

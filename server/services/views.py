@@ -63,6 +63,7 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assign
     body = coordinator.database.read("find-assignment", lambda tx: _assignment_body(tx, study, client))
     if body is None:
         return None
+    # Signed outside the transaction: nothing is held meanwhile.
     return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
 
 
@@ -83,6 +84,7 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         return None
     if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
+    # Clear rounds are held to the roster as it is now.
     opened_with = members_at_opening(rows.find_session(tx, row.id, round.number))
     return AssignmentBody(
         study=study,
@@ -190,6 +192,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
 
     def work(tx: Transaction) -> LedgerPage:
         study_id = rows.find_study(tx, study).id
+        # In the transaction of the entries, or the head might be of another length.
         row = tx.session.get_one(BudgetRow, study_id)
         page = entries(tx, study_id, after, limit)
         last = page[-1].sequence if page else row.entries

@@ -183,6 +183,7 @@ class Run:
             upload = self.hospital(name).mask(views.inbox(self.session, name), self.words[name], NOW)
             self.uploads[name] = upload
             self.session = admitted(domain.admit_manifest(self.session, upload.manifest))
+            # After the manifest, as a hospital sends them: the octets are compared with it.
             for vector, octets in upload.vectors.items():
                 digest = hashlib.sha256(octets.tobytes()).digest()
                 self.session = admitted(domain.admit_octets(self.session, name, vector, digest, octets.nbytes))
