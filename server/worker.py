@@ -45,7 +45,13 @@ class WorkItem:
 
 
 class Worker:
-    """Any number may run, in threads or processes; killing one at any moment loses nothing."""
+    """Any number may run, in threads or processes; killing one at any moment loses nothing.
+
+    Args:
+        poll_seconds: longest pause between two looks.
+        lease_seconds: how long a study waits for this worker after its last commit.
+        owner: unique among all workers; by default from host, process and chance.
+    """
 
     def __init__(
         self,

@@ -86,7 +86,13 @@ Caller = ClientCaller | Operator
 
 
 async def signer(request: Request, here: Here) -> Caller:
-    """Who signed the request line. The body has not been looked at."""
+    """Who signed the request line. The body has not been looked at.
+
+    Raises:
+        ApiProblem: `bad-token`.
+        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
+        Rejected: `unknown-study`, `not-enrolled`, `unknown-client`, `revoked`, `replayed`; `bad-token` of an API key.
+    """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
         return await run_in_threadpool(operators.authenticate, here.coordinator, token)
@@ -95,7 +101,7 @@ async def signer(request: Request, here: Here) -> Caller:
 
 
 async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Who signed the request, body included."""
+    """Who signed the request, body included. Raises as `signer`, and ApiProblem `digest-mismatch`."""
     # A key of a person signs nothing: there is no digest to compare.
     if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -139,40 +145,47 @@ def _verify(here: Context, token: str, method: str, url: str) -> Claims:
 
 
 def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Whoever may act. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) and who.role == "operator":
         return who
     raise ApiProblem("forbidden", "this needs an operator's key")
 
 
 def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+    """As `operator`, for a handler that reads the body itself."""
     return operator(who)
 
 
 def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Whoever holds an API key. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator):
         return who
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
 def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
+    """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) or who.study == study:
         return who
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
 def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+    """A client of the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, ClientCaller) and who.study == study:
         return who
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
 def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
+    """The client that the path names. Raises ApiProblem `forbidden`."""
     if who.name == client:
         return who
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
 def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
+    """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
     return itself(client, member(study, who))
 
 

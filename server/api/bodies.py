@@ -34,7 +34,12 @@ T = TypeVar("T")
 
 @dataclass
 class Body:
-    """The body of one request as it is read. `limit` may be moved until the first byte is asked for."""
+    """The body of one request as it is read. `limit` may be moved until the first byte is asked for.
+
+    limit, announced, received  bytes; announced is None without a Content-Length
+    idle_seconds, least_rate    as in `server.config.Settings`; least_rate 0 asks for no rate
+    started_at                  seconds on the event loop's clock
+    """
 
     limit: int
     announced: int | None
@@ -45,12 +50,19 @@ class Body:
     started_at: float = field(default=0.0)
 
     def require_announced_fits(self) -> None:
+        """Raises ApiProblem `invalid-request` (a length that is no number), `body-too-large`."""
         if self.announced == _NO_NUMBER:
             raise ApiProblem("invalid-request", "Content-Length is a whole number of bytes")
         if self.announced is not None and self.announced > self.limit:
             raise ApiProblem("body-too-large", f"at most {self.limit} bytes are read here")
 
     def count(self, message: Message) -> None:
+        """Take a piece into account.
+
+        Raises:
+            ApiProblem: `body-too-large`.
+            ClientDisconnect: it is the last piece, and the whole is not as long as announced.
+        """
         self.received += len(message.get("body", b""))
         if self.received > self.limit:
             raise ApiProblem("body-too-large", f"at most {self.limit} bytes are read here")

@@ -118,6 +118,7 @@ def get_consistency(round: RoundNumber, me: Member, here: Here) -> ConsistencyLi
 def put_unmask(round: RoundNumber, message: UnmaskMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
     _said(here, me, round, message, reply)
+    # What follows is a worker's; every earlier set freezes in the transaction of the message that completes it.
     here.wake()
 
 

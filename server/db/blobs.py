@@ -87,6 +87,7 @@ class IncomingFile:
         self.bytes += len(data)
 
     def sync(self) -> None:
+        """Durable up to here."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ class Statement:
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
+        """Computed now, from every account."""
         return cls(budget.state(), budget.statements(), budget.percentiles())
 
 

@@ -59,6 +59,7 @@ def model_spec_of(row: StudyRow) -> Spec:
 
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
+    """The member of this name, whatever its state."""
     return tx.session.get(ClientRow, (study_id, name))
 
 
@@ -158,6 +159,7 @@ def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
+    """The newest published model; None before the initial weights are here."""
     wanted = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
     return tx.session.scalars(wanted).one_or_none()
 

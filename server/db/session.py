@@ -46,6 +46,8 @@ register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in
 
 
 class Clock(Protocol):
+    """What may stand for the database's own clock."""
+
     def now(self) -> float:
         """Seconds since the epoch."""
         ...

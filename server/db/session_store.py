@@ -145,6 +145,7 @@ def store_phase(row: SessionRow, session: Session) -> None:
 
 
 def record_message(tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None) -> None:
+    """What an admitted message says, in this transaction; IntegrityError if the client has said something there."""
     tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
     # Counted here, so that a worker sees what is new without reading messages.
     row.replies += step == "unmask"

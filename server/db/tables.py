@@ -71,6 +71,7 @@ def one_of(column: str, words: Any) -> CheckConstraint:
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:
+    """The column is as long as a SHA-256 in hexadecimal."""
     return CheckConstraint(f"length({column}) = 64", name=name)
 
 

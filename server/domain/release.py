@@ -40,7 +40,11 @@ def noised_sum(
 
     Args:
         updates: bodies that came in the clear, one tensor in memory at a time.
-        opened: the sum that was made under masks; draw: discrete Gaussian integers, draw(std, size).
+        opened: the sum that was made under masks, (spec.words,).
+        draw: discrete Gaussian integers, draw(std in grid units, size) -> (size,).
+
+    Returns:
+        Parameter name -> float64 of the parameter's shape.
 
     Raises:
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.

@@ -56,6 +56,8 @@ def move(state: RoundState, target: RoundState) -> RoundState:
 
 
 class Heads(Protocol):
+    """Who flips the coins of a sample."""
+
     def __call__(self, rate: float, *, client: str) -> bool:
         """The client's own coin: True with probability exactly `rate`."""
         ...
@@ -89,7 +91,7 @@ class Attendance:
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
-        """Whether collecting ends: everybody has answered, or nobody else is waited for."""
+        """Whether collecting ends: everybody has answered, or the deadline is over; both in seconds since the epoch."""
         return not self.waiting or now >= deadline
 
 
@@ -143,7 +145,7 @@ def ending(
     Guarantee: a round is free only if nothing of any update can have been seen (`was_seen`).
 
     Args:
-        sums: the opened sums of everything but updates, by vector name.
+        sums: the opened sums of everything but updates, by vector name; each (length,), log-moments in nats.
         lost: the file of an update, or of the sum of the updates, is gone.
         publishes: as in `masked_round_report`.
     """

@@ -88,10 +88,12 @@ class Session:
 
     @cached_property
     def ph(self) -> bytes:
+        """H(parameters), 32 bytes."""
         return transcript.parameters_hash(self.parameters.to_bytes())
 
     @cached_property
     def h1(self) -> bytes:
+        """H(U1), 32 bytes: the salt of every key of this session."""
         return transcript.cohort_hash(self.ph, ((e.client, e.share_key, e.mask_key) for e in self.cohort))
 
     @property

@@ -70,7 +70,9 @@ def recover(session: Session) -> Recovered | Declined:
 
 
 def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
-    """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; one vector in memory."""
+    """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; each, like the total,
+    of shape (spec.words,). One vector is in memory.
+    """
     total = masking.aligned(spec.words, spec.dtype)
     # `aligned` does not clear.
     total[:] = 0
@@ -81,6 +83,8 @@ def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
 
 def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total: RingVector) -> Declined | None:
     """Take the survivors' self masks and the lost clients' pair masks off `total`, in place, and check the canary.
+
+    total  (spec.words,), the canary's words last
 
     On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.
     """

@@ -77,6 +77,7 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
     if member.state != "active":
         raise Rejected("revoked", "this client takes part no longer")
     round = rows.open_round(tx, row.id)
+    # Past its deadline nothing is handed out, although no worker may have closed the round yet.
     if round is None or round.state != "collecting" or tx.now() >= round.deadline:
         return None
     taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
@@ -213,6 +214,7 @@ def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
         max_steps=row.max_steps,
         can_continue=row.can_continue,
         stop_reason=study.stop_reason,
+        # Ready since the ledger was written: however often they are asked for, no account is restored.
         limits=[LimitStatement.model_validate(limit) for limit in row.limits],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),
@@ -236,6 +238,7 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
 
 
 def at(seconds: float) -> datetime:
+    """A time of the database, in seconds since the epoch, as messages say it."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

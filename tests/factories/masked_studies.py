@@ -90,6 +90,7 @@ class Turn:
     study: str
     round: int
     client: SecureSumClient
+    # Where `FakeClock` begins.
     now: int = 1_800_000_000
 
     @property
