@@ -11,18 +11,22 @@ from server.db.tables import Base
 
 LOCK_TIMEOUT = "4s"
 STATEMENT_TIMEOUT = "60s"
-# "wardround" as a number that nobody else uses in this database.
+# "ward" in ASCII: advisory locks are bare numbers, and others may take some in the same database.
 ADVISORY_LOCK = 0x77617264
 
 
 def run(connection: Connection) -> None:
     postgres = connection.dialect.name == "postgresql"
     if postgres:
+        # Before the timeouts, which would cut this wait short: the migrator ahead may need minutes.
         connection.exec_driver_sql(f"SELECT pg_advisory_lock({ADVISORY_LOCK})")
         connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
         connection.exec_driver_sql(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
+        # Lock and timeouts are the connection's and outlive this. With a transaction under way Alembic would not give
+        # each migration one of its own.
         connection.commit()
     else:
+        # BEGIN IMMEDIATE: a second migrator waits here. Alembic leaves this transaction to `server.db.schema.migrate`.
         connection.begin()
     try:
         context.configure(
@@ -35,6 +39,7 @@ def run(connection: Connection) -> None:
             context.run_migrations()
     finally:
         if postgres:
+            # A failed migration leaves a transaction that takes no further statement.
             connection.rollback()
             for statement in (
                 "RESET lock_timeout",

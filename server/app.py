@@ -33,6 +33,7 @@ from server.telemetry import RequestLog, configure_logging
 from server.web import pages
 from server.worker import Worker
 
+# What is under way may end; a body that still comes in by then is cut off.
 STOP_SECONDS = 20
 _NOUNS = (studies, rounds, secure_sum, events, operator_keys, health, docs, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
@@ -56,10 +57,12 @@ def create_app(
         title="Wardround",
         description="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
         version="1",
+        # Its page loads scripts from a foreign host; `server.api.docs` has one of its own.
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(worker, watcher, opened if coordinator is None else None),
         generate_unique_id_function=_operation_id,
+        # A client has signed one address: it could not follow to another.
         redirect_slashes=False,
         middleware=[
             Middleware(RequestLog),
@@ -71,12 +74,14 @@ def create_app(
             ),
             Middleware(Problems),
         ],
+        # The framework answers these itself before `Problems` can see them.
         exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
     )
     app.state.context = Context(settings, opened, watcher, clock, worker.wake if worker else _nobody_to_wake)
     for router in ROUTERS:
         app.include_router(router)
     docs.mount_static(app)
+    # FastAPI's own description has its 422 and says nothing of signatures.
     app.openapi = cache(partial(describe, app))
     return app
 
@@ -98,10 +103,12 @@ def _lifespan(
         if thread:
             thread.start()
         yield
+        # For whoever serves the app by another server than `CoordinatorServer`, which has closed it by now.
         watcher.close()
         if worker and thread:
             worker.stop()
             thread.join()
+        # Whoever handed a coordinator in closes it.
         if owned:
             owned.database.dispose()
 
@@ -116,6 +123,7 @@ class CoordinatorServer(uvicorn.Server):
         self._watcher = watcher
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn ends the lifespan only after the last answer, and a long poll would keep it for its whole time.
         self._watcher.close()
         super().handle_exit(sig, frame)
 
@@ -132,6 +140,7 @@ def serve(settings: Settings) -> None:
         app,
         host=settings.host,
         port=settings.port,
+        # `configure_logging` has said where lines go; uvicorn's own would go beside it.
         log_config=None,
         access_log=False,
         server_header=False,

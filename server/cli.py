@@ -107,6 +107,7 @@ def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
     from server.services.studies.operators import create_key, list_keys
 
     with _coordinator(_settings()) as coordinator:
+        # Not of a revoked key: a rotation must not undo a revocation.
         old = next((key for key in list_keys(coordinator).keys if key.id == id and key.revoked_at is None), None)
         if old is None:
             _fail(f"no valid key has the id {id}; `wardround operator list` shows them")
@@ -156,6 +157,7 @@ def _plain_errors() -> Generator[None]:
     except (SettingsError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
         _fail(str(error))
     except DBAPIError as error:
+        # Its kind alone: the driver's text may quote the address.
         kind = type(error.orig).__name__
         _fail(f"no database answers ({kind}); check WARDROUND_DATABASE_URL, run `wardround migrate` if it is new")
     except OSError as error:
@@ -168,6 +170,7 @@ def _hand_over(make: Callable[[], OperatorKeyView], key_file: Path | None) -> No
         typer.echo(make().key or "")
         return
     try:
+        # O_EXCL with the mode: at no moment can others read it, and no file of somebody's is overwritten.
         handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:
         _fail(f"{key_file} cannot be made as a new file; no key was made")

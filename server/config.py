@@ -108,6 +108,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
             file, or a value out of range.
     """
     values: dict[str, Any] = {}
+    # All of them at once: whoever starts a container mends them in one go.
     problems: list[str] = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in FOREIGN_NAMES:
@@ -126,6 +127,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     try:
         settings = None if problems else Settings(**values)
     except ValidationError as error:
+        # Without the input: it may be a password.
         problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors(include_input=False)]
         settings = None
     if settings is None:
@@ -144,5 +146,6 @@ def _field_of(name: str) -> tuple[str | None, bool]:
 
 def _suggestion(name: str) -> str:
     known = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
+    # No cutoff: whatever was meant, the nearest name helps more than none.
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f": did you mean {nearest[0]}?" if nearest else ""

@@ -31,7 +31,9 @@ def open_coordinator(settings: Settings) -> Coordinator:
         SigningKeyUnusable: there is no usable key.
     """
     database = Database(settings.database())
+    # Before anything is opened for writing: an older program must not work on newer tables, nor the other way round.
     require_current(database.engine)
+    # Asks the operating system; only simulations are given a seeded one.
     randomness = SecureRandomness()
     return Coordinator(
         database=database,

@@ -21,7 +21,7 @@ class SigningKeyUnusable(Exception):
 
 
 class SigningKey:
-    """What the coordinator signs with: ledger heads and assignments."""
+    """What the coordinator signs with: ledger heads, assignments, and a secure sum's parameters and result."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key

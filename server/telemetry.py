@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FIELDS = ("method", "route", "status", "milliseconds", "bytes_in", "study", "round", "code", "event", "owner")
+# What a caller may put into the log and into a header.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
@@ -51,6 +52,7 @@ def _frames(traceback: Any) -> list[str]:
         code = traceback.tb_frame.f_code
         frames.append(f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno} {code.co_name}")
         traceback = traceback.tb_next
+    # The innermost: the others are the server's and the framework's.
     return frames[-12:]
 
 
@@ -62,6 +64,7 @@ def configure_logging(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # uvicorn's own handlers would say everything twice; its access log has addresses and queries.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
@@ -81,6 +84,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # 500 stands until an answer begins: whatever ends without one has failed.
         identity, status, started = _usable(scope) or secrets.token_hex(8), 500, time.perf_counter()
         request_id.set(identity)
 

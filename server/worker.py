@@ -27,6 +27,7 @@ from server.services.rounds.release import release_round
 from server.services.rounds.scrub import scrub_round, tidy
 from server.services.secure_sum.progress import advance_session, open_sums
 
+# What is left behind costs space, nothing else.
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
 logger = logging.getLogger("wardround.worker")
@@ -44,7 +45,13 @@ class WorkItem:
 
 
 class Worker:
-    """Any number may run, in threads or processes; killing one at any moment loses nothing."""
+    """Any number may run, in threads or processes; killing one at any moment loses nothing.
+
+    Args:
+        poll_seconds: longest pause between two looks.
+        lease_seconds: how long a study waits for this worker after its last commit.
+        owner: unique among all workers; by default from host, process and chance.
+    """
 
     def __init__(
         self,
@@ -68,9 +75,11 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`. Blocks: give it a thread or a process."""
         while not self._stopping.is_set():
+            # Before the look: news that come during it end the wait below at once.
             self._news.clear()
             if not self._pass():
                 self._news.wait(self._poll_seconds)
+        # Where the database is away they run out by themselves.
         with suppress(DBAPIError):
             self._let_go()
 
@@ -89,6 +98,7 @@ class Worker:
         try:
             self._move(task, lease)
         except LeaseLost:
+            # It is void for good: the next look asks for a new one.
             self._leases.pop(task.study_id, None)
             logger.warning("lease lost", extra={"study": task.study, "owner": self.owner})
             return False
@@ -113,6 +123,7 @@ class Worker:
             tasks = self._tasks()
         except Exception as error:
             logger.warning("nothing can be found", exc_info=error)
+            # Not `_news`, which may be set again and again while the database is away.
             self._stopping.wait(self._poll_seconds)
             return False
         moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
@@ -126,11 +137,13 @@ class Worker:
         except Exception as error:
             details = {"study": task.study, "round": task.round, "event": task.kind, "owner": self.owner}
             logger.error("step failed", exc_info=error, extra=details)
+            # Or the same failure would fill the log at every look. The other studies go on.
             self._paused_until[task.study_id] = time.monotonic() + _PAUSE_AFTER_FAILURE_SECONDS
             return False
 
     def _tasks(self) -> list[WorkItem]:
         if time.monotonic() >= self._tidy_at:
+            # Before it is done: a tidying that fails must not keep every look from its work.
             self._tidy_at = time.monotonic() + _TIDY_SECONDS
             tidy(self._coordinator)
         return self._coordinator.database.read("find-due", lambda tx: find_due(tx, self.owner))
@@ -152,6 +165,7 @@ class Worker:
 
     def _hold(self, study_id: int) -> Lease | None:
         held = self._leases.get(study_id)
+        # Not asked whether it still holds: the commit finds out, and nothing before it counts.
         if held is not None:
             return held
         database, seconds = self._coordinator.database, self._lease_seconds
@@ -175,6 +189,7 @@ class Worker:
 
 def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
     """Every step that `owner` can take now, studies in order of their ids; those that others hold are left out."""
+    # A reader finds out who is free; only then is a lease asked for, which is a write.
     free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
     return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
 
@@ -209,6 +224,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
         select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
         .join_from(RoundRow, StudyRow)
         .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
+        # On the database's clock, like every deadline: hosts may differ.
         .add_columns(SessionRow.phase, SessionRow.due_at <= tx.time, SessionRow.replies > SessionRow.tried)
         .where(RoundRow.scrubbed_at.is_(None))
         .order_by(RoundRow.study_id, RoundRow.number)

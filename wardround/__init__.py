@@ -49,6 +49,7 @@ from typing import Any
 
 import accounting
 
+# Read, not written a second time: type checkers and this file cannot differ.
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _ONE_BY_ONE = [line for line in _STUB.body if isinstance(line, ast.ImportFrom) and line.module != "accounting"]
 # Name -> the module it stands in and its name there, as the type stub says. What has another name there begins with _.
@@ -70,10 +71,12 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         from client_sdk.main import extra_of
 
+        # Not a part that an extra would install: the error is what it is.
         if (extra := extra_of(error)) is None:
             raise
         text = f"wardround.{name} needs {error.name}: pip install 'wardround[{extra}]'"
         raise ModuleNotFoundError(text, name=error.name) from error
+    # Found here next time, without coming through `__getattr__`.
     globals()[name] = found
     return found
 

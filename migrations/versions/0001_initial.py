@@ -12,6 +12,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+# None is SQL's NULL, not JSON's `null`: CHECKs ask whether there is a value.
 JSON = sa.JSON(none_as_null=True)
 
 

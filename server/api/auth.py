@@ -86,7 +86,13 @@ Caller = ClientCaller | Operator
 
 
 async def signer(request: Request, here: Here) -> Caller:
-    """Who signed the request line. The body has not been looked at."""
+    """Who signed the request line. The body has not been looked at.
+
+    Raises:
+        ApiProblem: `bad-token`.
+        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
+        Rejected: `unknown-study`, `not-enrolled`, `unknown-client`, `revoked`, `replayed`; `bad-token` of an API key.
+    """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
         return await run_in_threadpool(operators.authenticate, here.coordinator, token)
@@ -95,7 +101,8 @@ async def signer(request: Request, here: Here) -> Caller:
 
 
 async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Who signed the request, body included."""
+    """Who signed the request, body included. Raises as `signer`, and ApiProblem `digest-mismatch`."""
+    # A key of a person signs nothing: there is no digest to compare.
     if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     return who
@@ -103,6 +110,7 @@ async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> C
 
 def target(request: Request, origin: str) -> str:
     """The address a client signs: the public origin, the path as it came, the query as it came."""
+    # Not `path`, which is decoded: two addresses that read alike would share a signature.
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = request.scope["query_string"]
     return origin + raw.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
@@ -116,6 +124,7 @@ def _bearer(request: Request) -> str:
 
 
 def _verify(here: Context, token: str, method: str, url: str) -> Claims:
+    # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
     identity = views.identify(here.coordinator, study, name)
     claims = verify_request_token(
@@ -126,48 +135,57 @@ def _verify(here: Context, token: str, method: str, url: str) -> Claims:
         url=url,
         now=here.clock(),
     )
+    # Every PUT may come again with the same effect, so a replay of one is harmless and needs no memory.
     if method == "POST":
         if claims.token_id is None:
             raise ApiProblem("bad-token", "a POST is signed with a jti, which is used once")
+        # After the signature: strangers must not be able to fill the table.
         enrolment.use_token(here.coordinator, study, name, claims.token_id)
     return claims
 
 
 def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Whoever may act. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) and who.role == "operator":
         return who
     raise ApiProblem("forbidden", "this needs an operator's key")
 
 
 def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+    """As `operator`, for a handler that reads the body itself."""
     return operator(who)
 
 
 def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Whoever holds an API key. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator):
         return who
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
 def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
+    """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) or who.study == study:
         return who
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
 def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+    """A client of the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, ClientCaller) and who.study == study:
         return who
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
 def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
+    """The client that the path names. Raises ApiProblem `forbidden`."""
     if who.name == client:
         return who
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
 def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
+    """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
     return itself(client, member(study, who))
 
 

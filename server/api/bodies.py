@@ -34,7 +34,12 @@ T = TypeVar("T")
 
 @dataclass
 class Body:
-    """The body of one request as it is read. `limit` may be moved until the first byte is asked for."""
+    """The body of one request as it is read. `limit` may be moved until the first byte is asked for.
+
+    limit, announced, received  bytes; announced is None without a Content-Length
+    idle_seconds, least_rate    as in `server.config.Settings`; least_rate 0 asks for no rate
+    started_at                  seconds on the event loop's clock
+    """
 
     limit: int
     announced: int | None
@@ -45,17 +50,25 @@ class Body:
     started_at: float = field(default=0.0)
 
     def require_announced_fits(self) -> None:
+        """Raises ApiProblem `invalid-request` (a length that is no number), `body-too-large`."""
         if self.announced == _NO_NUMBER:
             raise ApiProblem("invalid-request", "Content-Length is a whole number of bytes")
         if self.announced is not None and self.announced > self.limit:
             raise ApiProblem("body-too-large", f"at most {self.limit} bytes are read here")
 
     def count(self, message: Message) -> None:
+        """Take a piece into account.
+
+        Raises:
+            ApiProblem: `body-too-large`.
+            ClientDisconnect: it is the last piece, and the whole is not as long as announced.
+        """
         self.received += len(message.get("body", b""))
         if self.received > self.limit:
             raise ApiProblem("body-too-large", f"at most {self.limit} bytes are read here")
         self.complete = not message.get("more_body", False)
         if self.complete and self.announced is not None and self.received != self.announced:
+            # Whichever of the two numbers is wrong, this is not the body that was meant.
             raise ClientDisconnect
 
     def latest(self, now: float) -> float:
@@ -84,11 +97,13 @@ class Intake:
         clock = asyncio.get_running_loop().time
         headers = Headers(scope=scope)
         body = Body(self._limit, _announced(headers), self._idle_seconds, self._least_rate, started_at=clock())
+        # With neither header a request has no body (RFC 9112, 6.3).
         body.complete = body.announced is None and "transfer-encoding" not in headers
         scope[_SCOPE_KEY] = body
 
         async def guarded() -> Message:
             if body.complete:
+                # After the body only a disconnect can come, and that may be waited for as long as the answer takes.
                 return await receive()
             body.require_announced_fits()
             try:
@@ -123,6 +138,7 @@ def _announced(headers: Headers) -> int | None:
 
 MEDIA_TYPE = "application/octet-stream"
 PIECE_BYTES = 1 << 20
+# 18 digits fit every size; a longer number is not read at all.
 _SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
@@ -164,6 +180,7 @@ async def _pump(request: Request, incoming: IncomingFile) -> None:
             pieces.append(piece)
             size += len(piece)
             if size >= PIECE_BYTES:
+                # One writer at a time: the file's hash depends on the order.
                 if writing is not None:
                     await writing
                 writing = asyncio.ensure_future(run_in_threadpool(_write, incoming, pieces))
@@ -190,11 +207,13 @@ async def discarded(request: Request, size: int) -> None:
 def model_answer(request: Request, model: StoredModel) -> Response:
     """A model with its ETag: 304 for who has it, 206 for one range, 416 for a range outside."""
     size, etag = model.info.bytes, f'"{model.info.sha256}"'
+    # A model is for members only, and `latest` moves: no shared cache, and asked about before every use.
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     headers["X-Model-Version"] = str(model.info.version)
     if etag in _tags(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     start, stop, status = 0, size, 200
+    # Any other form of Range is ignored, as RFC 9110, 14.2 allows: the whole model answers it.
     wanted = _SINGLE_RANGE.fullmatch(request.headers.get("range", ""))
     if wanted and request.headers.get("if-range", etag) == etag:
         start, stop = _bounds(wanted[1], wanted[2], size)
@@ -225,6 +244,7 @@ def _pieces(path: Path, start: int, stop: int) -> Iterator[bytes]:
         while start < stop:
             piece = file.read(min(PIECE_BYTES, stop - start))
             if not piece:
+                # The length is announced already: only a broken connection tells the caller that this was not all.
                 raise EOFError(f"a stored model is shorter than recorded by {stop - start} bytes")
             start += len(piece)
             yield piece

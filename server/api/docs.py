@@ -40,6 +40,7 @@ _PAGE = """<!doctype html>
 </html>
 """
 router = APIRouter(include_in_schema=False)
+# No key is asked for: monitors have none, and whoever enrols is about to make one.
 OPEN = {"/livez", "/readyz", "/v1/enrolments"}
 _SCHEMES = {
     "client": {
@@ -95,6 +96,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
+    # FastAPI's own form of a 422; ours is a problem document like every other error.
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")

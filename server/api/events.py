@@ -34,7 +34,9 @@ async def stream_events(
     study: StudyName, _: Reader, here: Here, after: After = 0, wait: Wait = 300, last_event_id: LastEventId = None
 ) -> StreamingResponse:
     """Events above `after`, then those to come. Ends after `wait` seconds; a browser comes back by itself."""
+    # A browser that comes back repeats the old address; where it stopped is in this header.
     start = int(last_event_id) if last_event_id is not None else after
+    # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
     first = await run_in_threadpool(events.since, here.coordinator, study, start)
     return StreamingResponse(
         _lines(here, study, start, min(wait, here.settings.event_stream_seconds), first), media_type="text/event-stream"
@@ -50,6 +52,8 @@ async def _lines(here: Context, study: str, last: int, wait: float, found: list[
             yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
         if now() >= end or here.watcher.closed:
             return
+        # A full page may not be the last: wait only when nothing was found.
         if not found and not await here.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
+            # A comment line, so that proxies do not close a silent connection.
             yield ": still here\n\n"
         found = await run_in_threadpool(events.since, here.coordinator, study, last)

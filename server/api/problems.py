@@ -33,6 +33,7 @@ from server.telemetry import request_id
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
+# A body of nothing but mistakes does not get an answer of its own length.
 MAX_FIELDS = 16
 PARAMETERS = ("study", "client", "round", "version", "key", "wait", "after", "limit")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -101,6 +102,7 @@ CATALOGUE: dict[str, ProblemKind] = {
 }
 
 _OF_STATUS = {404: "not-found", 405: "method-not-allowed", 413: "body-too-large"}
+# Codes that are clear among a module's own errors, and too short for the catalogue.
 _OF_TENSORS = {"malformed": "malformed-tensors", "too-large": "body-too-large"}
 _OF_SIGNING = {"bad-key": "invalid-request"}
 
@@ -132,8 +134,10 @@ def answer(
     )
     headers = dict(headers or {}) | {"Cache-Control": "no-store"}
     if status == 401:
+        # RFC 9110, 15.5.2 asks for it with every 401.
         headers["WWW-Authenticate"] = "Bearer"
     if problem.retry_after_seconds is not None:
+        # The header holds whole seconds, and 0 would mean: at once.
         headers["Retry-After"] = str(max(1, round(problem.retry_after_seconds)))
     return Response(problem.model_dump_json(exclude_none=True), status, headers, MEDIA_TYPE)
 
@@ -199,7 +203,7 @@ async def answer_exception(_: Request, error: Exception) -> Response:
 
 
 class Problems:
-    """Outermost but one: whatever a handler raises becomes a problem document; nothing else leaves."""
+    """Innermost of our layers: what a handler or `Intake` raises becomes a problem document; nothing else leaves."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

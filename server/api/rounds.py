@@ -74,6 +74,7 @@ async def put_update(
         return slot
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
         written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
+    # It may have been the last one that the round waits for.
     here.wake()
     return answered(response, written)
 

@@ -43,6 +43,7 @@ async def session(
 
 
 def _said(here: Context, me: Itself, round: int, message: Message, reply: Response) -> None:
+    # `Itself` has compared the path with the signer; the message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
     reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message) else 200
@@ -117,6 +118,7 @@ def get_consistency(round: RoundNumber, me: Member, here: Here) -> ConsistencyLi
 def put_unmask(round: RoundNumber, message: UnmaskMessage, reply: Response, me: Itself, here: Here) -> None:
     """Step 4: one share of every client, of the kind that the survivor set prescribes."""
     _said(here, me, round, message, reply)
+    # What follows is a worker's; every earlier set freezes in the transaction of the message that completes it.
     here.wake()
 
 

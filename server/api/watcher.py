@@ -36,10 +36,12 @@ class Watcher:
         future = asyncio.get_running_loop().create_future()
         self._since[future] = since
         self._waiting.setdefault(study, set()).add(future)
+        # The look ends by itself when nobody waits, so whoever comes first starts it again.
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         try:
             await asyncio.wait_for(future, seconds)
+            # Closing also fulfils the future; that is no news.
             return not self.closed
         except TimeoutError:
             return False
@@ -58,6 +60,7 @@ class Watcher:
 
     async def _look(self) -> None:
         while self._waiting and not self.closed:
+            # First the pause: every waiter has just looked for itself.
             await asyncio.sleep(self._interval)
             try:
                 marks = await run_in_threadpool(self._read_marks, tuple(self._waiting))

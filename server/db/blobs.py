@@ -87,6 +87,7 @@ class IncomingFile:
         self.bytes += len(data)
 
     def sync(self) -> None:
+        """Durable up to here."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -113,10 +114,12 @@ class FileBlobs:
 
     def keep(self, incoming: IncomingFile, scope: str) -> Blob:
         """Give it its name: fsync the file, rename, fsync the folder."""
+        # The content before the name: after a power cut no name may stand for a file that is empty.
         incoming.sync()
         folder = self._folder(scope)
         self._make(folder)
         target = folder / incoming.sha256
+        # A file of this name has the same bytes: replacing it changes nothing.
         incoming.path.rename(target)
         _sync_folder(folder)
         return Blob(incoming.sha256, incoming.bytes, target)
@@ -155,6 +158,7 @@ class FileBlobs:
         removed, limit = 0, time.time() - older_than_seconds
         for path in self._incoming.iterdir():
             with suppress(FileNotFoundError):
+                # The time of the last write: an upload under way is young, however long it takes.
                 if path.stat().st_mtime < limit:
                     path.unlink()
                     removed += 1
@@ -166,6 +170,7 @@ class FileBlobs:
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
+        # One level at a time, because each new name must be synced in its own parent.
         self._make(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)
         _sync_folder(folder.parent)

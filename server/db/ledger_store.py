@@ -29,6 +29,7 @@ class Statement:
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
+        """Computed now, from every account."""
         return cls(budget.state(), budget.statements(), budget.percentiles())
 
 
@@ -52,6 +53,7 @@ class Account:
             accounting.LedgerError: the event cannot happen now; nothing is written.
         """
         entry = append(self.newest, kind, round, body)
+        # Before the row is added: an event that cannot happen raises here and leaves nothing behind.
         self.budget.apply(entry)
         self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
         self.newest = entry
@@ -66,6 +68,7 @@ class Account:
         """
         self.record(kind, round.number, body, ready)
         shown = ("level", "definition", "epsilon", "spent")
+        # A level that nothing protects is stated with no ε: there is nothing it could have spent.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
@@ -116,6 +119,7 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
         sequence=entry.sequence,
         kind=entry.kind,
         round=entry.round,
+        # As text: a JSON column gives back equal values, not the bytes that were hashed.
         body=canonical_json(entry.body).decode(),
         previous=entry.previous,
         sha256=entry.sha256,
@@ -128,6 +132,7 @@ def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = N
     # While a round is under way the question has been answered: it may go on.
     row.can_continue = budget.pending is not None or budget.authorise().allowed
     row.round = budget.last_round
+    # Something may have been recorded since `ready` was computed.
     shown = ready if ready is not None and ready.state == row.state else Statement.of(budget)
     row.limits, row.percentiles = shown.limits, shown.percentiles
 

@@ -1,4 +1,8 @@
-"""Finding rows. Writers lock from the top down: study, round, participant, budget."""
+"""Finding rows. Writers lock from the top down: study, round, participant.
+
+Budgets and sessions are locked by those only who hold their study. SQLite has no row locks and needs none: its writers
+begin with the one write lock.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +59,7 @@ def model_spec_of(row: StudyRow) -> Spec:
 
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
+    """The member of this name, whatever its state."""
     return tx.session.get(ClientRow, (study_id, name))
 
 
@@ -81,6 +86,7 @@ def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
+    # Hospitals write their own rows side by side; who closes the round takes it alone and so waits for them.
     return _known(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
@@ -135,6 +141,7 @@ def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: Session
     seen = Attendance(names("received"), names("sampled"), names("missing"), sending)
     if session is None:
         return seen
+    # Also those that have left: their records may carry the largest bound.
     enrolled = frozenset(client.name for client in clients(tx, session.study_id))
     return replace(seen, survivors=frozenset(session.survivors), enrolled=enrolled)
 
@@ -152,11 +159,13 @@ def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
+    """The newest published model; None before the initial weights are here."""
     wanted = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
     return tx.session.scalars(wanted).one_or_none()
 
 
 def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None) -> None:
     """Number it after the study's newest event; the study is locked by this transaction."""
+    # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
     study.version += 1
     tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round, at=tx.now()))

@@ -20,6 +20,7 @@ class SchemaOutdated(Exception):
 def migrate(engine: Engine) -> None:
     """Run every migration that is missing. Repeatable; a second process waits for the first."""
     with engine.connect() as connection:
+        # On PostgreSQL each migration has committed by itself; on SQLite all of them end here.
         command.upgrade(_config(connection), "head")
         connection.commit()
 
@@ -47,6 +48,7 @@ def head() -> str | None:
 
 
 def _config(connection: Connection | None) -> Config:
+    # Without an ini file: the connection is the caller's, and logging is configured elsewhere.
     config = Config()
     config.set_main_option("script_location", str(_scripts()))
     config.attributes["connection"] = connection

@@ -39,12 +39,15 @@ T = TypeVar("T")
 Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
 ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
+# Raised before anything is committed, so that the work may be run again:
 # serialization_failure, deadlock_detected, lock_not_available
 _RETRY_STATES = ("40001", "40P01", "55P03")
 register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 
 
 class Clock(Protocol):
+    """What may stand for the database's own clock."""
+
     def now(self) -> float:
         """Seconds since the epoch."""
         ...
@@ -83,7 +86,9 @@ class Database:
 
     def __init__(self, url: URL | str, *, clock: Clock | None = None, attempts: int = ATTEMPTS) -> None:
         self.engine = connect(url)
+        # The same pool: readers and writers take turns on its connections.
         self._readers = self.engine.execution_options(read_only=True)
+        # Rows are read after their commit, when no transaction is there to load them again.
         self._sessions = sessionmaker(expire_on_commit=False)
         event.listen(self._sessions, "before_flush", _remember_the_writer)
         self._clock = clock
@@ -115,6 +120,7 @@ class Database:
                     session.rollback()
                     if attempt == self._attempts or not is_retryable(error):
                         raise
+            # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
             time.sleep(random.uniform(0, 0.005 * 2**attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -123,6 +129,7 @@ def is_retryable(error: DBAPIError) -> bool:
     """Whether the same transaction may succeed if it is run again."""
     if getattr(error.orig, "sqlstate", None) in _RETRY_STATES:
         return True
+    # SQLite has no SQLSTATE; its driver says it in words.
     return isinstance(error, OperationalError) and "database is locked" in str(error.orig)
 
 
@@ -141,6 +148,8 @@ def _options(url: URL | str) -> dict[str, Any]:
     if str(url).startswith("sqlite"):
         return {"connect_args": {"timeout": LOCK_WAIT_SECONDS}, "pool_size": 20}
     # A connection that died while the database was away is replaced before it is used.
+    # Writers lock the rows that they decide on, and READ COMMITTED shows them as they are after the wait; a snapshot
+    # would fail there.
     return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED"}
 
 
@@ -148,6 +157,7 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
     # The driver's own transaction control would begin too late and commit around DDL.
     connection.isolation_level = None
     _use_write_ahead_log(connection)
+    # In WAL mode, less than FULL may lose the last commits when the power fails: they have been acknowledged.
     for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
@@ -167,16 +177,20 @@ def _use_write_ahead_log(connection: Any) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     reading = connection.get_execution_options().get("read_only", False)
+    # Set every time: the connection comes from the pool and may have served the other kind.
     connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reading else 'OFF'}")
+    # Not a plain BEGIN for writers: one that has read already is refused the write lock at once instead of waiting.
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _begin_postgres(connection: Any) -> None:
     if connection.get_execution_options().get("read_only", False):
+        # An answer is put together from several queries: they must see one state.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
 def _remember_the_writer(session: Session, _context: Any, _instances: Any) -> None:
+    # `dirty` also holds rows that were assigned the values they had.
     changed = (row for row in session.dirty if session.is_modified(row))
     for row in (*session.new, *changed):
         row.written_by = session.info["transaction"]
@@ -216,8 +230,10 @@ def commit_under_lease(database: Database, lease: Lease, point: Point, work: Cal
     """
 
     def guarded(tx: Transaction) -> T:
+        # First: the lease's row stays locked until the commit, so that nobody takes over between check and commit.
         lease.check(tx)
         result = work(tx)
+        # So that whoever is killed at this failpoint has sent every statement, and only the COMMIT is missing.
         tx.session.flush()
         failpoint(f"worker.before-{point}")
         return result
@@ -237,6 +253,7 @@ def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease
     take = (
         update(LeaseRow)
         .where(LeaseRow.study_id == study_id, is_free_for(tx, owner))
+        # Counted up for the same owner, too: what it holds of an earlier lease is void.
         .values(owner=owner, fence=LeaseRow.fence + 1, expires_at=tx.time + seconds, written_by=tx.name)
     )
     if not _changed(tx, take):
@@ -246,6 +263,7 @@ def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease
 
 def release(tx: Transaction, lease: Lease) -> None:
     """Let another worker have it at once."""
+    # By fence, not by owner: whoever was overtaken frees nothing.
     mine = update(LeaseRow).where(LeaseRow.study_id == lease.study_id, LeaseRow.fence == lease.fence)
     tx.session.execute(mine.values(owner=None, written_by=tx.name))
 

@@ -28,6 +28,7 @@ from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum import Session
 
 M = TypeVar("M", bound=Message)
+# Not shares and openings, each of which holds a slot for every other client: they are read when asked for.
 _SMALL = ("keys", "manifest", "consistency", "left")
 
 
@@ -114,6 +115,7 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
         roster={name: _identity(key) for name, key in row.roster.items()},
         phase=row.phase,
         keys=keys,
+        # Not cached: read for one recipient, once.
         shares=Messages(SharesMessage, said["shares"], _sealed),
         manifests=Messages(Manifest, said["manifest"]),
         octets=frozenset((name, vector) for name, vector in tx.session.execute(octets)),
@@ -137,12 +139,15 @@ def store_phase(row: SessionRow, session: Session) -> None:
     if session.phase == "unmask":
         # Fewer than t replies open nothing: the worker need not look.
         row.tried = max(row.tried, session.parameters.threshold - 1)
+    # After the masked vectors a session waits as long as it lives: clients may answer hours later.
     row.due_at = None if has_ended(row) else float(due.get(session.phase, session.parameters.expires))
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 
 
 def record_message(tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None) -> None:
+    """What an admitted message says, in this transaction; IntegrityError if the client has said something there."""
     tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
+    # Counted here, so that a worker sees what is new without reading messages.
     row.replies += step == "unmask"
     tx.session.flush()
 

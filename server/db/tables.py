@@ -41,6 +41,7 @@ _IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
 
 class Base(DeclarativeBase):
     metadata = MetaData(
+        # SQLite would leave constraints unnamed and PostgreSQL name them itself: a migration has to find them on both.
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
             "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -50,6 +51,7 @@ class Base(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar = {
+        # None is SQL's NULL, not JSON's `null`: CHECKs ask whether there is a value.
         dict[str, Any]: JSON(none_as_null=True),
         list[Any]: JSON(none_as_null=True),
         float: Double,
@@ -69,6 +71,7 @@ def one_of(column: str, words: Any) -> CheckConstraint:
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:
+    """The column is as long as a SHA-256 in hexadecimal."""
     return CheckConstraint(f"length({column}) = 64", name=name)
 
 
@@ -103,6 +106,7 @@ class StudyRow(Base):
         CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name="counts"),
     )
 
+    # Not BigInteger: SQLite numbers rows by itself only where the type is INTEGER.
     id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="internal")
     name: Mapped[str] = mapped_column(NAME, unique=True, comment="public name")
     title: Mapped[str] = mapped_column(String(200), comment="for people")
@@ -153,6 +157,7 @@ class LedgerRow(Base):
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
         Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),
+        # Whoever ends a round a second time, in whatever way, fails here: a charge is neither doubled nor taken back.
         index_where(_IS_ENDING, "uq_ledger_one_ending_per_round", "study_id", "round"),
     )
 
@@ -217,7 +222,9 @@ class RoundRow(Base):
         CheckConstraint("number >= 1", name="number"),
         CheckConstraint("(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name="ended"),
         CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),
+        # Two workers that open a round at once: one of them fails.
         index_where("ended_at IS NULL", "uq_rounds_one_open", "study_id"),
+        # What a worker looks through several times a second: its size does not grow with the history.
         index_where("scrubbed_at IS NULL", "ix_rounds_unscrubbed", "study_id", "number", unique=False),
     )
 
@@ -244,6 +251,7 @@ class ParticipantRow(Base):
         one_of("state", Answer),
         CheckConstraint("(state = 'received') = (sha256 IS NOT NULL)", name="received_has_a_hash"),
         CheckConstraint("(state = 'refused') = (refusal_code IS NOT NULL)", name="refused_has_a_code"),
+        # The charge depends on `sending_since`, so no update may be there without it.
         CheckConstraint("state <> 'received' OR sending_since IS NOT NULL", name="received_was_sent"),
         CheckConstraint("distance IS NULL OR distance >= 0", name="distance"),
     )

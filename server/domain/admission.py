@@ -16,6 +16,7 @@ from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
 
+# Numbers that are copied to float64 at once: 8 MiB, whatever the size of a tensor.
 _CHUNK = 1 << 20
 
 
@@ -23,8 +24,8 @@ _CHUNK = 1 << 20
 class Findings:
     """What the coordinator keeps of an update beside its bytes.
 
-    distance  scheme client: its norm on the scale of the clip norm, rounded up
-    log_moments     parallel with a Bayesian limit: the client's own cumulative log-moment bounds
+    distance     scheme client: its norm on the scale of the clip norm, rounded up; None where hospitals add the noise
+    log_moments  parallel with a Bayesian limit: the client's own cumulative log-moment bounds, nats
     """
 
     distance: float | None
@@ -79,6 +80,7 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
             log_moments[name.removeprefix(TERMS)] = array
         else:
             squares += _squared_norm(array)
+    # Once, over all tensors: the clip norm is that of the whole update.
     return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(log_moments))
 
 
@@ -88,6 +90,7 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 def _squared_norm(array: Array) -> float:
     flat = array.reshape(-1)
     chunks = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, flat.size, _CHUNK))
+    # Float32 squares may overflow; float64 ones may not, and fsum adds without further error.
     return math.fsum(float(chunk @ chunk) for chunk in chunks)
 
 

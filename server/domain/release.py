@@ -19,6 +19,7 @@ from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import EXACT, CentralNoise, mechanism
 
 Real = NDArray[np.float64]
+# Numbers that are rounded or noised at once: temporaries of 2 MiB, whatever the size of a tensor.
 _CHUNK = 1 << 18
 Weights = dict[str, NDArray[np.float32]]
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
@@ -39,7 +40,11 @@ def noised_sum(
 
     Args:
         updates: bodies that came in the clear, one tensor in memory at a time.
-        opened: the sum that was made under masks; draw: discrete Gaussian integers, draw(std, size).
+        opened: the sum that was made under masks, (spec.words,).
+        draw: discrete Gaussian integers, draw(std in grid units, size) -> (size,).
+
+    Returns:
+        Parameter name -> float64 of the parameter's shape.
 
     Raises:
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
@@ -48,6 +53,7 @@ def noised_sum(
     if opened is not None:
         spec, words = opened
         spacing = 2.0**-spec.scale_bits
+        # A division by a power of two is exact: these are whole numbers again.
         total.add_integers(decode(spec, words).astype(np.float64) / spacing, spacing)
     for body in updates:
         total.add(body)
@@ -78,6 +84,7 @@ class Sum:
         self._rounded = noise is not None
         self._noise = noise
         self._model = model
+        # By name: masked vectors have this order, and an addressed draw must meet the same numbers each time.
         self.totals: dict[str, Real] = {name: np.zeros(shape, np.float64) for name, (shape, _) in sorted(model.items())}
 
     def add(self, body: Iterable[tuple[str, Array]]) -> None:
@@ -92,6 +99,7 @@ class Sum:
         Raises:
             NotFinite: with central noise, a sum that is not on its grid.
         """
+        # The sensitivity counts one rounding, to this grid: off it the noise would be too small.
         if self._rounded and spacing != self._scale:
             raise NotFinite("the masked sum is not on the grid of the central noise")
         for name, part in unflatten(values, self._model).items():
@@ -106,6 +114,7 @@ class Sum:
         if self._noise is None:
             return
         for total in self.totals.values():
+            # Half of what is exact is left for the noise. Written so that NaN is refused, too.
             if total.size and not float(np.abs(total).max()) < EXACT / 2:
                 raise NotFinite("the sum does not fit the grid")
             flat = total.reshape(-1)
@@ -120,6 +129,7 @@ class Sum:
             NotFinite: NaN or an infinity.
         """
         for total in self.totals.values():
+            # A power of two: exact.
             total *= self._scale
         require_finite(self.totals)
         return self.totals
@@ -129,6 +139,7 @@ class Sum:
             part = values[start : start + _CHUNK].astype(np.float64)
             if self._rounded:
                 part /= self._scale
+                # The noise's sensitivity has half a grid step in every coordinate for this.
                 np.rint(part, out=part)
             total[start : start + _CHUNK] += part
 
@@ -171,8 +182,10 @@ def server_step(
     Raises:
         NotFinite: the step leaves the range of float32.
     """
+    # A mean gradient points uphill, a mean difference of weights where the clients went.
     sign = -1.0 if training.algorithm == "fedsgd" else 1.0
     new, first, second = Weights(), Weights(), Weights()
+    # No warning: `require_finite` finds it below.
     with np.errstate(over="ignore", invalid="ignore"):
         for name in sorted(weights):
             step, mean, square = _step(training.optimiser, name, sign * average[name], state)
@@ -194,7 +207,7 @@ def _step(optimiser: ServerOptimiser, name: str, direction: Real, state: State) 
         case "plain":
             return direction, None, None
         case "momentum":
-            # Polyak's heavy ball without dampening.
+            # Polyak 1964, the heavy ball, without dampening.
             velocity = optimiser.momentum * state.first[name].astype(np.float64) + direction
             return velocity, velocity.astype(np.float32), None
         case "adam":
@@ -221,6 +234,7 @@ def to_tensors(state: State) -> dict[str, Array]:
     """The state as it is saved."""
     first = {_FIRST + name: values for name, values in state.first.items()}
     second = {_SECOND + name: values for name, values in state.second.items()}
+    # As a float: float32 and float64 are what these files may hold; exact up to 2^53 steps.
     return {_STEPS: np.array([state.steps], np.float64)} | first | second
 
 

@@ -36,6 +36,7 @@ _NEXT: dict[RoundState, frozenset[RoundState]] = {
     "stopped": frozenset(),
 }
 _LONGEST_PAUSE_SECONDS = 60.0
+# In place of infinity, which JSON cannot say and a report refuses.
 _NO_BOUND = 1e300
 
 
@@ -55,6 +56,8 @@ def move(state: RoundState, target: RoundState) -> RoundState:
 
 
 class Heads(Protocol):
+    """Who flips the coins of a sample."""
+
     def __call__(self, rate: float, *, client: str) -> bool:
         """The client's own coin: True with probability exactly `rate`."""
         ...
@@ -88,7 +91,7 @@ class Attendance:
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
-        """Whether collecting ends: everybody has answered, or nobody else is waited for."""
+        """Whether collecting ends: everybody has answered, or the deadline is over; both in seconds since the epoch."""
         return not self.waiting or now >= deadline
 
 
@@ -142,7 +145,7 @@ def ending(
     Guarantee: a round is free only if nothing of any update can have been seen (`was_seen`).
 
     Args:
-        sums: the opened sums of everything but updates, by vector name.
+        sums: the opened sums of everything but updates, by vector name; each (length,), log-moments in nats.
         lost: the file of an update, or of the sum of the updates, is gone.
         publishes: as in `masked_round_report`.
     """
@@ -153,8 +156,10 @@ def ending(
     if len(attendance.received) < settings.schedule.min_clients:
         return Abandon("too-few-clients", charged=seen)
     if lost:
+        # What is gone here had arrived: it may have been seen.
         return Abandon("updates-lost", charged=True)
     if secure_sum is None:
+        # Without a secure sum the report is in the updates themselves.
         return Settle(round_report(settings, collected.findings, attendance))
     return Settle(masked_round_report(settings, sums, attendance, publishes=publishes))
 
@@ -215,6 +220,7 @@ def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMo
     # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
     known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
     records = float(metrics[0]) if metrics is not None and known else None
+    # A hospital that has left may hold the largest bound: the maximum is complete only with everybody.
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
 
 
@@ -223,10 +229,12 @@ def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -
     if reported is None:
         return None
     counts = [round(float(count)) for count in reported]
+    # The clip norm, which nobody can exceed: the worst case of whoever said nothing.
     counts[-1] += attendance.silent
     if privacy.histogram_noise is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
-    # Every survivor added its share; only the honest ones are relied on for privacy.
+    # Every survivor added its share; only the honest ones are relied on for privacy. Rounded up, because counts are
+    # corrected downwards by what so much noise can hide.
     noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.histogram_shares)
     return DistanceHistogram(
         tuple(counts), len(attendance.survivors) + attendance.silent, math.nextafter(noise, math.inf)

@@ -88,10 +88,12 @@ class Session:
 
     @cached_property
     def ph(self) -> bytes:
+        """H(parameters), 32 bytes."""
         return transcript.parameters_hash(self.parameters.to_bytes())
 
     @cached_property
     def h1(self) -> bytes:
+        """H(U1), 32 bytes: the salt of every key of this session."""
         return transcript.cohort_hash(self.ph, ((e.client, e.share_key, e.mask_key) for e in self.cohort))
 
     @property
@@ -122,14 +124,17 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     held = _held(session, "keys", session.keys, message)
     if held is not None:
         return held
+    # t is for that many: with more, t could be reached twice, once with each answer (2t > n + c).
     if len(session.keys) >= session.parameters.clients:
         return Declined("phase-closed", "the planned number of clients has advertised keys")
     statement = transcript.keys_statement(session.ph, message.client, message.share_key, message.mask_key)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the keys are not signed for this session by this client")
+    # Hospitals refuse a list in which a key repeats, which would cost everybody the session.
     taken = {key for entry in session.keys.values() for key in (entry.share_key, entry.mask_key)}
     if message.share_key == message.mask_key or not taken.isdisjoint((message.share_key, message.mask_key)):
         return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
+    # Small order makes the shared secret a public constant (RFC 7748, 6.1).
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
     return _admitted(session, keys=_with(session.keys, message))
@@ -156,6 +161,7 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
     if set(message.digests) != {spec.name for spec in session.parameters.vectors}:
         return Declined("malformed", "digests names each vector of the session once")
     h1 = session.h1
+    # Signed with the vector: whoever was shown other senders of shares is noticed here.
     said = transcript.sharers_hash(h1, session.sharers)
     statement = transcript.masked_statement(h1, said, message.client, message.digests)
     if not _signed(session, message.client, message.signature, statement):
@@ -178,6 +184,7 @@ def admit_octets(session: Session, client: str, vector: str, sha256: bytes, size
         return Declined("malformed", f"vector {vector} is {spec.octets} octets long")
     if sha256 != manifest.digests[vector]:
         return Declined("conflict", "the octets are not those of this client's signed manifest")
+    # Before the phase: a repetition is welcome at any time.
     if (client, vector) in session.octets:
         return Repeated()
     if session.phase != "masked":
@@ -202,6 +209,7 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
     held = _held(session, "unmask", session.unmasks, message, session.survivors)
     if held is not None:
         return held
+    # Both kinds for one client would take every mask off its vector.
     due = [(name, "seed" if name in session.survivors else "mask-key") for name in session.sharers]
     if [(opened.peer, opened.kind) for opened in message.shares] != due:
         return Declined("malformed", "shares holds one share of each client, of the kind that the survivor list says")
@@ -212,6 +220,7 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
         return Declined("bad-signature", "the opened shares are not signed by this client for this session")
     try:
         for opened in message.shares:
+            # Now, while its sender can be told: later one malformed share would stop the sum of all.
             shamir.parse_share(opened.share)
     except shamir.SharingError as error:
         return Declined("malformed", f"shares: {error}")
@@ -282,14 +291,18 @@ def _move(session: Session, now: int) -> Session:
     parameters = session.parameters
     if session.phase in ("summed", "failed"):
         return session
+    # Hospitals have erased their secrets by then: waiting on is in vain.
     if now > parameters.expires:
         return replace(session, phase="failed", failure="expired")
+    # t to rebuild the secrets; min_survivors so that enough honest hospitals are in the sum.
     least = max(parameters.threshold, parameters.min_survivors)
     match session.phase:
         case "keys":
+            # Whoever leaves before its keys is one fewer to wait for; whoever has sent them is counted.
             absent = len(session.left - session.keys.keys())
             if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
                 return session
+            # Everybody's slot and share point follow from this order.
             cohort = tuple(session.keys[name] for name in sorted(session.keys))
             return _frozen(session, "shares", len(cohort) >= least, "too-few-keys", cohort=cohort)
         case "shares":
@@ -304,6 +317,7 @@ def _move(session: Session, now: int) -> Session:
             survivors = tuple(name for name in session.sharers if name in complete)
             return _frozen(session, "consistency", len(survivors) >= least, "too-few-survivors", survivors=survivors)
         case "consistency":
+            # t signatures over one list: no other list can have as many.
             if len(session.consistency) >= parameters.threshold:
                 return replace(session, phase="unmask")
             return _hopeful(session, session.consistency)
@@ -362,6 +376,7 @@ def _held(
 ) -> Repeated | Declined | None:
     """What can be said before reading the message: repeated, conflicting, outside its phase or set, or None."""
     known = rows.get(message.client)
+    # Before the phase: a lost answer may be asked for again long after the set froze.
     if known is not None:
         return Repeated() if known == message else Declined("conflict", "another message of this client is stored")
     if session.phase == "failed":

@@ -49,6 +49,7 @@ def recover(session: Session) -> Recovered | Declined:
     if len(session.unmasks) < threshold:
         return Declined("too-few-replies", f"{len(session.unmasks)} of {threshold} replies are here")
     replies = _replies(session)
+    # One product for all secrets; each is looked for by itself only where a share is wrong.
     candidates = _combine_all(replies[:threshold])
     secrets: dict[str, bytes] = {}
     suspects: set[str] = set()
@@ -69,8 +70,11 @@ def recover(session: Session) -> Recovered | Declined:
 
 
 def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
-    """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; one vector in memory."""
+    """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; each, like the total,
+    of shape (spec.words,). One vector is in memory.
+    """
     total = masking.aligned(spec.words, spec.dtype)
+    # `aligned` does not clear.
     total[:] = 0
     for vector in vectors:
         np.add(total, vector, out=total)
@@ -80,10 +84,13 @@ def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
 def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total: RingVector) -> Declined | None:
     """Take the survivors' self masks and the lost clients' pair masks off `total`, in place, and check the canary.
 
+    total  (spec.words,), the canary's words last
+
     On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.
     """
     h1 = session.h1
     add: list[bytes] = []
+    # Every survivor added its own; the lost have none in the sum.
     subtract = [masking.self_mask_key(seed, h1, spec.name) for seed in recovered.seeds.values()]
     public = {entry.client: entry.mask_key for entry in session.cohort}
     for lost, private in recovered.mask_keys.items():
@@ -110,6 +117,7 @@ def discarded(session: Session) -> Session:
 
 
 def _replies(session: Session) -> list[_Reply]:
+    # Over U1, as shares were dealt. From 1, because the secret lies at 0.
     points = {name: index for index, name in enumerate(session.members, start=1)}
     return [
         _Reply(name, points[name], tuple(opened.share for opened in session.unmasks[name].shares))
@@ -138,6 +146,7 @@ def _search(
     session: Session, owner: str, position: int, replies: Sequence[_Reply], suspects: set[str]
 ) -> tuple[bytes, set[str]] | None:
     """The secret from a subset that fits its commitment, and who sent shares off its polynomial."""
+    # Whoever dealt one wrong share probably dealt more: its replies are tried last.
     trusted = sorted(replies, key=lambda reply: reply.client in suspects)
     for subset in islice(_subsets(trusted, session.parameters.threshold), _MAX_SUBSETS):
         points, shares = [reply.point for reply in subset], [reply.shares[position] for reply in subset]

@@ -63,6 +63,7 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assign
     body = coordinator.database.read("find-assignment", lambda tx: _assignment_body(tx, study, client))
     if body is None:
         return None
+    # Signed outside the transaction: nothing is held meanwhile.
     return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
 
 
@@ -76,6 +77,7 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
     if member.state != "active":
         raise Rejected("revoked", "this client takes part no longer")
     round = rows.open_round(tx, row.id)
+    # Past its deadline nothing is handed out, although no worker may have closed the round yet.
     if round is None or round.state != "collecting" or tx.now() >= round.deadline:
         return None
     taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
@@ -83,6 +85,7 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         return None
     if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
+    # Clear rounds are held to the roster as it is now.
     opened_with = members_at_opening(rows.find_session(tx, row.id, round.number))
     return AssignmentBody(
         study=study,
@@ -190,6 +193,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
 
     def work(tx: Transaction) -> LedgerPage:
         study_id = rows.find_study(tx, study).id
+        # In the transaction of the entries, or the head might be of another length.
         row = tx.session.get_one(BudgetRow, study_id)
         page = entries(tx, study_id, after, limit)
         last = page[-1].sequence if page else row.entries
@@ -210,6 +214,7 @@ def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
         max_steps=row.max_steps,
         can_continue=row.can_continue,
         stop_reason=study.stop_reason,
+        # Ready since the ledger was written: however often they are asked for, no account is restored.
         limits=[LimitStatement.model_validate(limit) for limit in row.limits],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),
@@ -233,6 +238,7 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
 
 
 def at(seconds: float) -> datetime:
+    """A time of the database, in seconds since the epoch, as messages say it."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

@@ -19,8 +19,10 @@ from server.services import views
 from server.services.studies import lifecycle
 
 FOLDER = Path(__file__).parent
+# As many as one page of the API holds.
 NEWEST_ROUNDS = 500
 
+# The pages are open to anybody, because there is nothing in them; what has data wants a key.
 router = APIRouter(prefix="/dashboard")
 
 

@@ -14,6 +14,7 @@ from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from tests.factories.coordinator_in_process import ORIGIN
 
+# Not ORIGIN: what is dialled and what is signed may differ.
 CONNECTION = Connection(url="https://dialled.example", patience_seconds=100.0)
 
 
@@ -43,6 +44,7 @@ def script(*answers: httpx.Response | type[Exception]) -> tuple[Answerer, list[h
         seen.append(request)
         given = answers[min(len(seen), len(answers)) - 1]
         if isinstance(given, httpx.Response):
+            # A new one each time: httpx reads a response once.
             return httpx.Response(given.status_code, content=given.content, headers=given.headers)
         raise given("network")
 

@@ -40,6 +40,7 @@ def opened(run: Run, tmp_path: Path) -> None:
 def finished(run: Run, here: Live, tmp_path: Path) -> dict[str, Any]:
     """The same study after its hospital has taken part to the end."""
     opened(run, tmp_path)
+    # Otherwise the site policy refuses log-moments that are shown as they are.
     (tmp_path / "mercy" / "policy.toml").write_text("plain_disclosure = true\n")
     run("study", "start", "sepsis", operator=True)
     ended = threading.Event()
@@ -48,6 +49,7 @@ def finished(run: Run, here: Live, tmp_path: Path) -> dict[str, Any]:
         while not ended.wait(0.05):
             here.work()
 
+    # `join` blocks until the study is finished, and only this moves it on.
     worker = threading.Thread(target=work)
     worker.start()
     try:

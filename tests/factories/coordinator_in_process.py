@@ -223,6 +223,7 @@ class Coordinator:
         before = self.updates.get(round_, {}).get(name)
         if before is not None and before != body:
             return problem(409, "different-update")
+        # A repetition is answered as the first time, also after the round.
         if before is None and (round_ != self.round or self.budget.pending != round_):
             return problem(410, "round-closed")
         spec = prefixed(spec_of(self.initial), UPDATE)

@@ -33,5 +33,6 @@ def dying_at(name: str, nth: int = 1) -> Iterator[Death]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WARDROUND_FAILPOINT", f"{name}:{nth}")
         patch.setattr(failpoints, "_die", death.come)
+        # Passages of earlier tests in this process do not count.
         patch.setattr(failpoints, "_passages", {})
         yield death

@@ -12,6 +12,7 @@ from experiments.processes import Process, Processes, ProcessFailed
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 HIT_SECONDS = 150.0
+# The next worker waits for the dead one's lease: not longer than a test has to.
 LEASE_SECONDS = "0.5"
 # Passed in rounds with a secure sum only.
 MASKED = {
@@ -51,6 +52,7 @@ class Stage:
 
     def wait_dead(self, process: Process, failpoint: str) -> None:
         code = process.wait(HIT_SECONDS)
+        # Both: a process that fails for another reason must not pass for one that was killed.
         if code != EXIT_CODE or failpoint not in self.hit():
             raise ProcessFailed(f"{process.name} was to die at {failpoint}; it", code, process.log)
 

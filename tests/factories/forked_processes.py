@@ -67,10 +67,13 @@ class Forked:
 
 
 def _become_wardround(arguments: list[str], env: dict[str, str], log: str) -> None:
+    # As `Processes` starts them: a signal to the tests' group must not reach it.
     os.setsid()
+    # The fork's environment is that of the process that forks, not the one that was asked for.
     os.environ.clear()
     os.environ.update(env)
     with open(log, "a") as file, open(os.devnull) as nothing:
+        # Descriptors, not sys.stdout: what a library or a child writes belongs in the log, too.
         os.dup2(nothing.fileno(), 0)
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -76,6 +76,7 @@ def facts(coordinator: Coordinator) -> Facts:
 
 def check_ledger(found: Facts) -> None:
     """The chain holds, the row is what the chain says, nobody paid more than was reserved, nothing began without."""
+    # Exactly, not nearly: a replayed float is the same float.
     assert found.budget.state == replay(found.entries).state()
     assert (found.budget.entries, found.budget.head_sha256) == (found.entries[-1].sequence, found.entries[-1].sha256)
     budget = Budget(Plan.from_dict(found.budget.plan))
@@ -156,6 +157,7 @@ def check_models(
         expected = [moved]
         if mechanism is not None:
             sizes = [MODEL[name].size for name in sorted(spec)]
+            # Draws that a killed worker never committed are among them: one draw must fit, and no other.
             grouped = zip(*(noise.draws[i :: len(sizes)] for i in range(len(sizes))), strict=False)
             expected = [moved + np.concatenate(draw) * mechanism.spacing for draw in grouped]
         count = found.settings.privacy.expected_clients

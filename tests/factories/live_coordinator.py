@@ -173,6 +173,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
 
     time_of_day  stands for the database's clock, by which deadlines pass; requests are signed by this machine's
     """
+    # No worker inside: a test decides what has happened before it looks.
     chosen = Settings(home=home, origin=ORIGIN, port=0, worker=False, watch_seconds=0.02, **settings)
     prepare(chosen)
     coordinator = open_coordinator(chosen)
@@ -180,6 +181,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
         coordinator.database.dispose()
         coordinator = replace(coordinator, database=Database(chosen.database(), clock=time_of_day))
     keys = [create_key(coordinator, OperatorKeyCreate(role=role)).key or "" for role in ("operator", "viewer")]
+    # The app wants its clock before there is a `Live` whose skew it could read.
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())
     config = uvicorn.Config(app, port=0, log_config=None, access_log=False)
@@ -191,6 +193,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
         time.sleep(0.005)
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
+        # A proxy of this machine must not stand between the tests and their own socket.
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
             here.append(Live(url, home, coordinator, keys[0], keys[1], http))
             yield here[0]

@@ -71,6 +71,7 @@ class _Told:
         return {"log-moments/filter": np.array(self._reported[:1]), "log-moments/moments": np.array(self._reported[1:])}
 
     def paper_costs(self) -> Array:
+        # One for each order of the report; the filter order, which comes first, has none.
         return np.full(len(self._reported) - 1, 0.001)
 
 
@@ -89,6 +90,7 @@ class Turn:
     study: str
     round: int
     client: SecureSumClient
+    # Where `FakeClock` begins.
     now: int = 1_800_000_000
 
     @property

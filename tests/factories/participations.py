@@ -31,6 +31,7 @@ def stop_after(other: Coordinator, rounds: int) -> None:
     def meddle(request: httpx.Request) -> httpx.Response | None:
         done = sum("mercy" in bodies for bodies in other.updates.values())
         if done >= rounds and request.method == "GET" and request.url.path.endswith("/assignment"):
+            # Not an error that is tried again: the participation must end here.
             return problem(403, "forbidden")
         return None
 

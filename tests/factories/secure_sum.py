@@ -104,6 +104,7 @@ class World:
         self.vectors = tuple(vectors or [count_vector("terms", 3, clients + 2)])
         self.colluders, self.min_survivors = colluders, 3
         self.coordinator = Ed25519PrivateKey.from_private_bytes(draw(32))
+        # Padded, so that the order of names is that of numbers, with 100 hospitals, too.
         identities = {f"h{i:03d}": Ed25519PrivateKey.from_private_bytes(draw(32)) for i in range(clients)}
         self.roster: dict[str, Ed25519PublicKey] = {name: key.public_key() for name, key in identities.items()}
         floors = Floors(colluders=colluders, min_survivors=3 if clients == 3 else 4, allow_three=clients == 3)
@@ -170,6 +171,7 @@ class Run:
         for name in self.present("keys", self.world.names):
             message = self.hospital(name).advertise(self.signed, self.world.plan, NOW)
             self.session = admitted(domain.admit_keys(self.session, message))
+        # At the deadline, where whoever is silent is waited for no longer.
         self.session = domain.advance(self.session, DEADLINES.keys)
 
     def shares(self) -> None:
@@ -183,6 +185,7 @@ class Run:
             upload = self.hospital(name).mask(views.inbox(self.session, name), self.words[name], NOW)
             self.uploads[name] = upload
             self.session = admitted(domain.admit_manifest(self.session, upload.manifest))
+            # After the manifest, as a hospital sends them: the octets are compared with it.
             for vector, octets in upload.vectors.items():
                 digest = hashlib.sha256(octets.tobytes()).digest()
                 self.session = admitted(domain.admit_octets(self.session, name, vector, digest, octets.nbytes))

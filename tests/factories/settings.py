@@ -58,6 +58,7 @@ def settings_json(
 
 def changed(chosen: StudySettings, **privacy: Any) -> StudySettings:
     """The same study with other entries in the section `privacy`, checked again."""
+    # Not model_copy, which checks nothing.
     values = chosen.as_json()
     return StudySettings.model_validate(values | {"privacy": values["privacy"] | privacy})
 

@@ -62,14 +62,17 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
         kind, body = entry_of(decided, due.settings)
         return statement_after(tx, lease.study_id, kind, number, body) if unchanged(tx) else None
 
+    # A statement can take long: here nothing is locked.
     ready = database.read("prepare-settlement", prepare)
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
         round = rows.lock_round(tx, row.id, number)
+        # Asked again under the locks: what was decided holds only for what was seen.
         if not unchanged(tx):
             return
         for participant in rows.participants(tx, round):
+            # Its update may be on the way: from here on it is refused.
             if participant.state == "sampled":
                 participant.state = "missing"
         account = lock_account(tx, coordinator.signer, study, row.id)
@@ -99,7 +102,7 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     sums = () if session is None else opened_sums(session)
     opened = tuple((spec, sum_scope(study, number, spec.name), sha256) for spec, sha256 in sums)
     in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
-    # Under masks a participant's hash is that of its manifest: what is needed of its update is in the sum.
+    # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
     masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
     return _Due(
         settings=rows.settings_of(row),
@@ -150,6 +153,7 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
     """No round after this."""
+    # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, **_withheld(tx, study)})
     study.state, study.stop_reason = "finished", reason
     rows.append_event(tx, study, "study-finished")
@@ -164,6 +168,7 @@ def _end(
     ending: Abandon,
     ready: Statement | None = None,
 ) -> None:
+    # A settled round is charged already, and a ledger has one ending for each round.
     if round.state != "settled":
         kind, body = entry_of(ending, rows.settings_of(study))
         account.conclude(kind, round, body, ready)
@@ -201,6 +206,7 @@ def _withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
 def _report_behind(
     tx: Transaction, study: StudyRow, settings: StudySettings, entry: LedgerRow
 ) -> dict[str, Any] | None:
+    # Its charge was the worst case: a report would lower it afterwards.
     if entry.kind == "charged-in-full" or entry.round is None:
         return None
     session = rows.find_session(tx, study.id, entry.round)

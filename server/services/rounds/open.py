@@ -22,16 +22,19 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
+        # The worker has looked before the lock: an operator may have been faster.
         if row.state != "running" or rows.open_round(tx, row.id) is not None:
             return
         account = lock_account(tx, coordinator.signer, study, row.id)
         authorisation = account.budget.authorise()
+        # Before the quorum: a spent study ends whether or not its clients are still there.
         if authorisation.reason is not None:
             finish(tx, row, account, authorisation.reason)
             return
         active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
         if len(active) < row.quorum:
             return
+        # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
         number = account.budget.last_round + 1
         account.record("reserved", number, {}, ready)
         settings = rows.settings_of(row)
@@ -43,6 +46,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         try:
             _open_session(coordinator, tx, row, round, settings, sampled)
         except ParameterFault as fault:
+            # To hospitals it is the same: too few of them were drawn. Free, because nobody has been asked yet.
             reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
             abandon_round(tx, row, round, account, Abandon(reason, charged=False))
 
@@ -81,6 +85,7 @@ def _open_session(
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
+    # The session has deadlines of its own; the round lives as long as it may.
     round.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
@@ -88,6 +93,7 @@ def _open_session(
             round=round.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
+            # Who may take part, and beside it whom the pinned fingerprint is of.
             roster={name: keys[name] for name in sampled},
             members=keys,
             due_at=float(parameters.deadlines.keys),
@@ -108,6 +114,7 @@ def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[st
         deadline=tx.now() + rows.settings_of(study).schedule.round_deadline_seconds,
     )
     tx.session.add(row)
+    # Without a relationship() SQLAlchemy does not know that the participants' rows need this one first.
     tx.session.flush()
     tx.session.add_all(
         ParticipantRow(study_id=study.id, round=number, client=client, state="sampled") for client in sampled

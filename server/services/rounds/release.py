@@ -84,6 +84,7 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
         round=number,
         settings=rows.settings_of(row),
         model=rows.model_spec_of(row),
+        # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),
         opened=opened[0] if opened else None,
         noised_sha256=round.noised_sha256,
@@ -94,6 +95,7 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
 
 def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> dict[str, Real]:
     """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
+    # Never drawn again: whoever saw two draws over one sum could average them.
     if inputs.noised_sha256 is not None:
         path = coordinator.blobs.find(noised_scope(inputs.study, inputs.round), inputs.noised_sha256)
         if path is None:
@@ -116,6 +118,7 @@ def _bodies(
         if path is None:
             raise InputsLost("updates-lost")
         yield read_file(path, body)
+        # Many updates take longer to add than a lease lasts.
         renew_lease()
 
 
@@ -146,12 +149,14 @@ def _publish(coordinator: Coordinator, inputs: Inputs, total: dict[str, Real]) -
     scope = models_scope(inputs.study)
     weights = coordinator.blobs.find(scope, inputs.weights_sha256)
     if weights is None:
+        # Not an ending of the round: a later one would need this file, too, and a restored one makes both good.
         raise FileNotFoundError("the model the round started from is gone: restore the blob folder from its backup")
     state = _optimiser_state(coordinator, inputs)
     new, state = released(inputs.settings, dict(read_file(weights, inputs.model)), total, state)
     failpoint("worker.before-model-file")
     model = coordinator.blobs.write(scope, encode(new))
     failpoint("worker.after-model-file")
+    # It has no memory, so there is nothing to save.
     if inputs.settings.training.optimiser.name == "plain":
         return model, None
     return model, coordinator.blobs.write(optimisers_scope(inputs.study), encode(pure.to_tensors(state)))
@@ -193,6 +198,7 @@ def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
     """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has."""
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
+    # No way leads to `released` but from here: this raises, and names both states.
     if round.state != "settled":
         move(round.state, "released")
     return study, round

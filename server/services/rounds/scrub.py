@@ -12,12 +12,14 @@ from server.services.coordinator import Coordinator
 
 register("worker.before-scrub-files", "worker.after-scrub-files")
 
+# Since the last write. One under way is cut off after seconds of silence, so none is that old.
 _ABANDONED_UPLOAD_SECONDS = 3600.0
 
 
 def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
     """Delete the files of an ended round, then remember that they are gone. Repeatable."""
     failpoint("worker.before-scrub-files")
+    # Files before rows: killed in between, the round is still due and is cleared again.
     coordinator.blobs.clear(round_scope(study, number))
     superseded = coordinator.database.read("find-superseded", lambda tx: _superseded(tx, study, number))
     if superseded is not None:
@@ -38,6 +40,7 @@ def tidy(coordinator: Coordinator) -> None:
     for study in coordinator.blobs.scopes("rounds"):
         for scope in coordinator.blobs.scopes(study):
             _, name, number = scope.split("/")
+            # Killed between an upload's file and its row, a process leaves a file that may be younger than the scrub.
             if coordinator.database.read("is-scrubbed", lambda tx, n=name, r=int(number): _is_scrubbed(tx, n, r)):
                 coordinator.blobs.clear(scope)
 
@@ -47,6 +50,7 @@ def _superseded(tx: Transaction, study: str, number: int) -> str | None:
     study_id = rows.find_study(tx, study).id
     newest = rows.latest_model(tx, study_id)
     base = tx.session.get_one(ModelRow, (study_id, rows.find_round(tx, study_id, number).base_version))
+    # A round that released nothing replaced nothing: its own base is still the newest.
     if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
         return None
     return base.optimiser_sha256

@@ -64,6 +64,7 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
             row.sending_since = tx.now()
         return Slot(study, round, client, rows.settings_of(study_row), rows.model_spec_of(study_row))
 
+    # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
     slot = coordinator.database.write("begin-update", work)
     failpoint("api.after-begin-commit")
@@ -81,6 +82,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     findings = _examined(slot, incoming)
     failpoint("api.before-update-file")
+    # The file before the row: whatever is acknowledged can be found after a crash.
     blob = coordinator.blobs.keep(incoming, update_scope(slot.study, slot.round, slot.client))
     failpoint("api.after-update-file")
     try:
@@ -95,6 +97,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
 
 def _examined(slot: Slot, incoming: IncomingFile) -> Findings:
     names = set(update_spec(slot.model))
+    # A likely mistake gets a code of its own instead of `wrong-names`.
     if expects_log_moments(slot.settings) and set(spec_of_file(incoming.path)) == names:
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
@@ -121,6 +124,7 @@ def _is_recorded(tx: Transaction, round: RoundRow, row: ParticipantRow, sha256: 
         return True
     if row.state in ("received", "refused"):
         raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
+    # At the deadline itself, not when a worker comes to close: everybody has the same time.
     if row.state == "missing" or round.state != "collecting" or tx.now() >= round.deadline:
         raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
     return False
@@ -150,6 +154,7 @@ def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusa
     """
 
     def work(tx: Transaction) -> Written[Refusal] | None:
+        # Unlike an update, a refusal may move a session on, which numbers an event.
         study_row = rows.lock_study(tx, study)
         round_row = rows.share_round(tx, study_row.id, round)
         row = rows.lock_participant(tx, round_row, client)

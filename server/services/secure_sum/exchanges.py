@@ -96,6 +96,7 @@ def put(coordinator: Coordinator, study: str, round: int, message: rules.Message
 
     def work(tx: Transaction) -> bool:
         study_row, row = _locked(tx, study, round)
+        # Of shares and openings this client's only: each holds a slot for every other client.
         found = admit(load_session(tx, row, client=message.client), message)
         if isinstance(found, Repeated):
             return False
@@ -179,6 +180,7 @@ def begin_octets(
         spec = session.parameters.vector(vector)
         if spec is None:
             raise Rejected("invalid-request", "the session has no vector of this name")
+        # No size is known before the body: the slot's limit holds it, and the size is checked when it is recorded.
         found = rules.admit_octets(session, client, vector, bytes.fromhex(sha256), spec.octets)
         if isinstance(found, Repeated):
             return None
@@ -193,6 +195,7 @@ def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: IncomingFi
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     failpoint("api.before-octets-file")
+    # The file before the row: whatever is acknowledged can be found after a crash.
     blob = coordinator.blobs.keep(incoming, octets_scope(slot.study, slot.round, slot.client, slot.vector))
     failpoint("api.after-octets-file")
     created = coordinator.database.write("keep-octets", lambda tx: _record_octets(tx, slot, blob))
@@ -216,6 +219,7 @@ def _record_octets(tx: Transaction, slot: OctetsSlot, blob: Blob) -> bool:
 
 def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
     """Freeze what is due now, and tell those who wait."""
+    # Rounded down: nothing freezes before its second.
     advanced = rules.advance(session, int(tx.now()))
     if advanced.phase == row.phase:
         return
@@ -234,6 +238,7 @@ def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
         if participant is not None and participant.state == "sampled":
             digests = session.manifests[name].digests
             participant.state, participant.answered_at, participant.sending_since = "received", tx.now(), tx.now()
+            # The table wants one hash of whoever is received; the manifest is beside it for the others.
             participant.sha256 = next(iter(digests.values())).hex()
             participant.bytes = sum(spec.octets for spec in session.parameters.vectors)
 
@@ -255,6 +260,7 @@ def _show(
         shown = view(load_session(tx, row, step=step))
         if not isinstance(shown, Declined):
             return shown
+        # After the view: what froze before the failure can still be read.
         if row.phase == "failed":
             raise Rejected("session-failed", f"the session ended: {row.failure}")
         raise _rejected(shown)
@@ -271,6 +277,7 @@ def _session(tx: Transaction, study: str, round: int) -> SessionRow:
 
 def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
     study_row = rows.lock_study(tx, study)
+    # So that the round is not ended while its session moves.
     rows.share_round(tx, study_row.id, round)
     row = lock_session(tx, study_row.id, round)
     if row is None:

@@ -58,6 +58,7 @@ def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, r
     try:
         outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, renew_lease)
     except OctetsLost:
+        # For the round it is the same: its sums can never be made, whoever replies.
         outcome = Declined("canary-mismatch", "a masked vector is gone")
     commit_under_lease(
         coordinator.database, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome)
@@ -109,6 +110,7 @@ def _octets(coordinator: Coordinator, study: str, number: int, client: str, spec
 def _mapped(spec: VectorSpec, paths: Sequence[Path], renew_lease: Callable[[], None]) -> Iterator[RingVector]:
     for path in paths:
         renew_lease()
+        # Mapped, so that one vector at a time is in memory, and only as its pages are added.
         yield np.memmap(path, dtype=spec.dtype, mode="r", shape=(spec.words,))
 
 
@@ -122,10 +124,13 @@ def _record(
 ) -> None:
     study_row = rows.lock_study(tx, study)
     row = lock_session(tx, study_row.id, number)
+    # An operator may have stopped the study while the sums were made; then they are not announced.
     if row is None or row.phase != "unmask":
         return
+    # As many as were read, not as are there: replies since then ask for another try.
     row.tried = len(ready.session.unmasks)
     match outcome:
+        # The session waits: more replies may contain t that agree.
         case Declined(code, _) if code in ("too-few-replies", "wrong-shares"):
             return
         case Declined():

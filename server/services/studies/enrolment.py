@@ -58,6 +58,7 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
             expires_at=tx.now() + request.expires_in_seconds,
         )
         tx.session.add(invitation)
+        # With the fingerprint the hospital can pin this coordinator from the token alone, whoever answers its request.
         token = f"{_PREFIX}_{id}_{secret}_{coordinator.signer.fingerprint}"
         return Invitation(study=study, client=request.client, token=token, expires_at=at(invitation.expires_at))
 
@@ -73,6 +74,7 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
     """
     id, secret = _parts(request.token)
     proven = {"invitation": id, "key": request.public_key}
+    # Without it somebody else's public key could be enrolled, and its owner's signatures would count here.
     verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
 
     def work(tx: Transaction) -> Written[Enrolment]:
@@ -83,6 +85,7 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
             coordinator_key=coordinator.signer.public_key,
             origin=coordinator.origin,
         )
+        # Before every other check: a lost answer may be asked for again after the invitation has expired.
         if invitation.used_by_key == request.public_key:
             return Written(answer, created=False)
         _use(tx, invitation, study, request.public_key)
@@ -111,10 +114,12 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
 
 def _lock_invitation(tx: Transaction, id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
     invitation = tx.session.get(InvitationRow, id)
+    # Compared in constant time whether or not the invitation exists.
     fits = hmac.compare_digest(_hashed(secret), invitation.secret_sha256 if invitation is not None else "")
     if invitation is None or not fits:
         raise _unknown()
     study = tx.session.scalars(select(StudyRow).where(StudyRow.id == invitation.study_id).with_for_update()).one()
+    # It was read before the lock: another enrolment may have used it while this one waited.
     tx.session.refresh(invitation)
     return invitation, study
 
@@ -179,11 +184,13 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
 
     def work(tx: Transaction) -> None:
         study_id = rows.find_study(tx, study).id
+        # Here, because the table grows here: no other task has to remember it.
         tx.session.execute(delete(UsedTokenRow).where(UsedTokenRow.forget_at < tx.now()))
         # A token is valid for one lifetime around its issue, so after two it is too old anyway.
         forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
         tx.session.add(UsedTokenRow(study_id=study_id, client=client, token_id=token_id, forget_at=forget_at))
         try:
+            # The primary key decides between two that come at once; to look first could not.
             tx.session.flush()
         except IntegrityError as error:
             raise Rejected("replayed", "this request was seen before; sign it again with a new jti") from error
@@ -200,6 +207,7 @@ def update_fingerprint(tx: Transaction, study: StudyRow) -> None:
 def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> RosterEntry:
     row = rows.lock_study(tx, study)
     member = rows.known_client(tx, row.id, client)
+    # A revocation stays: whoever withdraws may still read, whoever was put out may not.
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, member.state = member.state == "active", state
@@ -214,6 +222,7 @@ def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> Rost
 def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
     round = rows.lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
+    # What has arrived counts: it was given while its sender was a member.
     if round is None or taking_part is None or taking_part.state != "sampled":
         return
     taking_part.state = "missing"

@@ -30,18 +30,22 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         Rejected: `study-exists` (other settings under this name), `first-round-overspends` (extra
             noise_one_round, noise_max_steps), `invalid-request` (settings no budget can be kept for).
     """
+    # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
     known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
     if known is not None:
         return Written(known, created=False)
+    # Before the transaction, which would hold SQLite's only write lock meanwhile.
     plan = _feasible_plan(request)
 
     def work(tx: Transaction) -> Written[Study]:
+        # Again: two may create it at once.
         same = _same(coordinator, tx, request)
         if same is not None:
             return Written(same, created=False)
         row = _study_row(tx, request)
         tx.session.add(row)
         tx.session.flush()
+        # From the beginning, so that a worker takes it by one conditional UPDATE.
         tx.session.add(LeaseRow(study_id=row.id))
         open_account(tx, coordinator.signer, row.name, row.id, plan)
         rows.append_event(tx, row, "study-created")
@@ -60,6 +64,7 @@ def list_studies(coordinator: Coordinator, after: str | None = None, limit: int 
     """In order of their names; `next` is the cursor to pass as `after`."""
 
     def work(tx: Transaction) -> StudyList:
+        # One more than is shown tells whether there is a next page.
         wanted = select(StudyRow).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
         found = tx.session.scalars(wanted).all()
         more = found[limit - 1].name if len(found) > limit else None
@@ -91,6 +96,7 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
         open_round = rows.lock_open_round(tx, row.id)
         account = lock_account(tx, coordinator.signer, row.name, row.id)
         if open_round is not None:
+            # First: a ledger has no end in the middle of a round.
             stop_round(tx, row, open_round, account)
         finish(tx, row, account, "stopped")
     else:
@@ -108,6 +114,7 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     spec = rows.model_spec_of(row)
     plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
     try:
+        # Whether they are sound does not depend on the session's name; nothing is signed.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
     except ParameterFault as fault:
         raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
@@ -140,6 +147,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
+        # A round of nobody would be charged for nothing.
         quorum=max(1, request.settings.schedule.min_clients),
         created_at=tx.now(),
     )

@@ -26,6 +26,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
         TensorError: `malformed`, `wrong-names` (no tensor at all), `wrong-dtype`, `wrong-shape` (an empty tensor),
             `not-finite`.
     """
+    # Before the body is parsed: a repetition costs no more than its hash.
     known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
     if known is not None:
         return known
@@ -48,6 +49,7 @@ def _initial_spec(path: Path) -> Spec:
             raise TensorError("wrong-dtype", "model parameters are float32")
         if 0 in shape:
             raise TensorError("wrong-shape", "a model has no empty tensors")
+    # Read for what it raises: a number that is not finite.
     for _ in read_file(path, spec):
         pass
     return spec
@@ -66,6 +68,7 @@ def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[
 
 def _record(tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spec: Spec) -> Written[ModelInfo]:
     row = rows.lock_study(tx, study)
+    # Again, under the lock: two may have sent different models at once.
     known = _known(tx, row, incoming)
     if known is not None:
         return known
@@ -86,6 +89,7 @@ def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: 
         if model is None:
             raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
         fresh, written = model.metrics is None, metrics.model_dump(mode="json")
+        # A repetition is no news.
         if model.metrics != written:
             model.metrics = written
             rows.append_event(tx, row, "metrics-recorded", version)
