@@ -60,6 +60,8 @@ class LimitSection(_Section):
 
 
 class Limits(_Section):
+    """The hospital's own limits; None: no limit at this level."""
+
     instance: LimitSection | None = None
     client: LimitSection | None = None
 
@@ -223,6 +225,7 @@ class Charge:
         published = sum(plan.publishes(round) for round in rounds)
         if plan.release is not None and published:
             own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
+            # Down: less noise, more cost.
             noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
         level = plan.levels[0].value
         return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
@@ -240,7 +243,9 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
         if charge.level == limit.level:
             kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
             if charge.histograms:
+                # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
                 kinds[charge.histogram_noise, 1.0] += charge.histograms
+    # What the sampler's cut tails may add comes off delta first.
     delta = spendable_delta(limit.delta, limit.epsilon, kinds.total())
     account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
     for (noise, rate), steps in kinds.items():
