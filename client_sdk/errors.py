@@ -172,6 +172,7 @@ class TrainingStopped(WardroundError):
 
 def api_error(problem: Problem) -> ApiError:
     """The error class that fits the problem's status."""
+    # Before its status, 401: it is the clock that a person has to mend, not the key.
     if problem.code == "clock-skew":
         return ClockSkewError(problem)
     kinds: dict[int, type[ApiError]] = {

@@ -58,6 +58,7 @@ def get(
 
 
 def put(target: str, body: BaseModel | None = None) -> Call[None]:
+    """A PUT of `body` as JSON, whose answer is empty."""
     return Call("PUT", target, nothing, *_json(body))
 
 
@@ -133,7 +134,9 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
     """
 
     def read(answer: Answer) -> bytes:
+        # A proxy that compresses on the way marks the tag as weak.
         named = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        # Finds bytes that were damaged. Whether it is the assigned model, the signed assignment says.
         if named != hashlib.sha256(answer.body).hexdigest():
             raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
         return answer.body

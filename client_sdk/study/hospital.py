@@ -152,7 +152,7 @@ class Hospital:
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
 
-        Returns the studies that took it. Raises as `rotation.rotate`; run again, it finishes.
+        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`; run again, it finishes.
         """
         taken = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
@@ -195,6 +195,7 @@ def _require_device(device: str) -> None:
 
     try:
         torch.zeros(1, device=device)
+    # AssertionError: a PyTorch that was built without CUDA.
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
@@ -250,5 +251,6 @@ def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> Ta
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: StudySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):
+        # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
         ledger.accept_loss(membership.study, last, Charge.of(settings, range(1, last + 1)))

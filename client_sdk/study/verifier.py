@@ -107,6 +107,7 @@ class CoordinatorVerifier:
             reserved = max([reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
         if reached != (head.entries, head.sha256):
             raise LedgerNotExtended("the coordinator's ledger was rewritten: its head is not the one it names")
+        # The newest one, so that an assignment of an earlier round cannot come again.
         if reserved_round is not None and reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
         self.head = SeenHead(*reached, reserved)
