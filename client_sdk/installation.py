@@ -74,7 +74,7 @@ def _installed() -> Distribution | None:
 
 
 def _roots(installed: Distribution) -> list[Path]:
-    """Where its packages may lie: the folder of installed packages, or the checkout of an editable installation."""
+    """Where its packages may lie: the folder of installed packages, or the checkout of an editable one (PEP 610)."""
     roots = [Path(str(installed.locate_file(""))).resolve()]
     url = json.loads(installed.read_text("direct_url.json") or "{}")
     if url.get("dir_info", {}).get("editable"):

@@ -159,6 +159,7 @@ class Transport:
 
     def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
         body = bytearray()
+        # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
             for part in response.iter_bytes():
                 _add(body, part, call)

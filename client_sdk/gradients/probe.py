@@ -29,6 +29,7 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> float:
 def a_few(values: Tensor, count: int) -> Tensor:
     """`count` records of the batch; where it is too short, its records again with their entries rolled."""
     rows = [values[i % len(values)] for i in range(count)]
+    # Rolled: between equal records an exchange would show nothing.
     rolled = [row.flatten().roll(i).view(row.shape) if i >= len(values) else row for i, row in enumerate(rows)]
     return torch.stack(rolled)
 
@@ -60,7 +61,7 @@ def refuse_interaction(model: nn.Module, loss: Loss, inputs: Tensor, targets: Te
         after = checked_losses(loss, x, model(exchanged), y)
     for name, value in model.named_buffers():
         if not torch.equal(value, buffers[name]):
-            # Put back: the model is the caller's, and what moved came from its records.
+            # Put back before the refusal: it holds something of the records now.
             value.copy_(buffers[name])
             raise UnsupportedLayer(f"buffer {name!r} stores statistics of the data; use a layer without running state")
     if not torch.allclose(before[[0, 2]], after[[0, 2]], rtol=tolerance(before.dtype, x.device), atol=1e-6):

@@ -131,6 +131,7 @@ class HospitalLedger:
         """
         if read_only and not path.exists():
             raise ConfigurationError(f"there is no ledger at {path}")
+        # Reading goes on beside a hospital that takes part.
         lock = None if read_only else _take_lock(path)
         connection: sqlite3.Connection | None = None
         try:
@@ -189,6 +190,7 @@ class HospitalLedger:
         Raises:
             OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
         """
+        # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
         with self._writing():
             self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})

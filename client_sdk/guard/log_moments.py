@@ -103,6 +103,7 @@ class SampledRecords:
                 "records were added since the first round: leave them out, or take them into a new study",
             )
         held_out = self.setting is not None and self.setting.source == "held-out"
+        # Who joined after the draw is trained on: the sample stays as it was drawn.
         trained = np.flatnonzero(slots < 0) if held_out else np.arange(slots.size)
         return SampleRows(rows, slots[rows], trained.astype(np.int64))
 
@@ -315,6 +316,7 @@ def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
     norms     before clipping, finite; clipped together or layer by layer, a record adds at most min(norm, clip_norm)
     rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
     """
+    # Capped first: clipping bounds the contribution, and the grid moves it afterwards.
     contribution = np.minimum(norms * _NORM_SLACK, clip_norm) + rounding
     # Scaling both back to the clip norm keeps their ratio, and the top stays it.
     scaled = np.nextafter(contribution * (clip_norm / (clip_norm + rounding)), np.inf)

@@ -128,6 +128,7 @@ class SitePolicy(_Section):
             raise ConfigurationError(f"the site policy {path} is not valid TOML") from error
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+            # Without its cause, which quotes values: patients' identifiers may be among them.
             raise ConfigurationError(f"the site policy {path}: {wrong}") from None
 
     @classmethod
@@ -227,6 +228,7 @@ class Charge:
             own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
             # Down: less noise, more cost.
             noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
+        # What this hospital's own noise protects: in scheme joint its records, which come first.
         level = plan.levels[0].value
         return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
 
@@ -287,6 +289,7 @@ def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = 
             continue
         account = ClassicalLimit(plan, limit)
         account.restore({"rounds": rounds_sent + 1, "published": published})
+        # Written so that NaN counts as passed.
         if not account.epsilon() <= limit.epsilon:
             raise OwnBudgetExceeded(
                 "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"

@@ -82,6 +82,7 @@ class MaskedDelivery:
         self._round = None
         joined = self._of(assignment)
         vectors = joined.prepare()
+        # Only now: a session that was refused while it was prepared has been left already.
         self._round = joined
         return vectors
 

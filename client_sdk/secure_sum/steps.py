@@ -216,6 +216,7 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     agreement = masking.Agreement(client, secrets.share_private, current.h1)
     slots, kept = b"", b""
     for entry, share in zip(cohort, shares, strict=True):
+        # Its own share counts among the t; it never leaves before it is opened.
         if entry.client == client:
             kept = share
             continue
@@ -371,5 +372,6 @@ def _require_sorted(
     code: str,
     refusal: type[CohortRefused] | type[SurvivorsRefused],
 ) -> None:
+    # Strictly: the transcript hashes the list, and nobody may stand in it twice.
     if any(a.client >= b.client for a, b in pairwise(entries)):
         raise refusal(code, "the list is not in the order of the client names, each once")

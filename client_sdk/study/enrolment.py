@@ -81,6 +81,7 @@ def _taken(
                 client.rotate_key(membership.study, membership.client, rotation)
             return True
         except AuthenticationError as error:
+            # A study that was left does not hold up the others' new key.
             if error.code == "revoked":
                 return False
             if error.code != "bad-signature" or signer is successor:

@@ -177,6 +177,7 @@ def _patient(url: str) -> Connection:
 
 def _frozen_settings(shown: Study, ledger: HospitalLedger, membership: Membership, dataset: str) -> StudySettings:
     """The study's settings, frozen when the hospital first joins, also if the coordinator forgets."""
+    # Reckoned here: every assignment is held against this digest.
     digest = shown.settings.digest()
     if digest != shown.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")
@@ -244,6 +245,7 @@ def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> Ta
         _LOG.warning("the records name no patients: every one counts as a patient of its own")
     elif excluded:
         found = len(excluded & set(records.patients))
+        # Counts alone: no patient is named in a log.
         _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
     return task.dataset(records).without(rules.excluded_patients).by_patient(training.rows_per_patient)
 

@@ -135,7 +135,6 @@ class Participation:
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()
-                # Not begun, or paused: it may go on.
                 self._client.sleep(_PAUSE_SECONDS)
                 continue
             if given is not None:
@@ -284,6 +283,7 @@ class Participation:
     def _refuse(self, round: int, refused: Refused) -> None:
         """Write the no down, then tell the coordinator."""
         _LOG.warning("round %d refused: %s", round, refused.detail)
+        # The message takes no more than 500 characters.
         refusal = Refusal(code=refused.code, detail=refused.detail[:500])
         body = refusal.model_dump_json().encode()
         digest = hashlib.sha256(body).hexdigest()

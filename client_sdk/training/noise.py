@@ -149,9 +149,11 @@ def _noised(
     gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
 ) -> dict[str, Tensor]:
     kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
+    # On the host, also for a model on a GPU: the noise never comes from a device's generator.
     joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
     flat = joined.numpy()
     largest = max(-float(flat.min(initial=0.0)), float(flat.max(initial=0.0))) / spacing
+    # Written so that NaN does not pass.
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32
