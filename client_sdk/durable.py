@@ -15,6 +15,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     Raises:
         OSError: the disk is full or read-only; `path` is as it was.
     """
+    # In the same directory, because a rename is atomic only within one file system.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -58,6 +59,7 @@ class Outbox:
         try:
             body = self._file(round).read_bytes()
         except OSError:
+            # Gone or altered is the same trouble to whoever has to send it.
             body = b""
         if hashlib.sha256(body).hexdigest() != sha256:
             raise LedgerDamaged(f"the finished update of round {round} is gone from {self.folder}")

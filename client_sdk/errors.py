@@ -106,18 +106,26 @@ class NotTrusted(WardroundError):
 
 
 class BadAssignment(NotTrusted):
+    """Signature, study, client, settings, roster or model are not what they must be."""
+
     code = "bad-assignment"
 
 
 class LedgerNotExtended(NotTrusted):
+    """The coordinator's ledger is shorter than it was, or rewritten, or unsigned."""
+
     code = "ledger-not-extended"
 
 
 class RosterNotPinned(NotTrusted):
+    """A member, or a member's key, that the pinned roster does not hold."""
+
     code = "roster-not-pinned"
 
 
 class UpdateDisputed(NotTrusted):
+    """The coordinator holds another update under this hospital's name."""
+
     code = "update-disputed"
 
 
@@ -172,6 +180,7 @@ class TrainingStopped(WardroundError):
 
 def api_error(problem: Problem) -> ApiError:
     """The error class that fits the problem's status."""
+    # Before its status, 401: it is the clock that a person has to mend, not the key.
     if problem.code == "clock-skew":
         return ClockSkewError(problem)
     kinds: dict[int, type[ApiError]] = {

@@ -50,12 +50,14 @@ class Identity:
             KeyFileError: as `open`.
         """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Never a new key for an old one: this hospital would be a stranger to its studies.
         if not (directory / name).exists():
             key = Ed25519PrivateKey.generate()
             pem = key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
             write_durably(directory / name, pem)
+        # Read back, so that a key that was there already is checked like any other.
         return cls.open(directory, name)
 
     @classmethod
@@ -71,6 +73,7 @@ class Identity:
             pem = path.read_bytes()
         except OSError as error:
             raise KeyFileError(f"{path} cannot be read: enrol first, or name the right directory") from error
+        # Whoever could read it may have copied it, and could sign as this hospital.
         if mode & 0o077:
             raise KeyFileError(f"{path} may be read by others (mode {mode:03o}): chmod 600 it, or enrol with a new key")
         try:
@@ -111,6 +114,7 @@ class Identity:
         write_durably(path, membership.model_dump_json(indent=1).encode())
 
     def _path(self, study: str) -> Path:
+        # It becomes part of a path.
         if not re.fullmatch(NAME_PATTERN, study):
             raise ConfigurationError(f"{study!r} is not the name of a study")
         return self.directory / "studies" / f"{study}.json"

@@ -74,7 +74,7 @@ def _installed() -> Distribution | None:
 
 
 def _roots(installed: Distribution) -> list[Path]:
-    """Where its packages may lie: the folder of installed packages, or the checkout of an editable installation."""
+    """Where its packages may lie: the folder of installed packages, or the checkout of an editable one (PEP 610)."""
     roots = [Path(str(installed.locate_file(""))).resolve()]
     url = json.loads(installed.read_text("direct_url.json") or "{}")
     if url.get("dir_info", {}).get("editable"):
@@ -84,6 +84,7 @@ def _roots(installed: Distribution) -> list[Path]:
 
 def _changed_files(home: Path, installed: Distribution | None) -> list[str]:
     """Files that another distribution overwrote, or somebody edited, by the hashes of this one's record."""
+    # A checkout is there to be edited; the record speaks of installed copies alone.
     if installed is None or _roots(installed)[0] != home.resolve():
         return []
     files = [file for file in installed.files or () if file.parts[0] in PACKAGES]
@@ -93,7 +94,7 @@ def _changed_files(home: Path, installed: Distribution | None) -> list[str]:
 
 
 def _digest(algorithm: str, path: Path) -> str | None:
-    """As records of installed files write it; None for a file that is not there."""
+    """As records of installed files write it (PEP 427: base64url, no padding); None for a file that is not there."""
     if not path.is_file():
         return None
     return base64.urlsafe_b64encode(hashlib.new(algorithm, path.read_bytes()).digest()).rstrip(b"=").decode()

@@ -28,6 +28,7 @@ def extra_of(error: ImportError) -> str | None:
 
 def build() -> typer.Typer:
     """The root with every command that is installed."""
+    # Here, so that `main` can name the extra that brings it.
     import typer
 
     app = typer.Typer(
@@ -51,6 +52,7 @@ def main() -> None:
 
         extra = extra_of(error)
         reasons = clashes() if extra is None else [f"this command needs more: pip install 'wardround[{extra}]'"]
+        # A bug of ours shows where it is.
         if not reasons:
             raise
         print(*(f"wardround: {reason}" for reason in reasons), sep="\n", file=sys.stderr)

@@ -58,6 +58,7 @@ def get(
 
 
 def put(target: str, body: BaseModel | None = None) -> Call[None]:
+    """A PUT of `body` as JSON, whose answer is empty."""
     return Call("PUT", target, nothing, *_json(body))
 
 
@@ -90,6 +91,7 @@ def move_study(name: str, action: Action) -> Call[messages.Study]:
 
 
 def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
+    """body: safetensors; its names, shapes and types are the study's from then on."""
     return Call("PUT", path("studies", name, "models", 0), _as(messages.ModelInfo), body, OCTETS)
 
 
@@ -109,10 +111,12 @@ def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
+    """A hospital's new identity key, which proves itself; the request is signed by the old one."""
     return put(path("studies", name, "clients", client, "key"), rotation)
 
 
 def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
+    """End a client's part from the next round on: revoked by the operator, withdrawn by itself."""
     return put(path("studies", name, "clients", client, how))
 
 
@@ -133,7 +137,9 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
     """
 
     def read(answer: Answer) -> bytes:
+        # A proxy that compresses on the way marks the tag as weak.
         named = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        # Finds bytes that were damaged. Whether it is the assigned model, the signed assignment says.
         if named != hashlib.sha256(answer.body).hexdigest():
             raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
         return answer.body
@@ -142,6 +148,7 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
 
 
 def put_update(name: str, round: int, client: str, body: bytes) -> Call[messages.UpdateReceipt]:
+    """body: safetensors, the update and, where records have a Bayesian limit, the log-moments beside it."""
     target = path("studies", name, "rounds", round, "updates", client)
     return Call("PUT", target, _as(messages.UpdateReceipt), body, OCTETS)
 
@@ -159,6 +166,7 @@ def budget(name: str) -> Call[messages.BudgetStatement]:
 
 
 def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[messages.LedgerPage]:
+    """A page of entries whose sequence numbers lie above `after`."""
     return get(query(path("studies", name, "ledger"), after=after, limit=limit), messages.LedgerPage)
 
 

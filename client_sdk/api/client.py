@@ -33,6 +33,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
+# 408 and 425 ask for the same request again (RFC 9110, RFC 8470); the others pass by themselves.
 PASSING = frozenset({408, 425, 429, 502, 503, 504})
 # These two say that nothing was done, so that even a POST may follow.
 NOTHING_DONE = frozenset({429, 503})
@@ -41,6 +42,8 @@ LONGEST_SECONDS = 30.0
 
 
 class Credentials(Protocol):
+    """Who asks: an operator's key, or a hospital's signature."""
+
     def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
         """The Authorization header of one attempt at one request."""
         ...
@@ -54,6 +57,7 @@ class OperatorKey:
     """
 
     def __init__(self, key: str) -> None:
+        # Into three at most: a secret in base64url may hold underscores itself.
         parts = key.split("_", 2)
         if len(parts) != 3 or parts[0] != "wrk" or not parts[1] or not parts[2] or not key.isascii():
             raise ConfigurationError("an operator key has the form wrk_<id>_<secret>")
@@ -277,6 +281,7 @@ class Attempts(Generic[T]):
             return None
         problem = _problem(answer)
         if problem is not None and problem.code == "clock-skew" and problem.server_time is not None:
+            # Once a call: a clock that is wrong after that is not helped by trying again.
             if not self._clock_corrected:
                 self._clock_corrected = True
                 self._clock.offset = problem.server_time - self._clock.read()
@@ -346,6 +351,7 @@ def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
 
 
 def _problem(answer: Answer) -> Problem | None:
+    # What a proxy answers in the coordinator's place has such a status too, but not this type.
     if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
         return None
     try:

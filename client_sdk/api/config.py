@@ -80,6 +80,7 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
     try:
         return ClientSettings.model_validate(values)
     except ValueError as error:
+        # The other fields take any text: nothing else can be wrong.
         raise ConfigurationError(f"{PREFIX}ALLOW_HTTP is true or false") from error
 
 

@@ -129,6 +129,7 @@ def _failures() -> Generator[None]:
     try:
         yield
     except httpx.HTTPError as error:
+        # With these nothing has left, so that even a POST may be sent again.
         kinds = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError
         # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
         detail = f"the coordinator did not answer ({type(error).__name__}); `wardround doctor` looks for the reason"
@@ -158,6 +159,7 @@ class Transport:
 
     def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
         body = bytearray()
+        # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
             for part in response.iter_bytes():
                 _add(body, part, call)

@@ -82,6 +82,7 @@ def join(
     console = Console(stderr=True)
     logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=console, show_path=False)])
     logging.getLogger("client_sdk").setLevel(logging.INFO)
+    # A file of events that cannot be written is found here, before anything is charged.
     with plain_errors(), RoundsShown(study, console, events) as shown:
         outcome = hospital(home).join(
             study,
@@ -145,6 +146,7 @@ def own_budget(
         return
     rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
     if patients is not None:
+        # Nothing is shown as spent: the patients' own sums are secrets.
         rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
     table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
     if patients is not None:

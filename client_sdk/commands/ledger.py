@@ -130,6 +130,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
     while True:
         page = client.ledger(study, len(entries))
         entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+        # An empty page ends it too, else a head that is never reached would be asked for without end.
         if not page.entries or len(entries) >= page.head.head.entries:
             break
     try:

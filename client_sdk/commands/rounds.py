@@ -66,5 +66,6 @@ def _spent(whose: str, limit: LimitSpent) -> str:
 
 
 def _appended(path: Path) -> TextIO:
+    # Made first: `open` would leave a new file's mode to the umask.
     path.touch(mode=0o600)
     return path.open("a", encoding="utf-8")

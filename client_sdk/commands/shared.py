@@ -76,6 +76,7 @@ def hospital(home: Path | None) -> Hospital:
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
     """Whoever may read: the operator or viewer if there is a key, else the hospital."""
+    # Who names a hospital's directory asks as that hospital, whatever key the environment holds.
     if home is None and (key_file is not None or load().operator_key is not None):
         return operator(server, key_file)
     return hospital(home).client(study)
@@ -96,6 +97,7 @@ def plain_errors() -> Generator[None]:
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
         print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
+        # 128 + SIGINT, as shells count.
         raise typer.Exit(130) from None
 
 
@@ -138,4 +140,5 @@ def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
     if not math.isfinite(value):
         return "unbounded" if value > 0 else "unknown"
     rounding = ROUND_FLOOR if left else ROUND_CEILING
+    # By its repr: 0.1 in binary lies above 0.1, and would be shown as 0.101.
     return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=rounding))

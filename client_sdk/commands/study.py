@@ -192,6 +192,7 @@ def read_settings(path: Path) -> StudySettings:
     except ValidationError as error:
         wrong = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
+    # AttributeError: what should be a table is none.
     except (ValueError, AttributeError) as error:
         raise ConfigurationError(f"{path} is neither JSON nor TOML: {error}") from error
 

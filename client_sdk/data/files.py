@@ -73,6 +73,7 @@ def read_csv(
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
+        # Spreadsheets write a byte order mark, which would become part of the first name: hence utf-8-sig.
         with opener(path, "rt", newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
@@ -119,6 +120,7 @@ def read_heart_disease(path: Path) -> Table:
     columns = dict(read_csv(path, names=_HEART_DISEASE).columns)
     for name in ("trestbps", "chol"):
         columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
+    # 1 to 4 are degrees of the disease; studies of these files ask whether there is any.
     columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
     site = path.name.removeprefix("processed.").removesuffix(".data")
     return Table(columns, tuple(f"{site}-{row}" for row in range(len(columns["disease"]))), named=False)
@@ -161,6 +163,7 @@ def read_idx(path: Path) -> Array:
     dtype = np.dtype(_IDX_TYPES[data[2]])
     if len(data) != 4 + 4 * data[3] + int(np.prod(shape)) * dtype.itemsize:
         raise DataError(f"{path.name}: the length does not fit the header")
+    # IDX is big-endian, and PyTorch takes the machine's own order only.
     return np.frombuffer(data, dtype=dtype, offset=4 + 4 * data[3]).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -207,6 +210,7 @@ def _arrays(paths: Sequence[Path]) -> Array:
     if len({image.size for image in images}) > 1:
         raise DataError("images: bring them to one width and height first")
     if all(image.mode in _ONE_CHANNEL for image in images):
+        # Not converted: grey of 16 bits would lose its depth.
         return np.stack([np.asarray(image) for image in images])
     return np.stack([np.moveaxis(np.asarray(image.convert("RGB")), -1, 0) for image in images])
 
@@ -221,6 +225,7 @@ def _opened(path: Path) -> Any:
         with Image.open(path) as image:
             image.load()
             return image
+    # SyntaxError is what Pillow raises for a broken PNG.
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
 

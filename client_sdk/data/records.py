@@ -117,6 +117,7 @@ def records_of(data: Any) -> Records:
     """
     if isinstance(data, Table | Examples):
         return data
+    # By its shape, because pandas need not be installed.
     if hasattr(data, "columns") and hasattr(data, "items"):
         return Table.of(data)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
@@ -159,6 +160,7 @@ def _patients(given: Sequence[Any] | Array | None, rows: int) -> tuple[str, ...]
     patients = tuple(_identifier(patient) for patient in given)
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
+    # What a missing cell has become as text.
     if any(patient in ("", "nan", "None") for patient in patients):
         raise DataError("patients: a record has no patient identifier")
     return patients

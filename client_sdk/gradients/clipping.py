@@ -46,6 +46,7 @@ class ClippedSum:
 
 
 def checked_clip_norm(clip_norm: float) -> float:
+    """The clip norm, finite and > 0. Raises ValueError otherwise."""
     number = isinstance(clip_norm, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
     if not (number and math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number > 0, got {clip_norm!r}")
@@ -53,7 +54,7 @@ def checked_clip_norm(clip_norm: float) -> float:
 
 
 def checked_groups(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
-    """Disjoint groups that cover every trainable parameter."""
+    """Disjoint groups that cover every trainable parameter. Raises ValueError for others."""
     chosen = [list(group) for group in groups]
     flat = [name for group in chosen for name in group]
     if sorted(flat) != sorted(names) or not all(chosen):
@@ -83,10 +84,15 @@ def clip_factors(
 ) -> dict[str, Tensor]:
     """Parameter name -> (batch,) factor ≤ 1; each group is clipped to clip_norm / √(number of groups).
 
+    The groups' bounds add up to clip_norm in squares (McMahan et al. 2018, "Learning Differentially Private Recurrent
+    Language Models", per-layer clipping).
+
+    squares: parameter name -> (batch,) squared norms.
     norms: the total norms, which clip everything together when groups is None.
     """
     safety = SAFETY.get(dtype, 1 - 2.0**-14)
     if groups is None:
+        # A norm of 0 gives ∞, which becomes 1.
         return dict.fromkeys(squares, (clip_norm * safety / norms).clamp_(max=1.0).to(dtype))
     bound = clip_norm / math.sqrt(len(groups)) * safety
     factors: dict[str, Tensor] = {}
@@ -138,9 +144,11 @@ def exact_products(device: torch.device) -> Generator[None]:
 def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
     """(owner, attribute, exact value)."""
     backends: Any = torch.backends
+    # Newer PyTorch has a switch per operation (`fp32_precision`), older one per back end (`allow_tf32`).
     by_operation = hasattr(backends.cudnn, "conv")
     if device.type == "cuda":
         owners = (backends.cudnn.conv, backends.cuda.matmul) if by_operation else (backends.cudnn, backends.cuda.matmul)
+    # On the CPU lower precisions are used only where somebody asked for them.
     elif by_operation and torch.get_float32_matmul_precision() != "highest":
         owners = (backends.mkldnn.conv, backends.mkldnn.matmul)
     else:
@@ -151,11 +159,12 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
 
 @cache
 def _operation() -> Any:
+    # It has no public name; where it is gone, `functional.linear` serves.
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 
 
 def product(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x yᵀ (+ bias), of (rows, width) and (columns, width) matrices."""
+    """(rows, columns): x yᵀ (+ bias), of (rows, width) and (columns, width) matrices."""
     if (
         x.numel() * y.shape[0] >= _WORTHWHILE
         and x.device.type == "cpu"

@@ -34,6 +34,7 @@ class ConvLayer(Layer):
         if module.padding_mode != "zeros":
             return functional.pad(a, edges, mode=module.padding_mode), [0] * len(module.kernel_size)
         before, after = edges[::2], edges[1::2]
+        # padding="same" with an even kernel pads one side more, which the backend cannot express.
         if before != after:
             return functional.pad(a, edges), [0] * len(module.kernel_size)
         return a, list(reversed(before))
@@ -50,6 +51,7 @@ class ConvLayer(Layer):
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
         padded, pad = self._padded(x)
         if padded is not x:
+            # The padding is part of the forward here: autograd leads the gradient back through it.
             return super().signal(x, g)
         return self._backward(x, g, self.own("weight").to(g.dtype), pad, self.module.groups, of_input=True)
 
@@ -98,6 +100,7 @@ class ConvLayer(Layer):
         module = self.module
         a, pad = self._padded(a)
         if a.dim() == 3:
+            # `unfold` knows two dimensions only.
             a, g = a.unsqueeze(2), g.unsqueeze(2)
         kernel, stride, dilation, edges = (
             (default, *value)[-2:]
@@ -138,6 +141,7 @@ class ConvLayer(Layer):
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().inner(a, g, centre, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
+            # ⟨Σ_t g_t a_tᵀ, v⟩ = Σ_t ⟨g_t, v a_t⟩: the forward with the centre as weight; no gradient is formed.
             moved = self.module._conv_forward(a, centre["weight"], None)
             out["weight"] = (moved * g).flatten(1).sum(1)
         return out

@@ -65,6 +65,7 @@ def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
         elif isinstance(module, INSTANCE_NORMS):
             if module.track_running_stats and module.training:
                 raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+        # Without running statistics batch norm uses the batch's own in eval mode too.
         elif module.training or not module.track_running_stats:
             raise UnsupportedLayer(
                 f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "

@@ -109,6 +109,7 @@ class LinearLayer(Layer):
         a, g = self._positions(a, g)
         batch, positions, width = a.shape
         size = width * g.shape[-1]
+        # The direct form where it costs less than the Gram form and its gradients may be kept for the sum.
         if positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
             return super().squares(a, g)
         if "bias" in self.names:
@@ -149,6 +150,7 @@ class EmbeddingLayer(Layer):
         """(record, token, gradient) of every position that has a gradient."""
         record = torch.arange(a.shape[0], device=a.device).repeat_interleave(a[0].numel())
         token, rows = a.flatten(), g.reshape(-1, g.shape[-1])
+        # Autograd gives the padding row no gradient.
         if self.module.padding_idx is not None:
             used = token != self.module.padding_idx
             record, token, rows = record[used], token[used], rows[used]
@@ -161,6 +163,7 @@ class EmbeddingLayer(Layer):
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         record, token, rows = self._rows(a, g)
+        # A token that occurs twice in a record has one row, their sum: merged before the norm is taken.
         numbered = record * self.module.num_embeddings + token
         found = cast(Any, torch.unique(numbered, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
         pairs, where = cast("tuple[Tensor, Tensor]", found)
@@ -258,6 +261,7 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _of_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch, classes): softmax less the one-hot target."""
     found = torch.softmax(outputs, 1)
     return found.scatter_add_(1, targets.unsqueeze(1), found.new_full((), -1.0).expand(len(found), 1))
 
@@ -270,6 +274,7 @@ def _of_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets.to(outputs).view_as(outputs)).mul_(2.0)
 
 
+# By identity: a loss that merely computes the same takes the general way.
 SIGNALS: dict[object, Callable[[Tensor, Tensor], Tensor]] = {
     cross_entropy: _of_cross_entropy,
     logistic: _of_logistic,

@@ -31,7 +31,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class Use:
-    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...)."""
+    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
+
+    version: of the input's memory at the call; another one afterwards tells of a change in place.
+    """
 
     layer: Layer
     input: Tensor
@@ -83,6 +86,7 @@ class Capture:
 
     def __enter__(self) -> Capture:
         for layer in self._layers:
+            # On this one module: its class, and others of its kind, stay as they are.
             vars(layer.module)["forward"] = partial(self._called, layer)
         return self
 
@@ -124,6 +128,7 @@ class Signals:
             if signals is None:
                 continue
             a, g = signals[0], signals[1].to(dtype)
+            # Token numbers stay integers.
             a = a.to(dtype) if a.is_floating_point() else a
             if len(uses) == 1 or all(calls[name] == 1 for name in use.layer.names.values()):
                 values, kept = use.layer.squares(a, g)
@@ -167,6 +172,7 @@ class Signals:
         for name, value in self._shared.items():
             add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
         for name, value in (self._centre or {}).items():
+            # Σ f_i (g_i − v) = Σ f_i g_i − (Σ f_i) v.
             add(into, name, value * -factors[name].sum())
 
 
@@ -191,6 +197,7 @@ class Layerwise:
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
         with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
             losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
+            # A loss that depends on no captured layer has nothing to go back to.
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)
         with full_precision(inputs.device):
@@ -219,6 +226,7 @@ def ends_in(model: nn.Module, layers: Sequence[Layer]) -> bool:
         return False
     last = layers[0].module
     own = cast("dict[str, Any]", vars(last))
+    # Hooks are run by the module's own call, which the short cut passes by.
     heard = any(own[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     if type(model) is nn.Sequential:
         return model[-1] is last and sum(module is last for module in model) == 1 and not heard

@@ -118,6 +118,8 @@ class PerRecordGradients:
         clip_norm: > 0, finite; the sum's L2 sensitivity under add/remove.
         centre: parameter name -> tensor, public or already released (never computed from this batch).
         groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
+
+        Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
         bound = checked_clip_norm(clip_norm)
         apart = None if groups is None else checked_groups(groups, list(self._parameters))
@@ -162,6 +164,7 @@ class PerRecordGradients:
     def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
         try:
             return self._engine.run(x, y)
+        # Control flow that changes from batch to batch: fall back in the middle, and check that too.
         except NotLayerwise as why:
             self._engine = self._fallen_back(why)
             self._confirm(x, y)
@@ -169,8 +172,10 @@ class PerRecordGradients:
 
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
+        # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
+        # Another shape or mode may take another way through the model.
         key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
         if key in self._verified:
             return
@@ -190,10 +195,12 @@ class PerRecordGradients:
                 if self._asked == "vmap":
                     raise
                 self._engine = self._fallen_back(NotLayerwise(f"not vectorisable: {why}"), vectorised=False)
+        # Under the method in use by now: it may have fallen back.
         self._verified.add((self.method, *key[1:]))
 
 
 def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Name -> trainable parameter. Raises ValueError for none, or for several types or devices."""
     parameters = trainable(model)
     if not parameters:
         raise ValueError("model has no trainable parameter")
@@ -204,6 +211,7 @@ def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def checked_centre(centre: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The centre in the parameters' type and place. Raises ValueError for names or shapes, NonFiniteError."""
     if set(centre) != set(parameters):
         raise ValueError(f"centre must name every trainable parameter: {sorted(parameters)}, got {sorted(centre)}")
     for name, value in centre.items():

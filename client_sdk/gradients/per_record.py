@@ -65,6 +65,7 @@ class PerRecord:
             # Operations without a batching rule run in a loop: slower, and exactly as right.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             gradients, (losses, outputs) = each(detached, inputs, targets)
+        # The losses are there already; only the check of shape and finiteness is wanted.
         checked_losses(lambda _outputs, _targets: losses, inputs, outputs, targets)
         return gradients
 

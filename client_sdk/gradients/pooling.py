@@ -39,6 +39,7 @@ class _Fold(torch.autograd.Function):
         g = grads[0]
         into = g.new_zeros(ctx.shape)
         first, *others = _windows(into, *ctx.fold)
+        # The last winner first: what it takes is not left for those that it beat.
         for part, later in zip(reversed(others), reversed(ctx.saved_tensors), strict=True):
             taken = g * later
             part += taken
@@ -63,6 +64,7 @@ def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
     (high, wide), (down, right) = _pair(module.kernel_size), _pair(module.stride)
     above, left = _pair(module.padding)
     if above or left:
+        # As PyTorch pads: −∞ never wins.
         x = functional.pad(x, (left, left, above, above), value=-math.inf)
     return _Fold.apply(_Fold.apply(x, -1, wide, right), -2, high, down)  # type: ignore[no-any-return]
 

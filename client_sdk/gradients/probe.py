@@ -29,6 +29,7 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> float:
 def a_few(values: Tensor, count: int) -> Tensor:
     """`count` records of the batch; where it is too short, its records again with their entries rolled."""
     rows = [values[i % len(values)] for i in range(count)]
+    # Rolled: between equal records an exchange would show nothing.
     rolled = [row.flatten().roll(i).view(row.shape) if i >= len(values) else row for i, row in enumerate(rows)]
     return torch.stack(rolled)
 
@@ -51,6 +52,7 @@ def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
 def refuse_interaction(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
     """Raise UnsupportedLayer when exchanging one record changes another's loss, or when buffers move."""
     x, y = a_few(inputs, 3), a_few(targets, 3)
+    # Record 1 becomes a copy of record 2; the losses of 0 and 2 must not move.
     exchanged = x[torch.tensor([0, 2, 2], device=x.device)]
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     with torch.no_grad(), repeatable(x.device) as rewind:
@@ -59,6 +61,7 @@ def refuse_interaction(model: nn.Module, loss: Loss, inputs: Tensor, targets: Te
         after = checked_losses(loss, x, model(exchanged), y)
     for name, value in model.named_buffers():
         if not torch.equal(value, buffers[name]):
+            # Put back before the refusal: it holds something of the records now.
             value.copy_(buffers[name])
             raise UnsupportedLayer(f"buffer {name!r} stores statistics of the data; use a layer without running state")
     if not torch.allclose(before[[0, 2]], after[[0, 2]], rtol=tolerance(before.dtype, x.device), atol=1e-6):
@@ -71,6 +74,7 @@ def refuse_interaction(model: nn.Module, loss: Loss, inputs: Tensor, targets: Te
 def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
     """Numbers held per record. Raises NotLayerwise when a gradient differs from autograd's on two or three records."""
     try:
+        # Two sizes: an axis that happens to have one of them is not taken for the records'.
         return max(compare(engine, a_few(inputs, count), a_few(targets, count)) for count in (2, 3))
     except RuntimeError as why:
         raise NotLayerwise(f"layer-wise book-keeping failed: {why}") from why
@@ -93,6 +97,7 @@ def _length(value: Tensor) -> float:
 
 
 def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> None:
+    """Raise NotLayerwise where record i's gradients or norms are not those of autograd for its own loss."""
     parameters = engine.parameters
     # Torch's annotation leaves out the None of an unused parameter.
     found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)

@@ -71,6 +71,7 @@ class IndividualBudget:
         uncounted = sent_since(state["entries"])
         missed = sum(_worst(charge, limit.fixed_order()) for charge in uncounted)
         here = [patient_digest(patient) for patient in patients]
+        # Who is not there today keeps a sum: a patient may come back.
         everybody = list(dict.fromkeys([*known, *here]))
         new = len(everybody) - len(known)
         inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
@@ -114,6 +115,7 @@ class IndividualBudget:
         records is not charged.
         """
         distances = np.zeros(self.filter.members)
+        # Who is not among today's records moved nothing: measured, at distance 0.
         measured = np.ones(self.filter.members, dtype=np.bool_)
         measured[self.rows] = False
         measured[self.rows[known]] = True
@@ -155,6 +157,7 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
         # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
         order, observer = limit.fixed_order(), Observer.COORDINATOR
         spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer)
+        # A filter has one member at least: made with one, who is taken out.
         nobody: dict[str, Any] = IndividualFilter(spec, members=1).state() | {"spent": [], "excluded": []}
         return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}
     try:
@@ -166,6 +169,7 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
             raise ValueError("one sum for every patient is expected")
     except (ValueError, KeyError, TypeError) as error:
         raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+    # The filter's order and limit hold from its first step on (Feldman & Zrnic 2021).
     if begun != (limit.epsilon, limit.delta, limit.fixed_order()):
         raise ConfigurationError(
             "individual: the patients' own sums of this data set were begun under another epsilon, delta or order"
@@ -184,6 +188,7 @@ def _mechanism(privacy: Privacy) -> dict[str, Any]:
 def _worst(charge: Charge, order: float) -> float:
     if charge.level != "instance":
         raise ConfigurationError("individual: an update without noise left before, which has no finite cost")
+    # At distance 1: the clip norm in units of itself, as a noise multiplier counts.
     once = log_moment(order, 1.0, noise_std=charge.noise_multiplier, sampling_rate=charge.sampling_rate)
     reported = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0
     return charge.steps * float(once) + charge.histograms * float(reported)

@@ -23,6 +23,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, Le
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.protocol.study.settings import NAME_PATTERN
 
+# The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     sequence INTEGER PRIMARY KEY,
@@ -130,6 +131,7 @@ class HospitalLedger:
         """
         if read_only and not path.exists():
             raise ConfigurationError(f"there is no ledger at {path}")
+        # Reading goes on beside a hospital that takes part.
         lock = None if read_only else _take_lock(path)
         connection: sqlite3.Connection | None = None
         try:
@@ -188,6 +190,7 @@ class HospitalLedger:
         Raises:
             OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
         """
+        # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
         with self._writing():
             self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
@@ -318,6 +321,7 @@ class HospitalLedger:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
+        # An interruption too: what is not committed may not stay in memory.
         except BaseException as error:
             del self._entries[before:]
             if self._connection.in_transaction:
@@ -347,10 +351,12 @@ def ledger_path(directory: Path, dataset: str) -> Path:
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    # Made here with its mode; SQLite would leave that to the umask.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        # With WAL the lesser NORMAL would sync at checkpoints only, and a power cut could undo a charge.
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(_SCHEMA)
     except sqlite3.DatabaseError:
@@ -363,6 +369,7 @@ def _take_lock(path: Path) -> int:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        # The kernel lets go of it when the process dies, in whatever way.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)

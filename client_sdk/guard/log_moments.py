@@ -42,7 +42,8 @@ _DAMAGED = "the running sums on this disk are damaged or of another study"
 class SampleRows:
     """The accounting sample among today's records.
 
-    rows     of the training data that are measured;  places  of each of them in the accounting sample
+    rows     of the training data that are measured
+    slots    of each of them in the accounting sample
     trained  rows that are trained on: all, but those held out
     """
 
@@ -53,9 +54,9 @@ class SampleRows:
 
 @dataclass(frozen=True)
 class SampledRecords:
-    """Fixed before the first round. A place whose record is gone, or never was, counts at the clip norm.
+    """Fixed before the first round. A slot whose record is gone, or never was, counts at the clip norm.
 
-    digests  of the records drawn, in the order of their places
+    digests  of the records drawn, in the order of their slots
     setting  the study's; None: every record of the first round, none may join later
     """
 
@@ -64,7 +65,7 @@ class SampledRecords:
 
     @classmethod
     def draw(cls, setting: AccountingSample | None, patients: Sequence[str], source: RandomSource) -> SampledRecords:
-        """A uniform draw without repetition; of fewer patients than places, all.
+        """A uniform draw without repetition; of fewer patients than slots, all.
 
         Raises:
             ConfigurationError: the held-out sample would leave nothing to train on. Stays in this building.
@@ -83,7 +84,7 @@ class SampledRecords:
 
     @property
     def size(self) -> int:
-        """How many places; public where the study sets it."""
+        """How many slots; public where the study sets it."""
         return len(self.digests) if self.setting is None else self.setting.records
 
     def rows_of(self, patients: Sequence[str]) -> SampleRows:
@@ -102,6 +103,7 @@ class SampledRecords:
                 "records were added since the first round: leave them out, or take them into a new study",
             )
         held_out = self.setting is not None and self.setting.source == "held-out"
+        # Who joined after the draw is trained on: the sample stays as it was drawn.
         trained = np.flatnonzero(slots < 0) if held_out else np.arange(slots.size)
         return SampleRows(rows, slots[rows], trained.astype(np.int64))
 
@@ -112,7 +114,7 @@ class LogMomentBounds:
     settings  of the study, which fix everything about the estimate
     patients  identifiers of the records in training order
     source    draws the accounting sample in the first round; None: the operating system's generator
-    accounting_sample     the one drawn before
+    accounting_sample  the one drawn before
 
     A record of the accounting sample that is no longer there is charged at the clip norm.
 
@@ -223,6 +225,7 @@ class LogMomentBounds:
                 if self._papers is not None:
                     self._papers.step(None, **self._own_step(None))
             if (sums := self._published(round)) is not None:
+                # It may have left, so it is paid for.
                 sums.publish(None)
 
     def measure(self, norms: npt.NDArray[np.float64], *, rounding: float, total_records: float | None = None) -> None:
@@ -238,6 +241,7 @@ class LogMomentBounds:
         if not np.isfinite(norms).all():
             raise TrainingStopped("the gradient norms of this hospital's records")
         clip = self._plan.clip_norm
+        # An empty slot counts at the clip norm: nobody outside may see that it is empty.
         distances = np.full(self._sample.size, clip)
         distances[self._rows.slots] = accounted(norms, clip_norm=clip, rounding=rounding)
         self._account.step(distances, **self._step)
@@ -247,7 +251,10 @@ class LogMomentBounds:
             self._paper_costs = self._papers.log_moments() - before
 
     def publish(self, round: int, source: RandomSource) -> None:
-        """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise."""
+        """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise.
+
+        source: of the noise on its (BINS,) counts.
+        """
         release, sums = self._plan.release, self._published(round)
         if release is not None and sums is not None:
             sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
@@ -291,10 +298,12 @@ class LogMomentBounds:
         return sums if isinstance(sums, NoisedSums) and self._plan.publishes(round) and not sums.exhausted else None
 
     def _own_step(self, total_records: float | None) -> dict[str, Any]:
-        """The papers' step: the client's own noise alone, records sampled at B_i/N."""
+        """The step of sequential accounting (Triastcyn & Faltings 2019, section V-B1): the client's own noise alone,
+        records sampled at B_i/N."""
         plan = self._plan
         rate = plan.sampling_rate
         if total_records is not None and total_records > 0:
+            # q_i = B_i/N_i of this hospital becomes B_i/N.
             rate *= min(1.0, len(self.trained) / total_records)
         return self._step | {"noise_std": plan.noise_multiplier * plan.clip_norm, "sampling_rate": rate}
 
@@ -307,6 +316,7 @@ def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
     norms     before clipping, finite; clipped together or layer by layer, a record adds at most min(norm, clip_norm)
     rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
     """
+    # Capped first: clipping bounds the contribution, and the grid moves it afterwards.
     contribution = np.minimum(norms * _NORM_SLACK, clip_norm) + rounding
     # Scaling both back to the clip norm keeps their ratio, and the top stays it.
     scaled = np.nextafter(contribution * (clip_norm / (clip_norm + rounding)), np.inf)
@@ -330,6 +340,7 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
     if plan.release is not None:
         checkpoints = max(1, plan.rounds // plan.release.every)
     elif bayesian.composition == "running":
+        # Read at the end of every round, and declared: each reading takes its share of the failure probability.
         checkpoints = [plan.steps_per_round * (i + 1) for i in range(plan.rounds)]
     spec = replace(
         _as_in_papers(plan, bayesian),

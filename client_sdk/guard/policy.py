@@ -60,6 +60,8 @@ class LimitSection(_Section):
 
 
 class Limits(_Section):
+    """The hospital's own limits; None: no limit at this level."""
+
     instance: LimitSection | None = None
     client: LimitSection | None = None
 
@@ -126,6 +128,7 @@ class SitePolicy(_Section):
             raise ConfigurationError(f"the site policy {path} is not valid TOML") from error
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+            # Without its cause, which quotes values: patients' identifiers may be among them.
             raise ConfigurationError(f"the site policy {path}: {wrong}") from None
 
     @classmethod
@@ -223,7 +226,9 @@ class Charge:
         published = sum(plan.publishes(round) for round in rounds)
         if plan.release is not None and published:
             own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
+            # Down: less noise, more cost.
             noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
+        # What this hospital's own noise protects: in scheme joint its records, which come first.
         level = plan.levels[0].value
         return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
 
@@ -240,7 +245,9 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
         if charge.level == limit.level:
             kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
             if charge.histograms:
+                # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
                 kinds[charge.histogram_noise, 1.0] += charge.histograms
+    # What the sampler's cut tails may add comes off delta first.
     delta = spendable_delta(limit.delta, limit.epsilon, kinds.total())
     account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
     for (noise, rate), steps in kinds.items():
@@ -282,6 +289,7 @@ def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = 
             continue
         account = ClassicalLimit(plan, limit)
         account.restore({"rounds": rounds_sent + 1, "published": published})
+        # Written so that NaN counts as passed.
         if not account.epsilon() <= limit.epsilon:
             raise OwnBudgetExceeded(
                 "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"

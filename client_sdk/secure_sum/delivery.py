@@ -82,6 +82,7 @@ class MaskedDelivery:
         self._round = None
         joined = self._of(assignment)
         vectors = joined.prepare()
+        # Only now: a session that was refused while it was prepared has been left already.
         self._round = joined
         return vectors
 
@@ -215,6 +216,7 @@ def ring_vectors_of(
         if spec.name == UPDATE:
             values = flatten(made.update, model)
         elif spec.name == histogram_name(privacy.rules):
+            # An address for each vector: no two draw the same.
             noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
             values = _histogram(privacy, randomness.round, made.client_distance, noise)
         elif spec.name == METRICS:
@@ -243,6 +245,7 @@ def _histogram(privacy: Privacy, round: int, distance: float | None, source: Ran
         return counts
     if round % noise.every == 0:
         counts[distance_bin(distance, top)] = 1
+        # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach std.
         share = noise.std / np.sqrt(privacy.histogram_shares)
         counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
     # Other rounds publish nothing: zeros without noise.

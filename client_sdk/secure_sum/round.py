@@ -76,11 +76,13 @@ class MaskedRound:
             SecureSumRefused: something that was shown is not acceptable; the session is left.
         """
         with self._leaving():
+            # A session keeps the roster of its opening: the others would check with the old key, and refuse.
             if self._party.roster.get(self._party.client) != self._party.identity.public_key():
                 changed = "this hospital's identity key changed after the round was opened: it takes part in the next"
                 raise ParametersRefused("rotated-key", changed)
             view = self._view(None)
             vectors = self._expected(view)
+            # Started again after masking: keys and shares are behind, `complete` goes on.
             if self._sum.phase in ("masked", "confirmed", "unmasked"):
                 return vectors
             keys = self._sum.advertise(view.signed, self._plan, self._now())
@@ -102,6 +104,7 @@ class MaskedRound:
             SessionEnded, SecureSumRefused: as `prepare`.
         """
         with self._leaving():
+            # Once masked too: whether every vector has arrived, a process that was killed does not know.
             if self._sum.phase in ("shared", "masked"):
                 self._send_vectors(words)
             if self._sum.phase in ("masked", "confirmed"):
@@ -137,6 +140,7 @@ class MaskedRound:
         # After an answer that was lost too: what was opened once is said again.
         signatures = self._send(self._calls.shown("consistency", ConsistencyList))
         message = self._sum.unmask(signatures, self._now())
+        # In a later phase the others have opened the sum, and nobody asks for this share.
         if view.phase == "unmask":
             self._reply(self._calls.put("unmask", message))
             failpoint("hospital.after-unmask")
@@ -153,6 +157,7 @@ class MaskedRound:
 
     def _wait_past(self, phase: str) -> SessionView:
         """The session, once it has left `phase`."""
+        # No pause: the coordinator holds each answer back for up to POLL_SECONDS.
         while (view := self._view(phase)).phase == phase:
             pass
         return view
@@ -182,6 +187,7 @@ class MaskedRound:
         try:
             yield
         except SessionEnded as ended:
+            # The coordinator knows that the session is over: only the secrets have to go.
             self._sum.abort()
             if ended.code == "different-message":
                 # The state on this disk is not what was sent before: the others wait for this hospital in vain.

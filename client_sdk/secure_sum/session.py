@@ -103,9 +103,11 @@ class SecureSumClient:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
         parameters = steps.check_parameters(signed, plan, self._party, now)
         if record.session is not None and record.session.parameters == signed.parameters:
+            # The same keys again, also after a restart: others would not fit what was sent.
             return self._live(now).session.keys
         if parameters.session in record.sessions:
             raise StateRefused("session-replayed", "this session was joined before, with other parameters or keys")
+        # Two pairs, because one private half is opened if this client is lost, and must not open shares.
         secrets = Secrets(
             share_private=self._randomness(32), mask_private=self._randomness(32), seed=self._randomness(32)
         )
@@ -134,6 +136,7 @@ class SecureSumClient:
                 raise CohortRefused("second-key-list", "the coordinator showed another list of keys before")
             return session.shares
         steps.check_cohort(cohort.entries, current, self._party, previous_cohort)
+        # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
         slots, kept = steps.seal_shares(current, self._randomness(32))
@@ -169,6 +172,7 @@ class SecureSumClient:
         written = {name: hashlib.sha256(vector.data).digest() for name, vector in vectors.items()}
         signature = self._sign(current.masked_statement(current.client, written))
         manifest = Manifest(client=current.client, digests=written, signature=signature)
+        # A second time the vectors come out the same: the masks follow from the stored secrets.
         if session.manifest is None:
             secrets = secrets.model_copy(update={"shares": {**secrets.shares, **received}})
             masked = current.having(secrets=secrets, manifest=manifest)
@@ -208,6 +212,7 @@ class SecureSumClient:
             SurvivorsRefused: fewer than t survivors signed the set that this hospital confirmed.
             StateRefused: nothing was confirmed yet, or the session ended without a release.
         """
+        # Not `_live`: after the first time the secrets are gone, and the same message is given again.
         current = self._current(now)
         session = current.session
         if session.unmask is not None:
@@ -224,6 +229,7 @@ class SecureSumClient:
             survivors=tuple(entry.client for entry in session.survivors),
             model=current.parameters.model,
         )
+        # In one write: opened and erased, or neither.
         record = current.having(unmask=message, secrets=None).record
         self._save(record.model_copy(update={"released": True, "opened": released}))
         return message
@@ -268,6 +274,7 @@ class SecureSumClient:
 
     def _check_neighbours(self, current: Current, survivors: SurvivorList) -> None:
         names = frozenset(entry.client for entry in survivors.entries)
+        # Over all that went before: several rounds may have begun with this model.
         for opened in opened_rounds(self._store, self._study, self._round):
             if opened.model == current.parameters.model and len(names ^ frozenset(opened.survivors)) == 1:
                 why = "an earlier sum from this very model was over one client more or less, whose value the two show"
@@ -290,5 +297,6 @@ class SecureSumClient:
 
     def _live(self, now: int) -> Current:
         current = self._current(now)
+        # Raises where they are erased.
         _ = current.secrets
         return current

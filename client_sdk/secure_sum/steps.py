@@ -63,15 +63,18 @@ class Current:
 
     @cached_property
     def ph(self) -> bytes:
+        """The hash of the parameters as they were signed."""
         return transcript.parameters_hash(self.session.parameters)
 
     @cached_property
     def h1(self) -> bytes:
+        """The hash of ph and of U1: who has which masking keys."""
         members = ((entry.client, entry.share_key, entry.mask_key) for entry in self.session.cohort)
         return transcript.cohort_hash(self.ph, members)
 
     @cached_property
     def u2(self) -> bytes:
+        """The hash of h1 and of U2: whose shares arrived here."""
         return transcript.sharers_hash(self.h1, self.session.sharers)
 
     @property
@@ -80,6 +83,7 @@ class Current:
 
     @property
     def secrets(self) -> Secrets:
+        """Raises StateRefused once they are erased."""
         if self.session.secrets is None:
             raise StateRefused("session-over", "this session was unmasked, left or has expired: its secrets are erased")
         return self.session.secrets
@@ -96,6 +100,7 @@ class Current:
 
     @cached_property
     def u3(self) -> bytes:
+        """The hash of h1 and of U3: who sent which vectors."""
         entries = self.session.survivors
         said = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
         return transcript.survivors_hash(self.h1, said)
@@ -124,6 +129,7 @@ def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, 
         ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what had to be signed.
     """
     ph = transcript.parameters_hash(signed.parameters)
+    # Nothing in the bytes is read before they are known to be the coordinator's.
     if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
         raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
     try:
@@ -210,6 +216,7 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     agreement = masking.Agreement(client, secrets.share_private, current.h1)
     slots, kept = b"", b""
     for entry, share in zip(cohort, shares, strict=True):
+        # Its own share counts among the t; it never leaves before it is opened.
         if entry.client == client:
             kept = share
             continue
@@ -234,6 +241,7 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     for entry in inbox.entries:
         if entry.sender not in public or entry.sender in received:
             raise SharesRefused("unexpected-share", f"a share from {entry.sender} is not expected here")
+        # Cannot fail: shares were sealed to these very keys.
         key = agreement.share_key(entry.sender, public[entry.sender])
         try:
             share = masking.open_share(key, h1, entry.sender, client, entry.sealed)
@@ -257,6 +265,7 @@ def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVect
         raise VectorsRefused("other-vectors", "exactly the vectors of the session are sent, no fewer and no more")
     try:
         for spec in parameters.vectors:
+            # A word beyond its cap may wrap the sum around, and a large total would read as a small one.
             secure_sum_vectors.require_in_range(spec, words[spec.name])
     except EncodingError as error:
         raise VectorsRefused("out-of-range", str(error)) from error
@@ -333,6 +342,7 @@ def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -
     statement, threshold = current.consistency_statement, current.parameters.threshold
     valid: set[str] = set()
     for entry in entries:
+        # Enough; every further signature costs its check.
         if len(valid) == threshold:
             return
         identity = current.identity(entry.client) if entry.client in names else None
@@ -348,6 +358,7 @@ def opened_shares(current: Current) -> tuple[OpenedShare, ...]:
     survivors = {entry.client for entry in current.session.survivors}
     opened: list[OpenedShare] = []
     for peer in current.session.sharers:
+        # One slot holds both shares, the seed's first. Never both are opened: together they would unmask the peer.
         both = current.secrets.shares[peer]
         if peer in survivors:
             opened.append(OpenedShare(peer=peer, kind="seed", share=both[: shamir.SHARE_BYTES]))
@@ -361,5 +372,6 @@ def _require_sorted(
     code: str,
     refusal: type[CohortRefused] | type[SurvivorsRefused],
 ) -> None:
+    # Strictly: the transcript hashes the list, and nobody may stand in it twice.
     if any(a.client >= b.client for a, b in pairwise(entries)):
         raise refusal(code, "the list is not in the order of the client names, each once")

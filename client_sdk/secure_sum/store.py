@@ -140,6 +140,7 @@ class FileStore:
         self._directory = directory
         self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
+            # The kernel lets go of it when the process dies, in whatever way.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
@@ -148,6 +149,7 @@ class FileStore:
             stayed = (directory / "place").read_text() == self._place()
         except FileNotFoundError:
             stayed = False
+        # An empty directory cannot be an older state.
         self.moved = not stayed and any(directory.glob("*.json"))
         if not stayed and not self.moved:
             self.settle()
@@ -159,6 +161,7 @@ class FileStore:
 
     def rounds(self, study: str) -> list[int]:
         """Rounds of `study` that have a record."""
+        # No name of a study holds a dot.
         return sorted(int(path.name.split(".")[-2]) for path in self._directory.glob(f"{study}.*.json"))
 
     def has_secrets(self, study: str, round_number: int) -> bool:

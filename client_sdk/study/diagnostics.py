@@ -50,6 +50,7 @@ def examine(
     here = home or settings.client_home
     findings = [_directory(here), _key(here), _disk(here), _policy(here), _ledger(here, dataset)]
     try:
+        # One attempt: a person waits for the answer.
         connection = settings.connection(server or _enrolled_server(here), patience_seconds=0)
         require_safe_url(connection)
     except WardroundError as error:
@@ -146,6 +147,7 @@ def _coordinator(
     except WardroundError as error:
         return [Finding("coordinator", "bad", _reason(error))]
     kind = "over TLS" if connection.url.startswith("https:") else "over plain HTTP"
+    # The date was written somewhere between asking and hearing: the middle errs least.
     return [Finding("coordinator", "good", f"ready, {kind}"), _clock(headers.get("date"), (before + clock()) / 2)]
 
 
@@ -166,4 +168,5 @@ def _clock(date: str | None, now: float) -> Finding:
     if abs(skew) > TOKEN_LIFETIME_SECONDS / 2:
         text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the coordinator: set this machine's clock"
         return Finding("clock", "bad", text)
+    # +1, because the header has whole seconds.
     return Finding("clock", "good", f"within {abs(skew) + 1:.0f} s of the coordinator")

@@ -30,6 +30,7 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
     if parts is None:
         raise ConfigurationError("an invitation token has the form wri_<id>_<secret>_<fingerprint>: copy all of it")
     invitation, _, expected = parts.groups()
+    # Whoever has the token alone cannot enrol somebody else's key.
     proof = sign_document(identity.key, ENROLMENT, {"invitation": invitation, "key": identity.public_key})
     failpoint("hospital.before-enrolment")
     answer = client.enrol(EnrolmentRequest(token=token.strip(), public_key=identity.public_key, proof=proof))
@@ -38,6 +39,7 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
         found = fingerprint(decode_public_key(answer.coordinator_key))
     except SigningError as error:
         raise NotTrusted("the coordinator's key is not a key") from error
+    # The token came from a person, the answer over the network: they must name one coordinator.
     if found != expected:
         raise NotTrusted("the coordinator that answered is not the one that made this invitation")
     return Membership(
@@ -57,6 +59,7 @@ def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list
     Raises:
         ApiError, ConnectionFailed: some studies may have the new key already; run it again to finish.
     """
+    # On the disk before anybody is told: a key that some have taken cannot be lost.
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)
     taken = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
     failpoint("hospital.before-rotation")
@@ -78,6 +81,7 @@ def _taken(
                 client.rotate_key(membership.study, membership.client, rotation)
             return True
         except AuthenticationError as error:
+            # A study that was left does not hold up the others' new key.
             if error.code == "revoked":
                 return False
             if error.code != "bad-signature" or signer is successor:

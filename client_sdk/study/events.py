@@ -88,6 +88,7 @@ def round_event(
         last.what,
         last.answer or "",
         last.bytes,
+        # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(LimitSpent(s.level, s.definition, s.spent, s.epsilon, s.delta) for s in statement.limits),
         Local(seconds, own),

@@ -152,7 +152,7 @@ class Hospital:
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
 
-        Returns the studies that took it. Raises as `rotation.rotate`; run again, it finishes.
+        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`; run again, it finishes.
         """
         taken = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
@@ -177,6 +177,7 @@ def _patient(url: str) -> Connection:
 
 def _frozen_settings(shown: Study, ledger: HospitalLedger, membership: Membership, dataset: str) -> StudySettings:
     """The study's settings, frozen when the hospital first joins, also if the coordinator forgets."""
+    # Reckoned here: every assignment is held against this digest.
     digest = shown.settings.digest()
     if digest != shown.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")
@@ -195,6 +196,7 @@ def _require_device(device: str) -> None:
 
     try:
         torch.zeros(1, device=device)
+    # AssertionError: a PyTorch that was built without CUDA.
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
@@ -243,6 +245,7 @@ def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> Ta
         _LOG.warning("the records name no patients: every one counts as a patient of its own")
     elif excluded:
         found = len(excluded & set(records.patients))
+        # Counts alone: no patient is named in a log.
         _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
     return task.dataset(records).without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
@@ -250,5 +253,6 @@ def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> Ta
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: StudySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):
+        # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
         ledger.accept_loss(membership.study, last, Charge.of(settings, range(1, last + 1)))

@@ -151,6 +151,7 @@ class Participation:
         except Refused as refused:
             self._refuse(round, refused)
         except TrainingStopped:
+            # Where it was stays in this building: the coordinator learns no more than that training stopped.
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise
         except (BadAssignment, LedgerNotExtended, RosterNotPinned) as error:
@@ -160,6 +161,7 @@ class Participation:
     def _take_part(self, given: Assignment) -> None:
         # 1. Believe: what is signed, what continues the ledger that was seen, who is on the roster.
         assignment = self._verifier.assignment(given)
+        # Durable before anything else: a head counts as seen also where the round is refused.
         self._ledger.see_head(self.study, self._verifier.head)
         # No earlier round is assigned again once this one's reservation has been seen.
         self._outbox.forget_before(assignment.round)
@@ -169,12 +171,14 @@ class Participation:
                 self.study, self._dataset, self._settings, roster_pinned=self._membership.pinned is not None
             )
             charged = self._ledger.charged_round(self.study, assignment.round)
+            # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
             if charged is None and assignment.deadline.timestamp() <= self._client.clock.now():
                 self._pass(assignment.round, "its deadline has passed; nothing is charged")
                 return
             if charged is not None and charged.model_sha256 != assignment.model.sha256:
                 raise BadAssignment("this round was assigned before, from another model")
             finished = charged is not None and charged.sha256 is not None
+            # Before keys are promised to the others: the accounts may still say no.
             accounts = None if finished else self._open_accounts(assignment.round)
             # 3. Prepare the delivery.
             vectors = self._delivery.prepare(assignment)
@@ -248,6 +252,7 @@ class Participation:
         self._outbox.put(round, body)
         failpoint("hospital.after-bytes")
         sums = None if log_moments is None else log_moments.to_bytes()
+        # Counted with the entry that this commit adds.
         own = None if individual is None else individual.to_bytes(entries=self._ledger.next_sequence)
         digest = hashlib.sha256(body).hexdigest()
         self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums, individual=own)
@@ -278,6 +283,7 @@ class Participation:
     def _refuse(self, round: int, refused: Refused) -> None:
         """Write the no down, then tell the coordinator."""
         _LOG.warning("round %d refused: %s", round, refused.detail)
+        # The message takes no more than 500 characters.
         refusal = Refusal(code=refused.code, detail=refused.detail[:500])
         body = refusal.model_dump_json().encode()
         digest = hashlib.sha256(body).hexdigest()

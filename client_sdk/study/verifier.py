@@ -64,6 +64,7 @@ class CoordinatorVerifier:
         Raises:
             BadAssignment: they are not those that the assignment names.
         """
+        # One look serves while the digest stays: what it must hash to is signed in every assignment.
         if self._roster is None or self._roster[0] != assignment.roster_sha256:
             shown = self._client.roster(self._membership.study, assignment.round)
             if active_fingerprint(shown) != assignment.roster_sha256:
@@ -105,8 +106,10 @@ class CoordinatorVerifier:
                 text = f"the coordinator's ledger does not continue what this hospital saw: {error}"
                 raise LedgerNotExtended(text) from error
             reserved = max([reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
+        # Also where nothing was walked: a ledger of the same length may have another past.
         if reached != (head.entries, head.sha256):
             raise LedgerNotExtended("the coordinator's ledger was rewritten: its head is not the one it names")
+        # The newest one, so that an assignment of an earlier round cannot come again.
         if reserved_round is not None and reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
         self.head = SeenHead(*reached, reserved)

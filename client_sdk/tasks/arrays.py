@@ -63,6 +63,7 @@ class SmallCnn(Classification):
         images = examples.inputs[:, None] if examples.inputs.ndim == 3 and p.channels == 1 else examples.inputs
         if images.shape[1:] != (p.channels, p.height, p.width):
             raise DataError(f"inputs: images of shape ({p.channels}, {p.height}, {p.width}) are expected")
+        # Differences of unsigned integers would wrap around.
         pixels = images.astype(np.float32) if images.dtype.kind in "ui" else images
         scaled = (np.clip(pixels, p.low, p.high) - p.low) / (p.high - p.low)
         targets = self.integer_labels(examples.labels)

@@ -27,6 +27,7 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
         TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, or what the
             entry point returned is not a Task.
     """
+    # Built in first: no installed package can take a name over that studies count on.
     make = BUILT_IN.get(name)
     if make is None:
         make = _installed(name)

@@ -32,6 +32,8 @@ PREFIX = "column."
 
 @dataclass(frozen=True)
 class NumberColumn:
+    """A number in the public range low … high. missing: what stands in for it where it may lack; None: it may not."""
+
     name: str
     low: float
     high: float
@@ -63,6 +65,8 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
+    """One of the public categories. missing: whether it may lack."""
+
     name: str
     categories: tuple[str, ...]
     missing: bool
@@ -79,6 +83,7 @@ class CategoryColumn:
         """
         keys = np.array([_category(value) for value in values.tolist()], dtype=object)
         absent = np.array([key is None for key in keys])
+        # Text against text: `_category` has written both sides the same way.
         hits = np.stack([keys == category for category in self.categories], axis=1)
         unknown = int(np.sum(~absent & ~hits.any(axis=1)))
         if unknown:
@@ -125,6 +130,8 @@ class TableParameters(TaskParameters):
 
 
 class PerceptronParameters(TableParameters):
+    """hidden: units of each hidden layer. layers: how many of these."""
+
     hidden: int = Field(default=32, ge=1, le=65_536)
     layers: int = Field(default=1, ge=1, le=16)
 

@@ -60,7 +60,10 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Named finite numbers for a declared evaluation set outside the guarantee."""
+        """Named finite numbers for a declared evaluation set outside the guarantee.
+
+        outputs, targets: as `loss` takes them.
+        """
 
 
 class Classification(Task):
@@ -83,6 +86,7 @@ class Classification(Task):
         """Columns that the model must give."""
         return 1 if self.classes == 2 else self.classes
 
+    # Not a method of its own: the closed forms know their losses by identity.
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """loss(outputs, targets) -> (batch,), one of the functions whose gradient is known in closed form."""
@@ -107,6 +111,7 @@ class Classification(Task):
             numbers = np.asarray(labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text") from error
+        # NaN compares as false, and so is counted as wrong.
         with np.errstate(invalid="ignore"):
             wrong = int(np.sum(~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))))
         if wrong:

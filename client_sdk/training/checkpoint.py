@@ -27,7 +27,12 @@ register("hospital.after-checkpoint")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `step` local steps. log-moments, individual: the accounts' own bytes, with these steps charged."""
+    """After `step` local steps.
+
+    weights                  parameter name -> tensor of its shape
+    optimiser                its `state_dict`
+    log_moments, individual  the accounts' own bytes, with these steps charged
+    """
 
     step: int
     weights: dict[str, Tensor]
@@ -64,6 +69,7 @@ class Checkpoints:
         digest = hashlib.sha256()
         for part in belonging:
             piece = part.encode() if isinstance(part, str) else part
+            # Each part hashed by itself and absence marked: no two lists of parts give one digest.
             digest.update(b"-" if piece is None else b"+" + hashlib.sha256(piece).digest())
         kept = cls(path, digest.hexdigest(), every_seconds=every_seconds)
         kept.start = kept._read()
@@ -99,6 +105,7 @@ class Checkpoints:
         try:
             # weights_only: tensors and plain values; nothing in the file is run.
             held = torch.load(self._path, weights_only=True)
+        # What cannot be read is as good as nothing: the steps are taken anew, and nothing of them was charged yet.
         except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
             return None
         if not isinstance(held, dict):

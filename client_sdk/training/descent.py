@@ -36,7 +36,8 @@ class Descent:
         self._optimiser.zero_grad(set_to_none=True)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What the next step depends on: the weights, and the optimiser's own state."""
+        """What the next step depends on: parameter name -> weights, and the optimiser's `state_dict`."""
+        # Views on the CPU: what is made of them is written before the next step.
         weights = {name: parameter.detach().cpu() for name, parameter in self._parameters.items()}
         return weights, self._optimiser.state_dict()
 

@@ -67,6 +67,7 @@ class PrivateGradients:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
         coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
@@ -85,15 +86,20 @@ class PrivateGradients:
         privacy, coins = self._privacy, self._randomness.of(Purpose.SAMPLE, step=step)
         batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=coins)]
         if self._individual is not None:
+            # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.as_tensor(batch).to(self._inputs.device)
         part = self._clipped(drawn)
         norms, norm = part.norms.cpu().numpy(), 0.0
         if privacy.client_clip_norm is not None:
+            # Before the noise: the client level bounds what the hospital itself adds to the sum.
             part, norm = projected(part, privacy.client_clip_norm)
         noised = self._noised(part, norm, self._randomness.of(Purpose.NOISE, step=step))
+        # Once the noised sum is there: whatever raises above leaves no charge.
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
+        # By a public number: the size that was drawn depends on who is in the data.
         mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
+        # Adding back what was released before is post-processing.
         return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
 
     def accounts(self) -> tuple[bytes | None, bytes | None]:
@@ -102,7 +108,8 @@ class PrivateGradients:
         return log_moments, None if self._individual is None else self._individual.to_bytes()
 
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
-        """norms: of the batch. Computed further where an account needs them, at the weights of this step."""
+        """norms: (batch,), before clipping. What else an account needs is computed at the weights of this step."""
+        # The accounting sample is measured in every step, drawn or not: its running sums may miss none.
         wanted = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
         if self._individual is not None and self._individual.limit.every_norm:
             wanted = np.arange(len(self._inputs))
@@ -143,6 +150,7 @@ class PrivateGradients:
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
             others = torch.as_tensor(rest).to(self._inputs.device)
+            # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
                 further = self._gradients.norms(self._inputs[others], self._targets[others])
             else:
@@ -189,7 +197,7 @@ class PlainGradients:
 
 
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:
-    """The names of the trainable parameters, grouped by the module that holds them."""
+    """The names of the trainable parameters, grouped by the module that holds them: groups of `clipped_sum`."""
     groups: dict[str, list[str]] = {}
     for name in trainable(model):
         groups.setdefault(name.rpartition(".")[0], []).append(name)
@@ -206,8 +214,10 @@ def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -
     """
     if records < 0:
         raise ValueError(f"records must be at least 0, got {records}")
+    # −0.0 passes the comparison.
     if not 0.0 <= sampling_rate <= 1.0 or math.copysign(1.0, sampling_rate) < 0:
         raise ValueError(f"sampling_rate must lie in [0, 1], got {sampling_rate!r}")
+    # 2⁶⁴ does not fit the word that is compared.
     if sampling_rate == 1.0:
         return np.arange(records, dtype=np.int64)
     # Exact: a float below 1 times a power of two only shifts the exponent; int() drops what is below one part in 2^64.
@@ -224,6 +234,7 @@ def released_centre(
     """
     if settings.training.clipping_centre == "zero" or previous is None:
         return None
+    # Here the coordinator's optimiser is plain: new = old − rate · mean gradient.
     rate = settings.training.optimiser.learning_rate
     with np.errstate(over="ignore"):  # an infinity stops the step, by name
         return {name: torch.as_tensor((previous[name] - received[name]) / rate) for name in received}
@@ -239,6 +250,7 @@ def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
     if not math.isfinite(norm):
         raise TrainingStopped("the update")
     factor = min(1.0, clip_norm * _CLIP_SAFETY / norm) if norm > 0 else 1.0
+    # In float64, so that the norm suffers one rounding only, to float32.
     return {name: (array.astype(np.float64) * factor).astype(np.float32) for name, array in update.items()}
 
 
@@ -254,6 +266,7 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     if not math.isfinite(norm):
         raise TrainingStopped("the clipped sum")
     if norm <= radius * _CLIP_SAFETY:
+        # Covers the rounding of the sum of squares.
         return part, norm * (1 + 2.0**-40)
     factor = radius * _CLIP_SAFETY / norm
     return replace(part, gradients={name: value * factor for name, value in part.gradients.items()}), radius

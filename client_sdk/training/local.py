@@ -76,6 +76,7 @@ class LocalTraining:
         Raises:
             ConfigurationError: a layer through which records reach each other, or no trainable parameter.
         """
+        # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.central:
             return
         try:
@@ -183,6 +184,7 @@ class LocalTraining:
                 update = self._descended(weights, private, round, checkpoints)
                 made = Contribution(update, private.distance)
                 if log_moments is not None:
+                    # After the last step: the histogram holds the sums with all of the round's steps.
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
         except NonFiniteError as error:
             raise TrainingStopped(error.where) from error
@@ -211,6 +213,7 @@ class LocalTraining:
         """The local steps: one gradient as it is (fedsgd), or the way they went (fedavg)."""
         training = self.settings.training
         if training.algorithm == "fedsgd":
+            # The step itself is the coordinator's.
             return _arrays(_of_model(gradients.at(1), self.dataset))
         descent, done = Descent(self._model, self.settings, round), 0
         if checkpoints is not None and checkpoints.start is not None:
@@ -218,6 +221,7 @@ class LocalTraining:
             descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
         for step in range(done + 1, training.local_steps + 1):
             descent.step(_of_model(gradients.at(step), self.dataset))
+            # Not after the last step: the finished bytes follow at once.
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(self._model).items()}
@@ -226,6 +230,7 @@ class LocalTraining:
         privacy = self.settings.privacy
         found = clipped(update, privacy.clip_norm)
         size = sum(array.size for array in found.values())
+        # Accounted on the scale of the noise that the coordinator adds, which leaves room for its grid.
         central = CentralNoise(privacy.clip_norm, privacy.noise_multiplier, size)
         return Contribution(found, central.accounted_distance(norm_of(found)))
 
@@ -244,6 +249,7 @@ def _of_model(gradients: dict[str, Tensor], dataset: TaskDataset) -> dict[str, T
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    # On the CPU NumPy shares the memory of the parameter, which the next step changes: hence the copy.
     return {name: tensor.detach().to("cpu", torch.float32).numpy().copy() for name, tensor in tensors.items()}
 
 

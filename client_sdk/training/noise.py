@@ -32,7 +32,9 @@ __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "Seeded
 # the sensitivity, coarse enough that one noise sample takes 32 random bits.
 _GRID_BITS = 22
 _EXACT_UNITS = 2.0**51
+# Below so many grid units a value and its noise fit 32-bit integers together.
 _SMALL_UNITS = 2.0**30
+# Covers the few float64 roundings of what it multiplies.
 _UP = 1 + 2.0**-50
 EXACT = "exact discrete Gaussian on a fixed-point grid"
 MITIGATION = "float Gaussian, half the sum of four samples: mitigation only (Holohan, Braghin 2021)"
@@ -132,6 +134,7 @@ def add_float_noise(clipped: ClippedSum, *, noise_multiplier: float, source: Ran
 
 
 def positive(name: str, value: float) -> float:
+    """The value, finite and > 0. Raises ValueError otherwise."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
     return float(value)
@@ -146,9 +149,11 @@ def _noised(
     gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
 ) -> dict[str, Tensor]:
     kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
+    # On the host, also for a model on a GPU: the noise never comes from a device's generator.
     joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
     flat = joined.numpy()
     largest = max(-float(flat.min(initial=0.0)), float(flat.max(initial=0.0))) / spacing
+    # Written so that NaN does not pass.
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
     small = largest < _SMALL_UNITS and law.dtype == np.int32
@@ -187,4 +192,5 @@ def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:
 def _uniform(size: int, source: RandomSource, device: torch.device) -> Tensor:
     """(size,) uniform on (0, 1], in steps of 2⁻⁵³."""
     words = (source.words(size, np.uint64) >> np.uint64(11)).astype(np.float64)
+    # Never 0, whose logarithm is infinite.
     return torch.as_tensor(words).to(device).add_(1.0).mul_(2.0**-53)

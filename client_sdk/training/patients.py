@@ -41,6 +41,7 @@ def loss_of_patients(loss: Loss) -> Loss:
 
     def mean_over_rows(outputs: Tensor, targets: Tensor) -> Tensor:
         present = targets != ABSENT
+        # ABSENT is no class; any class does, since that loss is not counted.
         each = loss(outputs.flatten(0, 1), targets.clamp(min=0).flatten(0, 1)).view_as(targets)
         return torch.where(present, each, 0.0).sum(1) / present.sum(1)
 
