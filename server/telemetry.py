@@ -18,7 +18,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FIELDS = ("method", "route", "status", "milliseconds", "bytes_in", "study", "round", "code", "event", "owner")
+FIELDS = ("method", "route", "status", "milliseconds", "study", "round", "code", "event", "owner")
 # What a caller may put into the log and into a header.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -89,6 +89,7 @@ def _options(connection: Connection) -> dict[str, Any]:
     # Timeouts are given with each request: a long poll may stay silent for longer.
     return {
         "base_url": connection.url,
+        "headers": {"Accept-Encoding": "identity"},
         "verify": trust(connection),
         "proxy": proxy,
         # A proxy of the environment could not reach this machine's own loopback.
@@ -143,6 +144,12 @@ def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:
         raise UnexpectedAnswer(f"the answer is longer than the {call.answer_limit} bytes that are expected")
 
 
+def _require_identity(response: httpx.Response) -> None:
+    """Refuse a packed answer: a few bytes of it could unpack to more than the limit before a part can be counted."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise UnexpectedAnswer("the answer is compressed, which was not asked for")
+
+
 def _answer(response: httpx.Response, body: bytearray) -> Answer:
     return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
 
@@ -161,6 +168,7 @@ class Transport:
         body = bytearray()
         # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
+            _require_identity(response)
             for part in response.iter_bytes():
                 _add(body, part, call)
             return _answer(response, body)
@@ -180,6 +188,7 @@ class AsyncTransport:
         body = bytearray()
         with _failures():
             async with self._http.stream(**_request(self._connection, call, headers)) as response:
+                _require_identity(response)
                 async for part in response.aiter_bytes():
                     _add(body, part, call)
                 return _answer(response, body)

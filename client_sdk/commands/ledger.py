@@ -89,6 +89,8 @@ def verify(
         shown = client.budget(study)
         entries, head = fetch(client, study)
         _require_signed(client, study, head)
+        if not 0 < shown.ledger.entries <= len(entries):
+            raise LedgerNotExtended("the budget that is shown stands on entries that the ledger does not have")
         try:
             found = replay(entries[: shown.ledger.entries]).statements()
         except LedgerError as error:
@@ -127,13 +129,13 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
     from client_sdk.errors import LedgerNotExtended
 
     entries: list[Entry] = []
-    while True:
-        page = client.ledger(study, len(entries))
-        entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
-        # An empty page ends it too, else a head that is never reached would be asked for without end.
-        if not page.entries or len(entries) >= page.head.head.entries:
-            break
     try:
+        while True:
+            page = client.ledger(study, len(entries))
+            entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+            # An empty page ends it too, else a head that is never reached would be asked for without end.
+            if not page.entries or len(entries) >= page.head.head.entries:
+                break
         reached = verify_chain(entries)
     except LedgerError as error:
         raise LedgerNotExtended(str(error)) from error

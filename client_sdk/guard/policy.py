@@ -234,8 +234,8 @@ class Charge:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
-        """Out of a ledger entry; entries from before histograms were charged name none."""
-        return cls(**{field.name: body[field.name] for field in fields(cls) if field.name in body})
+        """Out of a ledger entry's body."""
+        return cls(**{field.name: body[field.name] for field in fields(cls)})
 
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:

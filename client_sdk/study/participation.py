@@ -21,6 +21,7 @@ from client_sdk.errors import (
     ApiError,
     BadAssignment,
     ConflictError,
+    ConnectionFailed,
     LedgerNotExtended,
     NotFoundError,
     NotTrusted,
@@ -302,7 +303,7 @@ class Participation:
         """Say why, so that the round does not wait for this hospital, and stop."""
         try:
             self._refuse(round, Refused(error.code, str(error)))
-        except ApiError as unheard:
+        except (ApiError, ConnectionFailed) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
 

@@ -87,8 +87,8 @@ async def put_masked(
     slot = await run_in_threadpool(
         exchanges.begin_octets, here.coordinator, me.study, round, me.name, vector, me.body_sha256
     )
-    if slot is None:
-        await discarded(request, here.settings.body_limit_bytes)
+    if slot.repeated:
+        await discarded(request, slot.limit)
         reply.status_code = 200
         return
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:

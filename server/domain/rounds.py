@@ -173,7 +173,8 @@ def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:
 
 def pause_after(abandoned_in_a_row: int) -> float:
     """Seconds until the next round begins: none after a release, 1, 2, 4, … 60 after rounds that came to nothing."""
-    return min(_LONGEST_PAUSE_SECONDS, 2.0 ** (abandoned_in_a_row - 1)) if abandoned_in_a_row else 0.0
+    # Beyond six doublings the longest pause holds; unbounded, the power would overflow in a study left alone for weeks.
+    return min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(abandoned_in_a_row - 1, 6)) if abandoned_in_a_row else 0.0
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:

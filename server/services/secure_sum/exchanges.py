@@ -62,13 +62,14 @@ _CODES: dict[str, Code] = {
 
 @dataclass(frozen=True)
 class OctetsSlot:
-    """Permission to send the octets of one vector: exactly `limit` bytes."""
+    """Permission to send the octets of one vector: exactly `limit` bytes, which are here already when `repeated`."""
 
     study: str
     round: int
     client: str
     vector: str
     limit: int
+    repeated: bool
 
 
 def read_session(coordinator: Coordinator, study: str, round: int) -> SessionView:
@@ -166,26 +167,23 @@ def result(coordinator: Coordinator, study: str, round: int) -> SumResult:
     return coordinator.database.read("read-sum-result", work)
 
 
-def begin_octets(
-    coordinator: Coordinator, study: str, round: int, client: str, vector: str, sha256: str
-) -> OctetsSlot | None:
-    """Before the body of a masked vector is read; None: these very octets are here already.
+def begin_octets(coordinator: Coordinator, study: str, round: int, client: str, vector: str, sha256: str) -> OctetsSlot:
+    """Before the body of a masked vector is read.
 
     Raises:
         Rejected: no such vector, no manifest yet, other octets than the manifest's, or the phase is over.
     """
 
-    def work(tx: Transaction) -> OctetsSlot | None:
+    def work(tx: Transaction) -> OctetsSlot:
         session = load_session(tx, _session(tx, study, round), client=client)
         spec = session.parameters.vector(vector)
         if spec is None:
             raise Rejected("invalid-request", "the session has no vector of this name")
         # No size is known before the body: the slot's limit holds it, and the size is checked when it is recorded.
         found = rules.admit_octets(session, client, vector, bytes.fromhex(sha256), spec.octets)
-        if isinstance(found, Repeated):
-            return None
-        _require_admitted(found)
-        return OctetsSlot(study, round, client, vector, spec.octets)
+        if not isinstance(found, Repeated):
+            _require_admitted(found)
+        return OctetsSlot(study, round, client, vector, spec.octets, isinstance(found, Repeated))
 
     return coordinator.database.read("begin-octets", work)
 

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,19 @@ def test_both_transports_send_the_same_bytes_and_read_the_same_answer() -> None:
     assert {(r.method, r.url.raw_path, r.content, r.headers["X-A"]) for r in seen} == {
         ("PUT", b"/v1/%C3%A9?wait=1", b"payload", "b")
     }
+
+
+def test_a_packed_answer_is_refused_before_it_is_unpacked() -> None:
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["accept-encoding"])
+        return httpx.Response(200, content=gzip.compress(bytes(1 << 20)), headers={"content-encoding": "gzip"})
+
+    transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(handler))
+    with closing(transport), pytest.raises(UnexpectedAnswer, match="compressed"):
+        transport.send(call("GET", "/"), {})
+    assert asked == ["identity"]
 
 
 def test_an_answer_longer_than_expected_is_cut_off() -> None:

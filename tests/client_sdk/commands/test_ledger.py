@@ -11,7 +11,7 @@ import pytest
 from accounting.budget.ledger import Entry, verify_chain
 from client_sdk.commands.ledger import show
 from client_sdk.protocol.study.messages import BudgetLedger, BudgetStatement, LimitStatement
-from tests.factories.commands import Run, finished
+from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
 
 
@@ -57,6 +57,39 @@ def test_a_ledger_that_does_not_give_what_is_shown_is_not_believed(
 
     monkeypatch.setattr(Client, "budget", flattered)
     assert "not the one that the ledger gives" in run("ledger", "verify", "sepsis", code=4).stderr
+
+
+@pytest.mark.parametrize("entries", [0, 99])
+def test_a_budget_on_entries_that_are_not_there_is_not_believed(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    from client_sdk.api.client import Client
+
+    opened(run, tmp_path)
+    real = Client.budget
+
+    def beyond(self: Client, name: str) -> Any:
+        statement = real(self, name)
+        return statement.model_copy(update={"ledger": statement.ledger.model_copy(update={"entries": entries})})
+
+    monkeypatch.setattr(Client, "budget", beyond)
+    assert "does not have" in run("ledger", "verify", "sepsis", code=4).stderr
+
+
+def test_an_entry_that_cannot_be_read_is_told_in_words(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from client_sdk.api.client import Client
+
+    opened(run, tmp_path)
+    real = Client.ledger
+
+    def broken(self: Client, name: str, after: int = 0) -> Any:
+        page = real(self, name, after)
+        return page.model_copy(update={"entries": [page.entries[0].model_copy(update={"kind": "nonsense"})]})
+
+    monkeypatch.setattr(Client, "ledger", broken)
+    assert run("ledger", "verify", "sepsis", code=4).stderr.startswith("wardround:")
 
 
 def limit(**given: Any) -> LimitStatement:

@@ -11,6 +11,7 @@ from accounting.budget.budget import Authorisation, replay
 from client_sdk.errors import (
     BadAssignment,
     LedgerNotExtended,
+    NotTrusted,
     RosterNotPinned,
     UpdateDisputed,
 )
@@ -133,6 +134,24 @@ def test_settings_that_changed_since_the_hospital_joined_are_refused(tmp_path: P
     run_until_forbidden(here)
     other.settings = settings(noise_multiplier=0.5)
     with pytest.raises(BadAssignment, match="joined under"):
+        join(here)
+
+
+def test_the_reason_for_stopping_is_told_even_where_nobody_listens_any_more(tmp_path: Path) -> None:
+    other = coordinator(settings(max_steps=6))
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    other.entries = [*other.entries[:1]]
+    other.budget, other.round = replay(other.entries), 0
+
+    def cut(request: httpx.Request) -> httpx.Response | None:
+        if "/refusals/" in request.url.path:
+            raise httpx.ConnectError("gone")
+        return None
+
+    other.meddle = cut
+    with pytest.raises(NotTrusted):
         join(here)
 
 

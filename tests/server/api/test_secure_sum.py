@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from tests.factories.hospital_double import MODEL, Hospital
-from tests.factories.live_coordinator import Live, code_of
+from tests.factories.live_coordinator import Live, code_of, live
 from tests.factories.masked_studies import MaskedHospital, Turn
 from tests.factories.settings import settings
+from tests.factories.studies import open_study
 
 NAMES = ("north", "south", "east", "west")
 
@@ -75,6 +77,28 @@ def test_a_masked_vector_is_octets_that_their_manifest_names(here: Live, opened:
     assert here.signed(who, "PUT", path, other, octets).status_code in (409, 422)
     assert [here.signed(who, "PUT", path, words, octets).status_code for _ in range(2)] == [201, 200]
     assert here.signed(who, "PUT", f"{opened.path}/masked/north/nothing", words, octets).status_code in (404, 422)
+
+
+def test_a_vector_longer_than_any_other_body_may_be_repeated(tmp_path: Path) -> None:
+    """Whose answer was lost sends it again, whatever the limit of small messages is."""
+    chosen, model = settings(masked=True), {"weight": np.zeros(1_000, np.float32)}
+    with live(tmp_path, body_limit_bytes=1024) as here:
+        hospitals = open_study(here.coordinator, clients=len(NAMES), model=model, settings=chosen)
+        here.work()
+        turns = [MaskedHospital(who, model).session(here.coordinator, chosen, 1) for who in hospitals]
+        for turn in turns:
+            turn.now = int(time.time())
+        session = Session("/v1/studies/sepsis/rounds/1/secure-sum", hospitals, turns)
+        session.take("keys")
+        here.work()
+        session.take("shares")
+        here.work()
+        session.take("masked")
+        words = turns[0].upload().vectors["update"].tobytes()
+        path = f"{session.path}/masked/h0/update"
+        sent = [here.signed(hospitals[0], "PUT", path, words, "application/octet-stream") for _ in range(2)]
+        assert len(words) > 1024
+        assert [answer.status_code for answer in sent] == [201, 200]
 
 
 def test_a_round_that_is_not_masked_has_no_session(here: Live, study: str) -> None:

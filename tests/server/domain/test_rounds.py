@@ -84,3 +84,4 @@ def test_collecting_ends_when_all_have_answered_or_at_the_deadline(
 
 def test_rounds_that_come_to_nothing_follow_each_other_more_and_more_slowly() -> None:
     assert [pause_after(n) for n in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_after(100_000) == 60
