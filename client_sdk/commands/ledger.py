@@ -25,12 +25,7 @@ from client_sdk.durable import write_durably
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.api.client import Client
-    from client_sdk.protocol.study.messages import SignedLedgerHead
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
-
+    from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, SignedLedgerHead
 
 app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
 Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]

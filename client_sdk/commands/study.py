@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +18,7 @@ from client_sdk.commands.shared import (
     Server,
     StudyName,
     a_name,
+    number,
     operator,
     plain_errors,
     print_json,
@@ -25,19 +28,8 @@ from client_sdk.commands.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
-    from client_sdk.protocol.study.messages import Study
+    from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
     from client_sdk.protocol.study.settings import StudySettings
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
-
-from client_sdk.commands.shared import (
-    number,
-)
-
-if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import RoundList, RoundView, StudyList
-
 
 P = TypeVar("P", bound="StudyList | RoundList")
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")

@@ -32,7 +32,7 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
     files = [
         "client_sdk/study/participation.py",
         "client_sdk/study/verifier.py",
-        "client_sdk/guard/ledger.py",
+        "client_sdk/guard/individual.py",
         "client_sdk/protocol/signing.py",
         "client_sdk/guard/policy.py",
         "client_sdk/study/outbox.py",

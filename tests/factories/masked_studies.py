@@ -30,7 +30,7 @@ from client_sdk.training import Contribution
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
-from tests.factories.hospital_double import MODEL, Hospital
+from tests.factories.hospital_double import Hospital
 from tests.factories.secure_sum import MemoryStore
 
 STEPS = ("keys", "shares", "masked", "octets", "consistency", "unmask")
@@ -133,7 +133,7 @@ class Turn:
         parameters = SessionParameters.from_bytes(view.signed.parameters)
         plan = SessionPlan.of(
             self.settings,
-            spec_of(MODEL),
+            spec_of(self.owner.update),
             study=self.study,
             round=self.round,
             roster=parameters.roster,
@@ -163,6 +163,6 @@ class Turn:
         # The same words however often they are asked for.
         randomness = SeededRandomness(1, allow_insecure=True).in_round(self.name, self.round)
         return ring_vectors_of(
-            self.settings.privacy, spec_of(MODEL), vectors, made, reported,  # type: ignore[arg-type]
+            self.settings.privacy, spec_of(owner.update), vectors, made, reported,  # type: ignore[arg-type]
             records=100, randomness=randomness,
         )  # fmt: skip
