@@ -154,14 +154,12 @@ def _plain_errors() -> Generator[None]:
 
     try:
         yield
-    except (SettingsError, SchemaOutdated, SigningKeyUnusable, Rejected) as error:
+    except (SettingsError, SchemaOutdated, SigningKeyUnusable, Rejected, OSError) as error:
         _fail(str(error))
     except DBAPIError as error:
         # Its kind alone: the driver's text may quote the address.
         kind = type(error.orig).__name__
         _fail(f"no database answers ({kind}); check WARDROUND_DATABASE_URL, run `wardround migrate` if it is new")
-    except OSError as error:
-        _fail(str(error))
 
 
 def _hand_over(make: Callable[[], OperatorKeyView], key_file: Path | None) -> None:

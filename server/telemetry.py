@@ -92,6 +92,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                # ASGI lets an answer begin without any.
+                message.setdefault("headers", [])
                 _complete(MutableHeaders(scope=message), identity)
             await send(message)
 

@@ -19,11 +19,16 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
     Raises:
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
-        PlanError: no noise multiplier up to a million would do; the limit's order or delta is the obstacle.
+        PlanError: no noise multiplier up to a million would do for one round; the limit's order or delta is the
+            obstacle.
     """
     offending = _first_over(plan, accounts, rounds=1)
     if offending is not None:
         one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
+        if one is None:
+            name = f"the {offending.definition} limit at level {offending.level}"
+            text = f"{name} cannot be met with any noise: enforce at a larger order, or raise ε or δ"
+            raise PlanError("orders", text)
         raise FirstRoundOverspends(offending, one, whole)
 
 
@@ -35,13 +40,14 @@ def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitPlan | None
     return None
 
 
-def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float:
+def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None:
+    """None: not even MOST_NOISE is enough. Histograms carry noise of their own, which this one does not touch."""
+
     def over(noise: float) -> LimitPlan | None:
         return _first_over(replace(plan, noise_multiplier=noise), accounts, rounds)
 
-    if (limit := over(MOST_NOISE)) is not None:
-        name = f"the {limit.definition} limit at level {limit.level}"
-        raise PlanError("orders", f"{name} cannot be met with any noise: enforce at a larger order, or raise ε or δ")
+    if over(MOST_NOISE) is not None:
+        return None
     low, high = plan.noise_multiplier, MOST_NOISE
     # In ratios, for noise may lie decades apart; finer than the third digit, which is rounded up below.
     while high / low > 1.0005:

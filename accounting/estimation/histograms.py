@@ -16,13 +16,7 @@ import numpy.typing as npt
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import Values, log_expm1, log_moment
 from accounting.units import Relation
-from accounting.values import (
-    FloatArray,
-    check_array,
-    check_count,
-    check_nonnegative,
-    check_positive,
-)
+from accounting.values import FloatArray, check_array, check_count, check_nonnegative, check_positive
 
 IntArray = npt.NDArray[np.int64]
 
@@ -48,11 +42,7 @@ def running_sum_bins(log_max: float, bins: int, *, floor: float = 1e-4) -> Bins:
     and the part at the ceiling by at most loss/2 each, and log(1 + (1 + a)z) ≤ (1 + a) log(1 + z). So edges stand at
     equal steps of log(Y + floor·Y(log_max)). Raises InvalidArgument.
     """
-    ceiling, share, count = (
-        check_positive("log_max", log_max),
-        check_positive("floor", floor),
-        check_count("bins", bins),
-    )
+    ceiling, share = check_positive("log_max", log_max), check_positive("floor", floor)
     if share > 1:
         raise InvalidArgument("floor", f"must be ≤ 1, not {share!r}")
     top = float(log_expm1(np.array([ceiling]))[0])

@@ -140,7 +140,8 @@ def _central_limit_epsilon(steps: Sequence[Steps], delta: float, most: float) ->
         return 0.0
 
     def exceeds(epsilon: float) -> bool:
-        upper, lower = (_normal_tail(epsilon / spread + sign * spread / 2) for sign in (-1, 1))
+        # Both tails of a standard normal.
+        upper, lower = (math.erfc((epsilon / spread + sign * spread / 2) / math.sqrt(2)) / 2 for sign in (-1, 1))
         return upper > delta + (math.exp(min(epsilon + math.log(lower), 1.0)) if lower > 0 else 0.0)
 
     # Near enough to choose a grid by.
@@ -150,10 +151,6 @@ def _central_limit_epsilon(steps: Sequence[Steps], delta: float, most: float) ->
         if high < most / 1000:
             break
     return high
-
-
-def _normal_tail(x: float) -> float:
-    return math.erfc(x / math.sqrt(2)) / 2
 
 
 @lru_cache(maxsize=64)

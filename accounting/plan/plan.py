@@ -34,13 +34,18 @@ class PlanError(AccountingError, ValueError):
 
 
 class FirstRoundOverspends(PlanError):
-    """Not even one round fits. The noise multipliers that would fit one round and all steps."""
+    """Not even one round fits. The noise multipliers that would fit one round and all steps.
 
-    def __init__(self, limit: LimitPlan, one_round: float, all_steps: float) -> None:
+    noise_max_steps  None where no noise multiplier is enough, because histograms are published with noise of their own
+    """
+
+    def __init__(self, limit: LimitPlan, one_round: float, all_steps: float | None) -> None:
+        none = "none for all steps (max_steps): publish fewer histograms or noise them more"
+        whole = none if all_steps is None else f"{all_steps:g} for all steps (max_steps)"
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} is enough for one round, {all_steps:g} for all steps (max_steps)",
+            f"of {one_round:g} is enough for one round, {whole}",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import inspect
 import logging
 import random
 import secrets
@@ -126,6 +127,12 @@ def _method(call: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
     def send(client: Client, *given: P.args, **named: P.kwargs) -> T:
         return client.send(call(*given, **named))
 
+    # As `help` and completion show it: bound to a client, and answering what the call's answer holds.
+    shown = inspect.signature(call)
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    answer = str(shown.return_annotation).removeprefix("Call[").removesuffix("]")
+    vars(send)["__signature__"] = shown.replace(parameters=[me, *shown.parameters.values()], return_annotation=answer)
+    send.__qualname__, send.__module__ = f"Client.{call.__name__}", __name__
     return send
 
 

@@ -144,10 +144,16 @@ def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:
         raise UnexpectedAnswer(f"the answer is longer than the {call.answer_limit} bytes that are expected")
 
 
-def _require_identity(response: httpx.Response) -> None:
-    """Refuse a packed answer: a few bytes of it could unpack to more than the limit before a part can be counted."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise UnexpectedAnswer("the answer is compressed, which was not asked for")
+def _is_packed(response: httpx.Response) -> bool:
+    """A few bytes of such a body could unpack to more than the limit before a part is counted, so it stays unread.
+
+    An error keeps its status: a proxy that packs its "try again later" must not end a hospital's round.
+    """
+    packed = response.headers.get("content-encoding", "identity") != "identity"
+    if packed and response.is_success:
+        detail = "the answer is compressed, which was not asked for"
+        raise UnexpectedAnswer(detail, response.headers.get("x-request-id"))
+    return packed
 
 
 def _answer(response: httpx.Response, body: bytearray) -> Answer:
@@ -168,9 +174,9 @@ class Transport:
         body = bytearray()
         # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
-            _require_identity(response)
-            for part in response.iter_bytes():
-                _add(body, part, call)
+            if not _is_packed(response):
+                for part in response.iter_bytes():
+                    _add(body, part, call)
             return _answer(response, body)
 
     def close(self) -> None:
@@ -188,9 +194,9 @@ class AsyncTransport:
         body = bytearray()
         with _failures():
             async with self._http.stream(**_request(self._connection, call, headers)) as response:
-                _require_identity(response)
-                async for part in response.aiter_bytes():
-                    _add(body, part, call)
+                if not _is_packed(response):
+                    async for part in response.aiter_bytes():
+                        _add(body, part, call)
                 return _answer(response, body)
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from accounting.budget.accounts import ClassicalLimit
 from accounting.mechanisms.conversion import spendable_delta
 from accounting.plan.plan import Plan
 from accounting.units import Definition
-from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefused
+from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
 
@@ -234,7 +234,9 @@ class Charge:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
-        """Out of a ledger entry's body."""
+        """Out of a ledger entry's body. Raises LedgerDamaged for one that another version wrote."""
+        if missing := sorted({field.name for field in fields(cls)} - set(body)):
+            raise LedgerDamaged(f"a charge in this hospital's ledger names no {', '.join(missing)}")
         return cls(**{field.name: body[field.name] for field in fields(cls)})
 
 

@@ -183,7 +183,7 @@ class MaskedRound:
 
     @contextmanager
     def _leaving(self) -> Generator[None]:
-        """Within, whatever ends this hospital's part erases its secrets; a refusal is told to the coordinator too."""
+        """Within, a session that ended or was refused loses its secrets; a refusal is told to the coordinator too."""
         try:
             yield
         except SessionEnded as ended:

@@ -29,6 +29,7 @@ from client_sdk.errors import (
     RosterNotPinned,
     SessionEnded,
     TrainingStopped,
+    UnexpectedAnswer,
     UpdateDisputed,
 )
 from client_sdk.guard.individual import IndividualBudget
@@ -303,7 +304,7 @@ class Participation:
         """Say why, so that the round does not wait for this hospital, and stop."""
         try:
             self._refuse(round, Refused(error.code, str(error)))
-        except (ApiError, ConnectionFailed) as unheard:
+        except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
 

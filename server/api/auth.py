@@ -135,7 +135,8 @@ def _verify(here: Context, token: str, method: str, url: str) -> Claims:
         url=url,
         now=here.clock(),
     )
-    # Every PUT may come again with the same effect, so a replay of one is harmless and needs no memory.
+    # A PUT may come again with the same effect, so that its replay needs no memory. The one that is not harmless is a
+    # key's rotation that was undone since, within the minute that a token is good for.
     if method == "POST":
         if claims.token_id is None:
             raise ApiProblem("bad-token", "a POST is signed with a jti, which is used once")

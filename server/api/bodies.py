@@ -118,6 +118,7 @@ class Intake:
         async def closing(message: Message) -> None:
             # Whoever still sends a body that nobody will read is told to stop.
             if message["type"] == "http.response.start" and not body.complete and body.announced != 0:
+                message.setdefault("headers", [])
                 MutableHeaders(scope=message)["connection"] = "close"
             await send(message)
 

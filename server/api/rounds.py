@@ -38,16 +38,11 @@ router = APIRouter(prefix="/v1/studies/{study}")
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
 async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    found = await poll(
-        here, study, wait, partial(views.find_assignment, here.coordinator, study, client.name), _is_there
-    )
+    ask = partial(views.find_assignment, here.coordinator, study, client.name)
+    found = await poll(here, study, wait, ask, lambda found: found is not None)
     if found is None:
         return Response(status_code=204)  # pyright: ignore[reportReturnType] - an empty answer beside the model
     return found
-
-
-def _is_there(found: Assignment | None) -> bool:
-    return found is not None
 
 
 @router.put(

@@ -173,7 +173,7 @@ def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:
 
 def pause_after(abandoned_in_a_row: int) -> float:
     """Seconds until the next round begins: none after a release, 1, 2, 4, … 60 after rounds that came to nothing."""
-    # Beyond six doublings the longest pause holds; unbounded, the power would overflow in a study left alone for weeks.
+    # Beyond six doublings the longest pause holds; unbounded, the power would overflow in a study left alone for a day.
     return min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(abandoned_in_a_row - 1, 6)) if abandoned_in_a_row else 0.0
 
 
@@ -219,8 +219,7 @@ def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMo
     costs = None if papers is None or not np.isfinite(papers).all() else tuple(float(cost) for cost in papers)
     metrics = sums.get(METRICS)
     # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
-    known = metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0
-    records = float(metrics[0]) if metrics is not None and known else None
+    records = float(metrics[0]) if metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0 else None
     # A hospital that has left may hold the largest bound: the maximum is complete only with everybody.
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
 

@@ -40,7 +40,7 @@ class HistogramLimit(LimitAccount):
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         if self.rounds >= self.plan.rounds:
-            # Hölder's weights are all given away: the account would refuse the step.
+            # No round is left. This is the only stop here: with published histograms the account has weights to spare.
             return math.inf
         # `project` looks ahead over steps of one kind; a published histogram is a second kind.
         ahead = copy.deepcopy(self._kept)

@@ -233,7 +233,7 @@ def encode_signed(values: Values, *, ring_bits: RingBits, scale_bits: int, cap: 
         EncodingError: NaN, an infinity, a magnitude above `cap` ring units, or an array that is not (d,) floats.
     """
     dtype = ring_dtype(ring_bits)
-    _require_reals(values)
+    _require_reals(values, scale_bits)
     signed = np.dtype("<i4") if ring_bits == 32 else np.dtype("<i8")
     words = np.empty(values.shape, dtype)
     for start in range(0, values.size, _BLOCK):
@@ -264,7 +264,7 @@ def encode_costs(values: Values, *, scale_bits: int, cap: int) -> tuple[RingVect
     Raises:
         EncodingError: NaN, a negative cost, -0.0, or an array that is not (d,) floats.
     """
-    _require_costs(values)
+    _require_costs(values, scale_bits)
     with np.errstate(over="ignore"):
         units = np.ceil(np.ldexp(values.astype(np.float64), scale_bits))
     saturated = units > _float_at_most(cap)
@@ -355,13 +355,15 @@ def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.
     return np.append(np.array(grid), np.inf)[above]
 
 
-def _require_reals(values: Values) -> None:
+def _require_reals(values: Values, scale_bits: int = 0) -> None:
+    if not 0 <= scale_bits <= 62:
+        raise EncodingError(f"scale_bits lies in 0 … 62, not {scale_bits}")
     if values.ndim != 1 or values.dtype.kind != "f":
         raise EncodingError("values is a one-dimensional array of floats")
 
 
-def _require_costs(values: Values) -> None:
-    _require_reals(values)
+def _require_costs(values: Values, scale_bits: int = 0) -> None:
+    _require_reals(values, scale_bits)
     if np.isnan(values).any() or np.signbit(values).any():
         raise EncodingError("values holds NaN, a negative number or -0.0: a cost is a number from 0 on, or infinity")
 

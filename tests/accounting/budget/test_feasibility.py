@@ -67,6 +67,23 @@ def test_the_noise_for_all_steps_pays_for_the_histograms_too():
     assert roomy.authorise().reason == "max-steps-reached"
 
 
+def test_histograms_that_pass_the_limit_by_themselves_leave_the_noise_of_one_round():
+    """Their noise is their own: no multiplier pays for 300 of them, and one round still has its answer."""
+    told = dataclasses.replace(
+        plan_of("client"),
+        disclosure="noised",
+        release=HistogramRelease(3.0, 1),
+        noise_multiplier=0.3,
+        sampling_rate=0.5,
+        steps_per_round=1,
+        max_steps=300,
+    )
+    with pytest.raises(FirstRoundOverspends, match="publish fewer histograms") as refused:
+        Budget.open(told)
+    assert refused.value.noise_max_steps is None
+    assert Budget.open(dataclasses.replace(told, noise_multiplier=refused.value.noise_one_round)).authorise().allowed
+
+
 def test_an_order_at_which_no_noise_would_do_is_named():
     with pytest.raises(PlanError, match="larger order"):
         Budget.open(plan(classical_order=0.5))

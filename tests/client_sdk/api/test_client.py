@@ -1,6 +1,7 @@
 """Retries, clock, errors and credentials: what every call of the API has in common."""
 
 import asyncio
+import inspect
 import json
 import time
 
@@ -9,7 +10,7 @@ import jwt
 import pytest
 
 from client_sdk.api import calls
-from client_sdk.api.client import AsyncClient, OperatorKey, ServerClock
+from client_sdk.api.client import AsyncClient, Client, OperatorKey, ServerClock
 from client_sdk.api.transport import AsyncTransport, Call
 from client_sdk.errors import (
     ApiError,
@@ -160,3 +161,10 @@ def test_the_twin_repeats_and_reads_the_same() -> None:
 def test_a_roster_survives_its_json() -> None:
     api, _ = client(script(GOOD)[0])
     assert api.roster("sepsis") == Roster.model_validate_json(json.dumps(ROSTER))
+
+
+def test_a_method_shows_its_own_arguments_and_answer() -> None:
+    shown = inspect.signature(Client.study)
+    assert list(shown.parameters) == ["self", "name"]
+    assert shown.return_annotation == "messages.Study"
+    assert Client.study.__qualname__ == "Client.study"

@@ -82,6 +82,14 @@ def test_a_packed_answer_is_refused_before_it_is_unpacked() -> None:
     assert asked == ["identity"]
 
 
+def test_a_packed_error_keeps_its_status() -> None:
+    packed = httpx.Response(503, content=gzip.compress(b"later"), headers={"content-encoding": "gzip"})
+    transport = Transport(Connection(url="https://x"), handler=httpx.MockTransport(lambda _: packed))
+    with closing(transport):
+        answer = transport.send(call("GET", "/"), {})
+    assert (answer.status, answer.body) == (503, b"")
+
+
 def test_an_answer_longer_than_expected_is_cut_off() -> None:
     handler = httpx.MockTransport(lambda _: httpx.Response(200, content=b"x" * 101))
     with closing(Transport(Connection(url="https://x"), handler=handler)) as transport:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accounting.budget.budget import Budget
-from client_sdk.errors import ConfigurationError, OwnBudgetExceeded, PolicyRefused
+from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, require_within_study
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
@@ -234,3 +234,8 @@ def test_a_round_that_publishes_pays_for_its_histogram(scheme):
 def test_an_entry_from_before_histograms_names_none():
     body = {"level": "instance", "noise_multiplier": 4.0, "sampling_rate": 0.5, "steps": 3, "study": "sepsis"}
     assert Charge.from_body(body) == Charge("instance", 4.0, 0.5, 3)
+
+
+def test_a_charge_that_another_version_wrote_is_named() -> None:
+    with pytest.raises(LedgerDamaged, match="histogram_noise, histograms"):
+        Charge.from_body({"level": "instance", "noise_multiplier": 1.0, "sampling_rate": 0.5, "steps": 1})

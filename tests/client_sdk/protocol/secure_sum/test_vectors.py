@@ -145,3 +145,11 @@ def test_sums_of_the_wrong_shape_are_refused() -> None:
         with pytest.raises(EncodingError, match="must hold"):
             vectors.decode(UPDATE, total)
     assert not vectors.canary_holds(UPDATE, np.zeros(6, "<u4"), H1, ["a"])
+
+
+@pytest.mark.parametrize("bits", [-1, 63])
+def test_a_scale_outside_the_ring_is_named(bits: int) -> None:
+    with pytest.raises(EncodingError, match="scale_bits"):
+        vectors.encode_signed(np.array([1.0, 2.0]), ring_bits=32, scale_bits=bits, cap=4)
+    with pytest.raises(EncodingError, match="scale_bits"):
+        vectors.encode_costs(np.array([1.0, 2.0]), scale_bits=bits, cap=4)
