@@ -170,14 +170,16 @@ def test_a_term_that_is_not_finite_never_leaves() -> None:
         log_moments.tensors()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"{}", b"[1]", b'{"accounting_sample": [], "account": {}}'],
-    ids=["empty", "no entries", "list", "no sums"],
-)
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]"], ids=["empty", "no entries", "list"])
 def test_damaged_sums_are_refused(damage: bytes) -> None:
     with pytest.raises(LedgerDamaged):
         LogMomentBounds.restore(study(), PATIENTS, damage)
+
+
+def test_an_account_without_sums_is_refused() -> None:
+    saved = json.loads(LogMomentBounds(study(), PATIENTS).to_bytes()) | {"account": {}}
+    with pytest.raises(LedgerDamaged):
+        LogMomentBounds.restore(study(), PATIENTS, json.dumps(saved).encode())
 
 
 def test_sums_of_other_settings_are_refused() -> None:

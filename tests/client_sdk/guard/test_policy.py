@@ -231,11 +231,6 @@ def test_a_round_that_publishes_pays_for_its_histogram(scheme):
     assert not math.isnan(epsilon_spent([lost], limit))
 
 
-def test_an_entry_from_before_histograms_names_none():
-    body = {"level": "instance", "noise_multiplier": 4.0, "sampling_rate": 0.5, "steps": 3, "study": "sepsis"}
-    assert Charge.from_body(body) == Charge("instance", 4.0, 0.5, 3)
-
-
 def test_a_charge_that_another_version_wrote_is_named() -> None:
     with pytest.raises(LedgerDamaged, match="histogram_noise, histograms"):
         Charge.from_body({"level": "instance", "noise_multiplier": 1.0, "sampling_rate": 0.5, "steps": 1})
