@@ -95,6 +95,7 @@ def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float],
 
     account  ε as a non-decreasing function of the number of steps
 
+    >>> from accounting.accountants.calibration import rdp_epsilon
     >>> def spent(steps: int) -> float:
     ...     return rdp_epsilon(2.0, sampling_rate=0.01, steps=steps, delta=1e-5)
     >>> most_steps(epsilon=1.0, delta=1e-5, account=spent)

@@ -61,11 +61,12 @@ def create(
 
     with plain_errors():
         frozen = read_settings(settings)
+        # Before anything is created: settings whose task cannot be built must not use up the study's name.
+        first = _initial_weights(frozen) if model is None else model.read_bytes()
         with operator(server, key_file) as client:
-            made = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
             # A task may draw its weights at random: a second attempt would not bring the same ones.
-            if made.model is None:
-                client.put_initial_model(study, _initial_weights(frozen) if model is None else model.read_bytes())
+            if client.create_study(StudyCreate(study=study, title=title, settings=frozen)).model is None:
+                client.put_initial_model(study, first)
             _show(client.study(study), as_json)
 
 

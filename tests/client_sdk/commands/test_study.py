@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from client_sdk.commands.shared import number
-from tests.factories.commands import Run, finished, opened
+from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
 
@@ -100,3 +100,11 @@ def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Ru
     run("revoke", "sepsis", "mercy", operator=True)
     members = here.operator("GET", "/v1/studies/sepsis/roster").json()["members"]
     assert [(member["client"], member["state"]) for member in members] == [("mercy", "revoked")]
+
+
+def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, tmp_path: Path) -> None:
+    wrong = write_settings(tmp_path / "wrong.json", training={"task": "logreg"})
+    told = run("study", "create", "stroke", "--settings", str(wrong), operator=True, code=1).stderr
+    assert "logreg" in told
+    right = write_settings(tmp_path / "right.json")
+    run("study", "create", "stroke", "--settings", str(right), operator=True)
