@@ -1,6 +1,7 @@
 """Retries, clock, errors and credentials: what every call of the API has in common."""
 
 import asyncio
+import gzip
 import inspect
 import json
 import time
@@ -168,3 +169,11 @@ def test_a_method_shows_its_own_arguments_and_answer() -> None:
     assert list(shown.parameters) == ["self", "name"]
     assert shown.return_annotation == "messages.Study"
     assert Client.study.__qualname__ == "Client.study"
+
+
+def test_a_packed_try_again_later_is_tried_again() -> None:
+    packed = httpx.Response(503, content=gzip.compress(b"<html>later</html>"), headers={"Content-Encoding": "gzip"})
+    answer, seen = script(packed, httpx.Response(200, json=ROSTER))
+    here, waited = client(answer)
+    assert isinstance(here.roster("sepsis"), Roster)
+    assert (len(seen), len(waited)) == (2, 1)
