@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
-from client_sdk.protocol.study.settings import NAME_PATTERN
+from client_sdk.protocol.study.values import NAME_PATTERN
 
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 _SCHEMA = """

@@ -22,7 +22,8 @@ from accounting.plan.plan import Plan
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import LevelName, Name, Positive, Probability, StudySettings
+from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.values import Name, Positive, Probability
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]

@@ -22,7 +22,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from client_sdk.protocol.study.settings import Message, Name
+from client_sdk.protocol.study.values import Message, Name
 from client_sdk.secure_sum.refusals import StateRefused
 
 

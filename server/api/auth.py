@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar, cast
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.settings import NAME_PATTERN
+from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import RequestClaims as Claims
 from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key, verify_request_token
 from server.api.problems import ApiProblem

@@ -25,7 +25,7 @@ from starlette.types import Message as AsgiMessage
 
 from client_sdk.protocol.study import messages, settings
 from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected

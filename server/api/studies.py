@@ -23,7 +23,7 @@ from client_sdk.protocol.study.messages import (
     StudyCreate,
     StudyList,
 )
-from client_sdk.protocol.study.settings import NAME_PATTERN
+from client_sdk.protocol.study.values import NAME_PATTERN
 from server.api.auth import (
     After,
     ClientName,

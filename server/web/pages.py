@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
 from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study, StudyList
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.values import Message
 from server.api.auth import Here, Reader, StudyName, Viewer
 from server.api.docs import PAGE_HEADERS
 from server.services import views

@@ -13,7 +13,8 @@ from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
 from client_sdk.protocol.study.messages import Sha256
-from client_sdk.protocol.study.settings import MOST_CLIENTS, Message, Name
+from client_sdk.protocol.study.settings import MOST_CLIENTS
+from client_sdk.protocol.study.values import Message, Name
 from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
 
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"

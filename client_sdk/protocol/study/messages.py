@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from client_sdk.protocol.study.settings import Finite, LevelName, Message, Name, Positive, StudySettings
+from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.values import Finite, Message, Name, Positive
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 # 32 and 64 bytes in unpadded base64url.

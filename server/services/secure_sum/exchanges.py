@@ -20,7 +20,7 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, octets_scope

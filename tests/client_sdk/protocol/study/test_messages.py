@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, Metrics, Refusal, RosterEntry
-from client_sdk.protocol.study.settings import Message
+from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import canonical_json
 
 KINDS = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]
