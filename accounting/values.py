@@ -28,7 +28,10 @@ def check_number(name: str, value: object, *, finite: bool = True) -> float:
     """A real number: no bool, text, NaN, negative zero, and no infinity unless allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidArgument(name, f"must be a number, not {type(value).__name__}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise InvalidArgument(name, "is too large") from error
     if math.isnan(number):
         raise InvalidArgument(name, "is NaN")
     if finite and math.isinf(number):
@@ -70,19 +73,24 @@ def check_delta(value: object, name: str = "delta") -> float:
     return number
 
 
-def check_count(name: str, value: object, *, least: int = 1) -> int:
-    """An integer ≥ least; a float is refused even when it is whole."""
+def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """An integer ≥ least and ≤ most; a float is refused even when it is whole."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidArgument(name, f"must be an integer, not {type(value).__name__}")
     number = int(value)
     if number < least:
         raise InvalidArgument(name, f"must be ≥ {least}, not {number}")
+    if most is not None and number > most:
+        raise InvalidArgument(name, f"must be ≤ {most}")
     return number
 
 
 def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
     """Finite float64 array, every entry ≥ low, not empty, no negative zero; `shape` is its number of axes."""
-    raw = np.asarray(values)
+    try:
+        raw = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(name, "is no array of numbers") from error
     # Before the cast, which would take bools and text that looks like numbers.
     if raw.dtype.kind not in "iuf":
         raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")

@@ -22,7 +22,7 @@ from typing import Any
 
 from accounting.budget.ledger import append
 from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.wire.signing import LEDGER_HEAD
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
 from experiments import tiny
 from server.db.ledger_store import lock_account
 from server.db.rows import find_study
@@ -42,12 +42,15 @@ def open_with_ledger(here: Live, study: str, entries: int) -> None:
 
 
 def _lengthen(here: Live, tx: Transaction, study: str, entries: int) -> None:
-    account = lock_account(tx, here.coordinator.signer, study, find_study(tx, study).id)
+    account = lock_account(tx, here.coordinator.signer, find_study(tx, study))
     newest, now = account.newest, tx.now()
-    for sequence in range(2, entries + 1):
-        newest = append(newest, "reserved" if sequence % 2 == 0 else "cancelled", sequence // 2, {})
+    last = newest.sequence
+    for sequence in range(last + 1, entries + 1):
+        round = sequence - last
+        newest = append(newest, "reserved" if round % 2 else "cancelled", (round + 1) // 2, account.newest.body)
+        body = canonical_json(newest.body).decode()
         content = {name: value for name, value in newest.to_dict().items() if name != "body"}
-        tx.session.add(LedgerRow(study_id=account.row.study_id, body="{}", written_at=now, **content))
+        tx.session.add(LedgerRow(study_id=account.row.study_id, body=body, written_at=now, **content))
     head = LedgerHead(study=study, entries=newest.sequence, sha256=newest.sha256)
     account.row.entries, account.row.head_sha256 = newest.sequence, newest.sha256
     account.row.signature = here.coordinator.signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))

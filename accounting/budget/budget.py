@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit, LimitAccount
+from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.feasibility import require_feasible
-from accounting.budget.ledger import GENESIS, Entry, LedgerError, verify_chain
+from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.mechanisms.conversion import attack_success
 from accounting.plan.plan import LimitPlan, Plan
@@ -156,16 +157,32 @@ class Budget:
                 account.charge(reported, publishes=False)
         self.accounts = accounts
 
+    @property
+    def can_continue(self) -> bool:
+        """Whether another round may begin. While one is under way the question has been answered: it may go on."""
+        return self.pending is not None or self.authorise().allowed
+
     def apply(self, entry: Entry) -> None:
         """Do what a ledger entry says happened.
 
         Raises:
-            LedgerError: the entry cannot have happened; the budget is unchanged.
+            LedgerError: the entry says too much or too little, or cannot have happened; the budget is unchanged.
+        """
+        # How the study stood is the coordinator's to compare: floats may differ in their last bits elsewhere.
+        Standing.within(entry)
+        self.happen(entry.sequence, entry.kind, entry.round, event_in(entry))
+
+    def happen(self, sequence: int, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
+        """Do what an entry `sequence` of this kind, with this event in its body, would say happened.
+
+        Raises:
+            LedgerError: it cannot happen now; the budget is unchanged.
         """
         try:
-            self._dispatch(entry)
-        except (OutOfOrder, BudgetExceeded, InvalidArgument) as error:
-            raise LedgerError(entry.sequence, str(error)) from error
+            self._dispatch(kind, round, event)
+        # Also where absurd numbers overflow: whoever reads a ledger is told which entry it was.
+        except (AccountingError, ValueError, ArithmeticError) as error:
+            raise LedgerError(sequence, str(error)) from error
 
     def statements(self) -> list[dict[str, Any]]:
         """One JSON statement per limit, the enforced number first, and one per level that nothing protects."""
@@ -209,22 +226,25 @@ class Budget:
         budget.pending, budget.finished = state["pending"], state["finished"]
         return budget
 
-    def _dispatch(self, entry: Entry) -> None:
-        reason = str(entry.body.get("reason", ""))
-        match entry.kind, entry.round:
-            case "reserved", int(round):
-                self.reserve(round)
-            case "settled", int(round):
-                self.settle(round, report_from_dict(entry.body.get("report")))
-            case "charged-in-full", int(round):
-                self.charge_in_full(round, reason)
-            case "cancelled", int(round):
-                self.cancel(round, reason)
+    def _dispatch(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
+        match kind, round:
+            # Who is a member changes nothing that was spent; a finished study's ledger has ended.
+            case "roster", None if self.finished is None:
+                pass
+            case "reserved", int(number):
+                self.reserve(number)
+            case "settled", int(number):
+                self.settle(number, report_from_dict(event["report"]))
+            case "charged-in-full", int(number):
+                self.charge_in_full(number, event["reason"])
+            case "cancelled", int(number):
+                self.cancel(number, event["reason"])
             case "finished", None:
-                reported = entry.body.get("report")
-                self.finish(reason, None if reported is None else [report_from_dict(item) for item in reported])
-            case kind, _:
-                raise LedgerError(entry.sequence, f"an entry of kind {kind} has no place here")
+                reported = event["report"]
+                withheld = None if reported is None else [report_from_dict(item) for item in reported]
+                self.finish(event["reason"], withheld)
+            case _:
+                raise OutOfOrder(f"an entry of kind {kind} has no place here")
 
     def _require_pending(self, round: int) -> None:
         if self.pending != round:
@@ -287,18 +307,22 @@ class Budget:
 def replay(entries: Iterable[Entry]) -> Budget:
     """The budget that a whole ledger leads to, its chain verified on the way.
 
+    Whether its plan is that of its settings, `require_plan` of the protocol says.
+
     Raises:
         LedgerError: the chain is broken, the first entry opens no study, or an entry cannot have happened.
     """
     budget: Budget | None = None
-    head = (0, GENESIS)
+    head, settings_sha256 = (0, GENESIS), ""
     for entry in entries:
         # One by one: an entry acts only after its hash has been checked.
         head = verify_chain([entry], after=head)
         if budget is None:
-            budget = Budget(_plan_in(entry))
-        else:
-            budget.apply(entry)
+            budget, settings_sha256 = opened_by(entry), Standing.within(entry).settings_sha256
+            continue
+        if Standing.within(entry).settings_sha256 != settings_sha256:
+            raise LedgerError(entry.sequence, "names other settings than the first entry")
+        budget.apply(entry)
     if budget is None:
         raise LedgerError(0, "an empty ledger opens no study")
     return budget
@@ -314,13 +338,16 @@ def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
     return _BAYESIAN[plan.protection(limit.level).tells](plan, limit)
 
 
-def _plan_in(entry: Entry) -> Plan:
-    plan = entry.body.get("plan")
-    if entry.kind != "opened" or not isinstance(plan, Mapping):
-        raise LedgerError(entry.sequence, "the first entry must open the study with its plan")
+def opened_by(entry: Entry) -> Budget:
+    """The budget that a ledger's first entry opens.
+
+    Raises:
+        LedgerError: it opens none.
+    """
+    settings_in(entry)
     try:
-        return Plan.from_dict(plan)  # pyright: ignore[reportUnknownArgumentType]
-    except (InvalidArgument, ValueError) as error:
+        return Budget(Plan.from_dict(event_in(entry)["plan"]))
+    except (AccountingError, ValueError, ArithmeticError) as error:
         raise LedgerError(entry.sequence, str(error)) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -15,7 +16,11 @@ from typing import Any, Literal, cast, get_args
 from accounting.errors import AccountingError
 
 GENESIS = "0" * 64
-Kind = Literal["opened", "reserved", "settled", "charged-in-full", "cancelled", "finished"]
+Kind = Literal["opened", "roster", "reserved", "settled", "charged-in-full", "cancelled", "finished"]
+_FIELDS = frozenset({"sequence", "kind", "round", "body", "previous", "sha256"})
+_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+# What a database can number.
+_MOST = 2**31 - 1
 
 
 class LedgerError(AccountingError):
@@ -51,16 +56,21 @@ class Entry:
         """
         sequence = value.get("sequence")
         # JSON's true would pass for 1.
-        if isinstance(sequence, bool) or not isinstance(sequence, int):
-            raise LedgerError(0, "sequence is missing or not an integer")
-        kind, round_, body = value.get("kind"), value.get("round"), value.get("body")
-        previous, sha256 = value.get("previous"), value.get("sha256")
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 1 <= sequence <= _MOST:
+            raise LedgerError(0, "sequence is missing or not a number from 1")
+        different = set(value) ^ _FIELDS
+        if different:
+            listed = ", ".join(sorted(map(str, different)))
+            raise LedgerError(sequence, f"has not exactly the fields of an entry: {listed}")
+        kind, round_, body = value["kind"], value["round"], value["body"]
+        previous, sha256 = value["previous"], value["sha256"]
         if kind not in get_args(Kind) or not isinstance(body, Mapping):
             raise LedgerError(sequence, "kind or body is not one of a ledger")
-        if round_ is not None and (isinstance(round_, bool) or not isinstance(round_, int)):
-            raise LedgerError(sequence, "round is not an integer")
-        if not isinstance(previous, str) or not isinstance(sha256, str):
-            raise LedgerError(sequence, "a hash is missing")
+        numbered = isinstance(round_, int) and not isinstance(round_, bool) and 1 <= round_ <= _MOST
+        if round_ is not None and not numbered:
+            raise LedgerError(sequence, "round is not a number from 1")
+        if not (is_digest(previous) and is_digest(sha256)):
+            raise LedgerError(sequence, "a hash is missing or not one")
         return cls(sequence, cast(Kind, kind), round_, cast("Mapping[str, Any]", body), previous, sha256)
 
 
@@ -74,10 +84,31 @@ def _content(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _digest(entry: Entry) -> str:
-    # The same form as `canonical_json` of the protocol, which accounting may not import.
-    text = json.dumps(_content(entry), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of the canonical JSON of `value`: what entries are chained by, and what they name things by.
+
+    Raises:
+        ValueError: NaN or an infinity, text that is none, or JSON nested without end.
+        TypeError: something that is no JSON.
+    """
+    try:
+        # The same form as `canonical_json` of the protocol, which accounting may not import.
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_digest(value: object) -> bool:
+    """Whether it is a SHA-256 in lower-case hexadecimal."""
+    return isinstance(value, str) and _HEX.fullmatch(value) is not None
+
+
+def _digest(entry: Entry) -> str:
+    try:
+        return digest(_content(entry))
+    except (TypeError, ValueError) as error:
+        raise LedgerError(entry.sequence, f"its body is no JSON: {error}") from error
 
 
 def append(previous: Entry | None, kind: Kind, round: int | None, body: Mapping[str, Any]) -> Entry:
@@ -88,7 +119,7 @@ def append(previous: Entry | None, kind: Kind, round: int | None, body: Mapping[
     """
     sequence, parent = (1, GENESIS) if previous is None else (previous.sequence + 1, previous.sha256)
     entry = Entry(sequence, kind, round, body, parent, "")
-    return Entry(sequence, kind, round, body, parent, _digest(entry))
+    return Entry(sequence, kind, round, body, parent, digest(_content(entry)))
 
 
 def verify_chain(entries: Iterable[Entry], *, after: tuple[int, str] = (0, GENESIS)) -> tuple[int, str]:

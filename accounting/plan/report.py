@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from accounting.errors import InvalidArgument
 from accounting.values import check_array, check_count, check_nonnegative, check_positive
 
 DISTANCE_BINS = 64
+MOST_COUNTED = 2**52  # every count up to it is a float64
 
 
 def distance_edges(top: float) -> tuple[float, ...]:
@@ -42,9 +43,9 @@ class DistanceHistogram:
         if not self.counts:
             raise InvalidArgument("counts", "is empty")
         for count in self.counts:
-            check_count("counts", count, least=0 if self.sample_size is None else -(2**62))
+            check_count("counts", count, least=0 if self.sample_size is None else -MOST_COUNTED, most=MOST_COUNTED)
         if self.sample_size is not None:
-            check_count("sample_size", self.sample_size)
+            check_count("sample_size", self.sample_size, most=MOST_COUNTED)
             check_positive("count_noise", self.count_noise)
         elif self.count_noise != 0:
             raise InvalidArgument("sample_size", "is needed where the counts carry noise")
@@ -134,22 +135,45 @@ def report_from_dict(value: Mapping[str, Any] | None) -> RoundReport | None:
     """Inverse of `report_to_dict`.
 
     Raises:
-        InvalidArgument: no known form, or numbers that are no report.
+        InvalidArgument: no known form, fields that it does not have, or numbers that are no report.
     """
+    if value is not None and set(value) == {"clients", "records"}:
+        clients, records = (_single(value[name]) for name in ("clients", "records"))
+        if not isinstance(clients, DistanceHistogram | None) or not isinstance(records, CumulativeMoments | None):
+            raise InvalidArgument("report", "has a histogram of clients and moments of records, in this order")
+        return JointReport(clients, records)
+    return _single(value)
+
+
+def _single(value: object) -> DistanceHistogram | CumulativeMoments | None:
     if value is None:
         return None
-    if {"counts"} <= set(value) <= {"counts", "sample_size", "count_noise"}:
-        return DistanceHistogram(tuple(value["counts"]), value.get("sample_size"), value.get("count_noise", 0.0))
-    if set(value) == {"clients", "records"}:
-        parts = (report_from_dict(value["clients"]), report_from_dict(value["records"]))
-        return JointReport(histogram_in(parts[0]), moments_in(parts[1]))
-    if {"filter", "moments"} <= set(value) <= {"filter", "moments", "complete", "papers", "records"}:
-        papers = value.get("papers")
-        return CumulativeMoments(
-            value["filter"],
-            tuple(value["moments"]),
-            bool(value.get("complete", False)),
-            None if papers is None else tuple(papers),
-            value.get("records"),
-        )
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        names = set(fields)
+        if names in ({"counts"}, {"counts", "sample_size", "count_noise"}):
+            size, noise = fields.get("sample_size"), fields.get("count_noise", 0.0)
+            if ("sample_size" in names) == (size is not None):
+                return DistanceHistogram(_listed("counts", fields["counts"]), size, noise)
+        if {"filter", "moments", "complete"} <= names <= {"filter", "moments", "complete", "papers", "records"}:
+            return _moments(fields)
     raise InvalidArgument("report", "is neither a histogram nor cumulative moments")
+
+
+def _moments(fields: Mapping[str, Any]) -> CumulativeMoments:
+    complete = fields["complete"]
+    if not isinstance(complete, bool):
+        raise InvalidArgument("complete", "is not true or false")
+    beside = {name: fields[name] for name in ("papers", "records") if name in fields}
+    # They are left out, not null: one report has one text.
+    if None in beside.values():
+        raise InvalidArgument("report", "names papers or records, and has none")
+    papers = _listed("papers", beside["papers"]) if "papers" in beside else None
+    moments = _listed("moments", fields["moments"])
+    return CumulativeMoments(fields["filter"], moments, complete, papers, beside.get("records"))
+
+
+def _listed(name: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidArgument(name, "is not a list")
+    return tuple(cast("list[Any]", value))

@@ -134,10 +134,10 @@ def _ledger() -> None:
         sa.Column("written_at", sa.Double(), nullable=False, comment="when it was appended"),
         _written_by(),
         sa.CheckConstraint(
-            "(round IS NULL) = (kind IN ('opened', 'finished'))", name=op.f("ck_ledger_round_of_its_kind")
+            "(round IS NULL) = (kind IN ('opened', 'roster', 'finished'))", name=op.f("ck_ledger_round_of_its_kind")
         ),
         sa.CheckConstraint(
-            "kind IN ('opened', 'reserved', 'settled', 'charged-in-full', 'cancelled', 'finished')",
+            "kind IN ('opened', 'roster', 'reserved', 'settled', 'charged-in-full', 'cancelled', 'finished')",
             name=op.f("ck_ledger_kind"),
         ),
         sa.CheckConstraint("length(previous) = 64", name=op.f("ck_ledger_previous")),
@@ -178,7 +178,6 @@ def _budgets() -> None:
     op.create_table(
         "budgets",
         sa.Column("study_id", sa.Integer(), nullable=False, comment="whose budget"),
-        sa.Column("plan", JSON, nullable=False, comment="accounting plan, as in the ledger's first entry"),
         sa.Column(
             "state", JSON, nullable=False, comment="running state of the accountants, replayable from the ledger"
         ),

@@ -9,13 +9,16 @@ from typing import Any, Self
 
 from sqlalchemy import select
 
+from accounting.budget.bodies import RosterChange, Standing
 from accounting.budget.budget import Budget
-from accounting.budget.ledger import Entry, Kind, append
+from accounting.budget.ledger import Entry, Kind, append, digest
 from accounting.plan.plan import Plan
 from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
+from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow, RoundRow
+from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
 from server.signing_key import SigningKey
 
 
@@ -39,12 +42,12 @@ class Account:
 
     tx: Transaction
     signer: SigningKey
-    study: str
+    study: StudyRow
     row: BudgetRow
     budget: Budget
     newest: Entry
 
-    def record(self, kind: Kind, round: int | None, body: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def record(self, kind: Kind, round: int | None, event: Mapping[str, Any], ready: Statement | None = None) -> None:
         """Apply one event to the budget, append it, and write the statement and the signed head beside it.
 
         `ready`: the statement as `statement_after` found it; used if it is still that of the budget's state.
@@ -52,53 +55,67 @@ class Account:
         Raises:
             accounting.LedgerError: the event cannot happen now; nothing is written.
         """
-        entry = append(self.newest, kind, round, body)
         # Before the row is added: an event that cannot happen raises here and leaves nothing behind.
-        self.budget.apply(entry)
+        self.budget.happen(self.newest.sequence + 1, kind, round, event)
+        self._append(kind, round, event, _write_statement(self.row, self.budget, ready))
+
+    def record_roster(self, change: RosterChange) -> None:
+        """A member came, left or has another key; nothing is spent."""
+        event = {"change": change}
+        self.budget.happen(self.newest.sequence + 1, "roster", None, event)
+        self._append("roster", None, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
+
+    def _append(self, kind: Kind, round: int | None, event: Mapping[str, Any], shown: Statement) -> None:
+        standing = _standing(self.tx, self.study, self.budget, shown)
+        entry = append(self.newest, kind, round, {**event, **standing.to_dict()})
         self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
         self.newest = entry
-        _write_statement(self.row, self.budget, ready)
-        _sign(self.row, self.signer, self.study, entry)
+        _sign(self.row, self.signer, self.study.name, entry)
 
-    def conclude(self, kind: Kind, round: RoundRow, body: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def conclude(self, kind: Kind, round: RoundRow, event: Mapping[str, Any], ready: Statement | None = None) -> None:
         """Record what became of a round's reservation, and beside the round what every limit has spent by then.
 
         Raises:
             accounting.LedgerError: as `record`.
         """
-        self.record(kind, round.number, body, ready)
+        self.record(kind, round.number, event, ready)
         shown = ("level", "definition", "epsilon", "spent")
         # A level that nothing protects is stated with no ε: there is nothing it could have spent.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
 
-def open_account(tx: Transaction, signer: SigningKey, study: str, study_id: int, plan: Plan) -> None:
+def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: Plan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
-    entry = append(None, "opened", None, {"study": study, "plan": plan.to_dict()})
-    row = BudgetRow(study_id=study_id, plan=plan.to_dict(), max_steps=plan.max_steps)
-    _write_statement(row, Budget(plan))
-    _sign(row, signer, study, entry)
-    tx.session.add(_ledger_row(tx, study_id, entry))
+    row, budget = BudgetRow(study_id=study.id, max_steps=plan.max_steps), Budget(plan)
+    shown = _write_statement(row, budget)
+    event = {"study": study.name, "settings": study.settings, "plan": plan.to_dict()}
+    entry = append(None, "opened", None, {**event, **_standing(tx, study, budget, shown).to_dict()})
+    _sign(row, signer, study.name, entry)
+    tx.session.add(_ledger_row(tx, study.id, entry))
     tx.session.add(row)
 
 
-def lock_account(tx: Transaction, signer: SigningKey, study: str, study_id: int) -> Account:
+def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Account:
     """The study's account; nobody else can change it before this transaction ends."""
-    row = tx.session.get_one(BudgetRow, study_id, with_for_update=True)
-    newest = tx.session.get_one(LedgerRow, (study_id, row.entries))
-    budget = Budget.restore(Plan.from_dict(row.plan), row.state)
-    return Account(tx, signer, study, row, budget, entry_of(newest))
+    row = tx.session.get_one(BudgetRow, study.id, with_for_update=True)
+    newest = tx.session.get_one(LedgerRow, (study.id, row.entries))
+    return Account(tx, signer, study, row, _restored(study, row), entry_of(newest))
 
 
 def statement_after(
-    tx: Transaction, study_id: int, kind: Kind, round: int | None, body: Mapping[str, Any]
+    tx: Transaction, study: StudyRow, kind: Kind, round: int | None, event: Mapping[str, Any]
 ) -> Statement:
     """What the budget will show once this event is recorded."""
-    row = tx.session.get_one(BudgetRow, study_id)
-    budget = Budget.restore(Plan.from_dict(row.plan), row.state)
-    budget.apply(append(entry_of(tx.session.get_one(LedgerRow, (study_id, row.entries))), kind, round, body))
+    row = tx.session.get_one(BudgetRow, study.id)
+    budget = _restored(study, row)
+    budget.happen(row.entries + 1, kind, round, event)
     return Statement.of(budget)
+
+
+def _restored(study: StudyRow, row: BudgetRow) -> Budget:
+    # The plan is the settings: there is no second place for it.
+    return Budget.restore(plan_of(settings_of(study)), row.state)
 
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
@@ -127,14 +144,24 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
     )
 
 
-def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = None) -> None:
-    row.state = budget.state()
-    # While a round is under way the question has been answered: it may go on.
-    row.can_continue = budget.pending is not None or budget.authorise().allowed
-    row.round = budget.last_round
+def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = None) -> Statement:
+    row.state, row.can_continue, row.round = budget.state(), budget.can_continue, budget.last_round
     # Something may have been recorded since `ready` was computed.
     shown = ready if ready is not None and ready.state == row.state else Statement.of(budget)
     row.limits, row.percentiles = shown.limits, shown.percentiles
+    return shown
+
+
+def _standing(tx: Transaction, study: StudyRow, budget: Budget, shown: Statement) -> Standing:
+    active = active_members(tx, study.id)
+    return Standing(
+        settings_sha256=digest(study.settings),
+        roster_sha256=roster_fingerprint(study.name, active),
+        members=len(active),
+        state_sha256=digest(shown.state),
+        statement_sha256=digest({"limits": shown.limits, "percentiles": shown.percentiles}),
+        can_continue=budget.can_continue,
+    )
 
 
 def _sign(row: BudgetRow, signer: SigningKey, study: str, entry: Entry) -> None:

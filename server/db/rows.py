@@ -79,6 +79,11 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
     return tx.session.scalars(select(ClientRow).where(ClientRow.study_id == study_id).order_by(ClientRow.name)).all()
 
 
+def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
+    """Name and encoded public key of everybody who takes part now, by name: what a roster's fingerprint is of."""
+    return [(client.name, client.public_key) for client in clients(tx, study_id) if client.state == "active"]
+
+
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
     return _known(tx.session.get(RoundRow, (study_id, number)))

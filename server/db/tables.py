@@ -132,7 +132,6 @@ class BudgetRow(Base):
     __table_args__ = (CheckConstraint("entries >= 1", name="entries"), hexadecimal("head_sha256", "head"))
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose budget")
-    plan: Mapped[dict[str, Any]] = mapped_column(comment="accounting plan, as in the ledger's first entry")
     state: Mapped[dict[str, Any]] = mapped_column(
         comment="running state of the accountants, replayable from the ledger"
     )
@@ -153,7 +152,7 @@ class LedgerRow(Base):
     __table_args__ = (
         one_of("kind", Kind),
         CheckConstraint("sequence >= 1", name="sequence"),
-        CheckConstraint("(round IS NULL) = (kind IN ('opened', 'finished'))", name="round_of_its_kind"),
+        CheckConstraint("(round IS NULL) = (kind IN ('opened', 'roster', 'finished'))", name="round_of_its_kind"),
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
         Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),

@@ -59,6 +59,7 @@ from client_sdk.protocol.wire.signing import (
     verify_request_token,
 )
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
+from tests.factories.ledgers import standing
 
 ORIGIN = "https://study.example.org"
 Json = dict[str, Any]
@@ -91,7 +92,8 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.budget = Budget.open(plan_of(self.settings))
-        self._append("opened", None, {"study": self.study, "plan": plan_of(self.settings).to_dict()})
+        settings, plan = self.settings.as_json(), plan_of(self.settings).to_dict()
+        self._append("opened", None, {"study": self.study, "settings": settings, "plan": plan})
         self.models[0] = encode(self.initial)
 
     # -- what an operator would do
@@ -165,8 +167,11 @@ class Coordinator:
         client = self.invited[invitation]
         document = {"invitation": invitation, "key": request.public_key}
         verify_document(decode_public_key(request.public_key), ENROLMENT, document, request.proof)
-        if self.members.setdefault(client, request.public_key) != request.public_key:
+        if self.members.get(client, request.public_key) != request.public_key:
             return problem(409, "invitation-used")
+        if client not in self.members:
+            self.members[client] = request.public_key
+            self._append("roster", None, {"change": "enrolled"})
         return reply(Enrolment(study=self.study, client=client, coordinator_key=self._key(), origin=ORIGIN))
 
     def _study(self, request: httpx.Request, client: str) -> httpx.Response:
@@ -300,7 +305,7 @@ class Coordinator:
         if not authorised.allowed:
             if self.budget.finished is None:
                 self.budget.finish(authorised.reason or "stopped")
-                self._append("finished", None, {"reason": authorised.reason})
+                self._append("finished", None, {"reason": authorised.reason, "report": None})
             return
         self.round += 1
         self.budget.reserve(self.round)
@@ -351,8 +356,10 @@ class Coordinator:
     def signed(self, head: LedgerHead) -> SignedLedgerHead:
         return SignedLedgerHead(head=head, signature=sign_document(self.key, LEDGER_HEAD, head.model_dump(mode="json")))
 
-    def _append(self, kind: Any, round_: int | None, body: Json) -> None:
-        self.entries.append(append(self.entries[-1] if self.entries else None, kind, round_, body))
+    def _append(self, kind: Any, round_: int | None, event: Json) -> None:
+        roster = roster_fingerprint(self.study, self.members.items())
+        standing_ = standing(self.budget, self.settings.digest(), roster, len(self.members))
+        self.entries.append(append(self.entries[-1] if self.entries else None, kind, round_, {**event, **standing_}))
 
     def _key(self) -> str:
         return encode_public_key(self.key.public_key())

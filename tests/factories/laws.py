@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry
-from accounting.plan.plan import Plan
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
 from server.db.ledger_store import entry_of
@@ -79,7 +79,7 @@ def check_ledger(found: Facts) -> None:
     # Exactly, not nearly: a replayed float is the same float.
     assert found.budget.state == replay(found.entries).state()
     assert (found.budget.entries, found.budget.head_sha256) == (found.entries[-1].sequence, found.entries[-1].sha256)
-    budget = Budget(Plan.from_dict(found.budget.plan))
+    budget = Budget(plan_of(found.settings))
     reserved: list[float] = []
     for entry in found.entries[1:]:
         if entry.kind == "reserved":

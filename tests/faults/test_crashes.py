@@ -15,6 +15,7 @@ from tests.factories.dying import Killed, dying_at
 from tests.factories.dying_processes import MASKED
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
+from tests.factories.ledgers import kinds_in
 from tests.factories.studies import FakeClock, coordinator_on, open_study, put_model
 
 LEASE_SECONDS = 5.0
@@ -136,7 +137,7 @@ def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> No
     check_ledger(found)
     check_rounds(found)
     assert [round.reason for round in found.rounds] == ["not-finite"]
-    assert [entry.kind for entry in found.entries][:3] == ["opened", "reserved", "settled"]
+    assert kinds_in(found.entries)[:3] == ["opened", "reserved", "settled"]
     place.coordinator.database.dispose()
 
 

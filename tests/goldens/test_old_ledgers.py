@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from accounting.budget.budget import Budget, replay
-from accounting.budget.ledger import Entry, append
+from accounting.budget.ledger import Entry
+from accounting.plan.plan import Plan
+from tests.factories.ledgers import after, opened
 
 NAMES = {
     "horizon": "max_steps",
@@ -38,8 +40,13 @@ def renamed(value: Any) -> Any:
 def replayed(entries: list[dict[str, Any]]) -> Budget:
     chain: list[Entry] = []
     for entry in entries:
-        kind = KINDS.get(entry["kind"], entry["kind"])
-        chain.append(append(chain[-1] if chain else None, kind, entry["round"], renamed(entry["body"])))
+        kind, body = KINDS.get(entry["kind"], entry["kind"]), renamed(entry["body"])
+        if kind == "opened":
+            # Their settings were not in them; a replay takes the plan.
+            chain += opened(Plan.from_dict(body["plan"]), study=body["study"])
+            continue
+        withheld = {"report": None} if kind == "finished" else {}
+        chain.append(after(chain, kind, entry["round"], **{**withheld, **body}))
     return replay(chain)
 
 

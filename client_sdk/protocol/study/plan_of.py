@@ -5,10 +5,16 @@ The coordinator opens its ledger with it; a hospital counts with it what its rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from accounting.plan.plan import HistogramRelease, Plan
 from accounting.plan.schemes import Credit
 from accounting.units import Observer
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import canonical_json
+
+_ABSENT = object()
 
 
 def plan_of(settings: StudySettings) -> Plan:
@@ -35,6 +41,34 @@ def plan_of(settings: StudySettings) -> Plan:
         release=None if noise is None else HistogramRelease(noise.std, noise.every),
         observer=_observer(settings),
     )
+
+
+class PlanDiffers(ValueError):
+    """A ledger's plan is not that of the settings beside it; `fields` names what differs, none if these are none."""
+
+    def __init__(self, reason: str, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.fields = fields
+
+
+def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> StudySettings:
+    """The settings in a ledger's first entry, whose plan is the one beside them: whoever keeps an account compares.
+
+    Raises:
+        PlanDiffers: they are no settings, no budget can be kept for them, or their plan is another one.
+    """
+    try:
+        found = StudySettings.model_validate(dict(settings))
+        wanted, same = plan_of(found).to_dict(), canonical_json(found.as_json()) == canonical_json(dict(settings))
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise PlanDiffers(f"its settings are none that a budget can be kept for: {error}") from error
+    # A default that was left out has another digest than the one that hospitals join under.
+    if not same:
+        raise PlanDiffers("its settings are not written in their one form")
+    different = tuple(sorted(name for name in {*wanted, *plan} if wanted.get(name, _ABSENT) != plan.get(name, _ABSENT)))
+    if different:
+        raise PlanDiffers(f"its plan is not the plan of its settings: {', '.join(different)} differ", different)
+    return found
 
 
 def _credited_rate(settings: StudySettings) -> float:

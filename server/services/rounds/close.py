@@ -14,18 +14,18 @@ import numpy as np
 from sqlalchemy import select
 
 from accounting.budget.ledger import Kind
-from accounting.plan.plan import Plan
 from accounting.plan.report import report_to_dict
 from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
 from client_sdk.protocol.study.messages import RoundState, StopReason
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.blobs import FileBlobs, sum_scope, update_scope
 from server.db.ledger_store import Account, Statement, lock_account, statement_after
 from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
-from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
+from server.db.tables import LedgerRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen
 from server.services.coordinator import Coordinator
 
@@ -37,7 +37,7 @@ class _Due:
     """A round whose collecting ends now, as its rows say. `updates` and `sums` name files: (scope, SHA-256)."""
 
     settings: StudySettings
-    plan: Plan
+    publishes: bool
     collected: Collected
     updates: tuple[tuple[str, str], ...]
     sums: tuple[tuple[VectorSpec, str, str], ...]
@@ -53,14 +53,14 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     due = database.read("read-due-round", lambda tx: _due(tx, study, number))
     if due is None:
         return
-    decided = _decided(coordinator.blobs, due, number)
+    decided = _decided(coordinator.blobs, due)
 
     def unchanged(tx: Transaction) -> bool:
         return _due(tx, study, number) == due
 
     def prepare(tx: Transaction) -> Statement | None:
         kind, body = entry_of(decided, due.settings)
-        return statement_after(tx, lease.study_id, kind, number, body) if unchanged(tx) else None
+        return statement_after(tx, rows.find_study(tx, study), kind, number, body) if unchanged(tx) else None
 
     # A statement can take long: here nothing is locked.
     ready = database.read("prepare-settlement", prepare)
@@ -75,7 +75,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             # Its update may be on the way: from here on it is refused.
             if participant.state == "sampled":
                 participant.state = "missing"
-        account = lock_account(tx, coordinator.signer, study, row.id)
+        account = lock_account(tx, coordinator.signer, row)
         if isinstance(decided, Abandon):
             abandon_round(tx, row, round, account, decided, ready)
             return
@@ -104,19 +104,20 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
     # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
     masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
+    settings = rows.settings_of(row)
     return _Due(
-        settings=rows.settings_of(row),
-        plan=Plan.from_dict(tx.session.get_one(BudgetRow, row.id).plan),
+        settings=settings,
+        publishes=plan_of(settings).publishes(number),
         collected=Collected(present, rows.findings(sampled), None if session is None else end_of(session)),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
     )
 
 
-def _decided(blobs: FileBlobs, due: _Due, number: int) -> Settle | Abandon:
+def _decided(blobs: FileBlobs, due: _Due) -> Settle | Abandon:
     lost = any(blobs.find(scope, sha256) is None for scope, sha256 in due.updates)
     sums = dict(_readable(blobs, due.sums))
-    return ending(due.settings, due.collected, sums, lost=lost, publishes=due.plan.publishes(number))
+    return ending(due.settings, due.collected, sums, lost=lost, publishes=due.publishes)
 
 
 def _readable(blobs: FileBlobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
@@ -154,7 +155,7 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
     """No round after this."""
     # First: the ledger refuses an end in the middle of a round.
-    account.record("finished", None, {"reason": reason, **_withheld(tx, study)})
+    account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
     study.state, study.stop_reason = "finished", reason
     rows.append_event(tx, study, "study-finished")
 
@@ -191,16 +192,16 @@ def _shows_reports(settings: StudySettings) -> bool:
     return settings.privacy.disclosure != "at-end"
 
 
-def _withheld(tx: Transaction, study: StudyRow) -> dict[str, Any]:
-    """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else nothing."""
+def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
+    """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else None."""
     settings = rows.settings_of(study)
     if _shows_reports(settings) or settings.privacy.bayesian is None:
-        return {}
+        return None
     charged = select(LedgerRow).where(
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
     )
     entries = tx.session.scalars(charged.order_by(LedgerRow.sequence))
-    return {"report": [_report_behind(tx, study, settings, entry) for entry in entries]}
+    return [_report_behind(tx, study, settings, entry) for entry in entries]
 
 
 def _report_behind(

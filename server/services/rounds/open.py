@@ -25,7 +25,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         # The worker has looked before the lock: an operator may have been faster.
         if row.state != "running" or rows.open_round(tx, row.id) is not None:
             return
-        account = lock_account(tx, coordinator.signer, study, row.id)
+        account = lock_account(tx, coordinator.signer, row)
         authorisation = account.budget.authorise()
         # Before the quorum: a spent study ends whether or not its clients are still there.
         if authorisation.reason is not None:
@@ -50,13 +50,14 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
             reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
             abandon_round(tx, row, round, account, Abandon(reason, charged=False))
 
-    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(tx, lease.study_id))
+    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(tx, study))
     commit_under_lease(coordinator.database, lease, "reserve", work)
 
 
-def _prepare(tx: Transaction, study_id: int) -> Statement | None:
-    row = tx.session.get_one(BudgetRow, study_id)
-    return statement_after(tx, study_id, "reserved", row.round + 1, {}) if row.can_continue else None
+def _prepare(tx: Transaction, study: str) -> Statement | None:
+    row = rows.find_study(tx, study)
+    budget = tx.session.get_one(BudgetRow, row.id)
+    return statement_after(tx, row, "reserved", budget.round + 1, {}) if budget.can_continue else None
 
 
 def _open_session(

@@ -190,7 +190,7 @@ def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -
 
 def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: str) -> None:
     study, round = _settled(tx, inputs)
-    account = lock_account(tx, coordinator.signer, study.name, study.id)
+    account = lock_account(tx, coordinator.signer, study)
     abandon_round(tx, study, round, account, Abandon(reason, charged=True))
 
 

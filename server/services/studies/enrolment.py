@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Literal
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
+from accounting.budget.bodies import RosterChange
 from client_sdk.protocol.study.messages import (
-    ClientState,
     Enrolment,
     EnrolmentRequest,
     Invitation,
@@ -25,6 +26,7 @@ from client_sdk.protocol.wire.signing import (
     verify_document,
 )
 from server.db import rows
+from server.db.ledger_store import lock_account
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
@@ -88,13 +90,15 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
         # Before every other check: a lost answer may be asked for again after the invitation has expired.
         if invitation.used_by_key == request.public_key:
             return Written(answer, created=False)
-        _use(tx, invitation, study, request.public_key)
+        _use(coordinator, tx, invitation, study, request.public_key)
         return Written(answer, created=True)
 
     return coordinator.database.write("enrol", work)
 
 
-def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key: str) -> None:
+def _use(
+    coordinator: Coordinator, tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key: str
+) -> None:
     if invitation.used_at is not None:
         raise Rejected("invitation-used", "the invitation was used with another key; ask for a new one")
     if tx.now() >= invitation.expires_at:
@@ -108,7 +112,7 @@ def _use(tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key
     )
     tx.session.add(client)
     tx.session.flush()
-    update_fingerprint(tx, study)
+    _record(coordinator, tx, study, "enrolled")
     rows.append_event(tx, study, "client-enrolled")
 
 
@@ -158,7 +162,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         if member.public_key != request.public_key:
             member.public_key = request.public_key
             tx.session.flush()
-            update_fingerprint(tx, row)
+            _record(coordinator, tx, row, "key-rotated")
             rows.append_event(tx, row, "client-key-rotated")
         return roster_entry(member)
 
@@ -171,12 +175,12 @@ def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.
     """
-    return coordinator.database.write("revoke-client", lambda tx: _leave(tx, study, client, "revoked"))
+    return coordinator.database.write("revoke-client", lambda tx: _leave(coordinator, tx, study, client, "revoked"))
 
 
 def withdraw(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
     """A hospital leaves; as `revoke`, on its own behalf. Repeatable."""
-    return coordinator.database.write("withdraw-client", lambda tx: _leave(tx, study, client, "withdrawn"))
+    return coordinator.database.write("withdraw-client", lambda tx: _leave(coordinator, tx, study, client, "withdrawn"))
 
 
 def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) -> None:
@@ -198,13 +202,17 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
     coordinator.database.write("use-token", work)
 
 
-def update_fingerprint(tx: Transaction, study: StudyRow) -> None:
-    """Recompute what hospitals pin from the active members."""
-    active = [(client.name, client.public_key) for client in rows.clients(tx, study.id) if client.state == "active"]
-    study.roster_sha256 = roster_fingerprint(study.name, active)
+def _record(coordinator: Coordinator, tx: Transaction, study: StudyRow, change: RosterChange) -> None:
+    """Say in the ledger that the roster is another one; what hospitals pin is computed from its active members."""
+    study.roster_sha256 = roster_fingerprint(study.name, rows.active_members(tx, study.id))
+    # The end is a ledger's last entry: of a finished study nobody is sampled any more.
+    if study.state != "finished":
+        lock_account(tx, coordinator.signer, study).record_roster(change)
 
 
-def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> RosterEntry:
+def _leave(
+    coordinator: Coordinator, tx: Transaction, study: str, client: str, state: Literal["revoked", "withdrawn"]
+) -> RosterEntry:
     row = rows.lock_study(tx, study)
     member = rows.known_client(tx, row.id, client)
     # A revocation stays: whoever withdraws may still read, whoever was put out may not.
@@ -213,7 +221,7 @@ def _leave(tx: Transaction, study: str, client: str, state: ClientState) -> Rost
     was_active, member.state = member.state == "active", state
     tx.session.flush()
     if was_active:
-        update_fingerprint(tx, row)
+        _record(coordinator, tx, row, state)
         _count_as_missing(tx, row, client)
     rows.append_event(tx, row, f"client-{state}")
     return roster_entry(member)

@@ -47,7 +47,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         tx.session.flush()
         # From the beginning, so that a worker takes it by one conditional UPDATE.
         tx.session.add(LeaseRow(study_id=row.id))
-        open_account(tx, coordinator.signer, row.name, row.id, plan)
+        open_account(tx, coordinator.signer, row, plan)
         rows.append_event(tx, row, "study-created")
         tx.session.flush()
         return Written(_view(coordinator, tx, row), created=True)
@@ -94,7 +94,7 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
 def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Action) -> None:
     if action == "stop":
         open_round = rows.lock_open_round(tx, row.id)
-        account = lock_account(tx, coordinator.signer, row.name, row.id)
+        account = lock_account(tx, coordinator.signer, row)
         if open_round is not None:
             # First: a ledger has no end in the middle of a round.
             stop_round(tx, row, open_round, account)

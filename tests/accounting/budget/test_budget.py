@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, BudgetExceeded, OutOfOrder, replay
-from accounting.budget.ledger import LedgerError, append
+from accounting.budget.ledger import LedgerError
 from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import CumulativeMoments, report_to_dict
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
+from tests.factories.ledgers import after, opened
 
 
 @st.composite
@@ -35,13 +36,13 @@ def studies(draw):
 @given(studies(), st.data())
 def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_need(study, data):
     budget = Budget(study)
-    entries = [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
+    entries = opened(study)
     true_worst = float(exact_moment(int(study.bayesian.filter_order), study.noise_multiplier, study.sampling_rate))
     cumulative, rounds = 0.0, 0
     while budget.authorise().allowed:
         rounds += 1
         budget.reserve(rounds)
-        entries.append(append(entries[-1], "reserved", rounds, {}))
+        entries.append(after(entries, "reserved", rounds))
         reserved = [
             a.epsilon_after_worst_round(publishes=budget.plan.publishes(budget.pending or budget.last_round + 1))
             for a in budget.accounts
@@ -52,10 +53,10 @@ def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_nee
             cumulative += cost
             report = CumulativeMoments(cumulative, (cumulative,) * 2)
             budget.settle(rounds, report)
-            entries.append(append(entries[-1], "settled", rounds, {"report": report_to_dict(report)}))
+            entries.append(after(entries, "settled", rounds, report=report_to_dict(report)))
         else:
             getattr(budget, {"charged-in-full": "charge_in_full", "cancelled": "cancel"}[kind])(rounds, "because")
-            entries.append(append(entries[-1], kind, rounds, {"reason": "because"}))
+            entries.append(after(entries, kind, rounds, reason="because"))
         for account, worst in zip(budget.accounts, reserved, strict=True):
             assert account.epsilon() <= worst <= account.limit.epsilon
         assert rounds < 200 or kind == "cancelled"
@@ -135,10 +136,10 @@ def test_what_cannot_have_happened_is_refused_and_changes_nothing():
 
 def test_replay_refuses_a_ledger_that_overspends():
     tiny = plan(definitions=("classical",), epsilon={"classical": 1.9}, sampling_rate=1.0, classical_order=8.0)
-    entries = [append(None, "opened", None, {"study": "s", "plan": tiny.to_dict()})]
+    entries = opened(tiny)
     for number in range(1, 50):
-        entries.append(append(entries[-1], "reserved", number, {}))
-        entries.append(append(entries[-1], "charged-in-full", number, {"reason": "x"}))
+        entries.append(after(entries, "reserved", number))
+        entries.append(after(entries, "charged-in-full", number, reason="x"))
     with pytest.raises(LedgerError, match="no further round"):
         replay(entries)
 

@@ -8,7 +8,6 @@ import mpmath as mp
 import pytest
 
 from accounting.budget.budget import Budget, replay
-from accounting.budget.ledger import append
 from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
 from accounting.plan.report import (
     CumulativeMoments,
@@ -19,6 +18,7 @@ from accounting.plan.report import (
     report_to_dict,
 )
 from accounting.units import Definition, Level, Observer
+from tests.factories.ledgers import after, opened
 
 DELTA, FAILURE = 1e-5, 1e-6
 SIGMA, RATE, CLIP, HONEST, ORDER = 2.0, 0.1, 0.5, 4, 8
@@ -78,7 +78,7 @@ def account(budget, level, definition):
 
 
 def run(study, reports):
-    budget, entries = Budget(study), [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
+    budget, entries = Budget(study), opened(study)
     for number, report in enumerate(reports, start=1):
         budget.reserve(number)
         worst = [
@@ -89,8 +89,8 @@ def run(study, reports):
         for kept, most in zip(budget.accounts, worst, strict=True):
             assert kept.epsilon() <= most
         body = json.loads(json.dumps({"report": report_to_dict(report)}))
-        entries += [append(entries[-1], "reserved", number, {})]
-        entries += [append(entries[-1], "settled", number, body)]
+        entries += [after(entries, "reserved", number)]
+        entries += [after(entries, "settled", number, **body)]
     assert replay(entries).statements() == budget.statements()
     assert Budget.restore(study, json.loads(json.dumps(budget.state()))).statements() == budget.statements()
     return budget
@@ -157,14 +157,14 @@ def test_every_published_histogram_is_charged_in_both_notions():
 def test_a_samples_histogram_stays_charged_when_its_round_is_void():
     z = 5.0
     budget = Budget(plan("parallel", disclosure="noised", release=HistogramRelease(z, 2)))
-    entries = [append(None, "opened", None, {"study": "s", "plan": budget.plan.to_dict()})]
+    entries = opened(budget.plan)
     for number in (1, 2, 3):
         budget.reserve(number)
         worst = [one.epsilon_after_worst_round(publishes=number == 2) for one in budget.accounts]
         budget.cancel(number, "nobody came")
         assert all(one.epsilon() <= most for one, most in zip(budget.accounts, worst, strict=True))
-        entries += [append(entries[-1], "reserved", number, {})]
-        entries += [append(entries[-1], "cancelled", number, {"reason": "nobody came"})]
+        entries += [after(entries, "reserved", number)]
+        entries += [after(entries, "cancelled", number, reason="nobody came")]
     moment = mp.mpf(ORDER) * (ORDER + 1) * 2 / (2 * mp.mpf(z) ** 2)
     assert close(account(budget, Level.INSTANCE, Definition.CLASSICAL).epsilon(), epsilon(moment))
     assert close(

@@ -27,12 +27,12 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert "unbounded" in shown
 
     verified = json.loads(run("ledger", "verify", "sepsis", "--json").stdout)
-    assert verified["entries"] == 6
+    assert verified["entries"] == 7
     assert all(row["shown"] == row["recomputed"] for row in verified["limits"])
 
     run("ledger", "export", "sepsis", "--out", str(tmp_path / "ledger.jsonl"), operator=True)
     lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
-    assert verify_chain([Entry.from_dict(json.loads(line)) for line in lines]) == (6, verified["head"])
+    assert verify_chain([Entry.from_dict(json.loads(line)) for line in lines]) == (7, verified["head"])
 
     left = json.loads(run("egress-log", "--json").stdout)
     assert [(d["round"], d["what"], d["answer"]) for d in left] == [

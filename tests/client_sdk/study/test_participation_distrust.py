@@ -142,7 +142,8 @@ def test_the_reason_for_stopping_is_told_even_where_nobody_listens_any_more(tmp_
     here = hospital(other, tmp_path)
     stop_after(other, 1)
     run_until_forbidden(here)
-    other.entries = [*other.entries[:1]]
+    # The entry that opened the study, and the one that this hospital joined by.
+    other.entries = [*other.entries[:2]]
     other.budget, other.round = replay(other.entries), 0
 
     def cut(request: httpx.Request) -> httpx.Response | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from client_sdk.protocol.study.messages import LedgerPage
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from tests.factories.hospital_double import update
+from tests.factories.ledgers import kinds_in
 from tests.factories.live_coordinator import Live
 
 
@@ -17,7 +18,7 @@ def test_the_ledger_is_read_by_clients_and_signed(here: Live, study: str) -> Non
     key = decode_public_key(here.operator("GET", f"/v1/studies/{study}").json()["coordinator_key"])
     verify_document(key, LEDGER_HEAD, page.head.head.model_dump(mode="json"), page.head.signature)
     assert page.head.head.entries == len(page.entries)
-    assert [entry.kind for entry in page.entries][:3] == ["opened", "reserved", "settled"]
+    assert kinds_in(page.entries)[:3] == ["opened", "reserved", "settled"]
 
 
 def test_the_ledger_is_read_page_by_page(here: Live, study: str) -> None:

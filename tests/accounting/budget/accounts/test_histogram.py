@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, replay
-from accounting.budget.ledger import append
 from accounting.plan.plan import BayesianPlan
 from accounting.plan.report import DistanceHistogram, distance_edges, report_to_dict
 from tests.accounting.budget.plans import (
@@ -18,6 +17,7 @@ from tests.accounting.budget.plans import (
     exact_moment,
     exact_moment_at,
 )
+from tests.factories.ledgers import after, opened
 
 
 @settings(max_examples=25, deadline=None)
@@ -33,15 +33,15 @@ def test_histograms_are_charged_at_most_at_the_reservation_and_replay_the_same(
     bayesian = BayesianPlan((4.0, 8.0), 8.0, estimator, "holder", adversary, "improved")
     study = client_plan(bayesian=bayesian, noise_multiplier=4.0, disclosure=disclosure, max_steps=20)
     budget = Budget(study)
-    entries = [append(None, "opened", None, {"study": "s", "plan": study.to_dict()})]
+    entries = opened(study)
     for number, counts in enumerate(rounds, start=1):
         report = DistanceHistogram(tuple(counts))
         budget.reserve(number)
         worst = budget.accounts[0].epsilon_after_worst_round(publishes=False)
         budget.settle(number, report)
         assert budget.accounts[0].epsilon() <= worst
-        entries.append(append(entries[-1], "reserved", number, {}))
-        entries.append(append(entries[-1], "settled", number, {"report": report_to_dict(report)}))
+        entries.append(after(entries, "reserved", number))
+        entries.append(after(entries, "settled", number, report=report_to_dict(report)))
     cap = len(rounds) * exact_moment(8, 4.0, 0.1)
     assert budget.accounts[0].epsilon() <= exact_epsilon(8, cap, DELTA - FAILURE) * (1 + mp.mpf("1e-6"))
     assert replay(entries).statements() == budget.statements()

@@ -1,0 +1,127 @@
+"""What an entry of a study's ledger says: what happened, and how the study stood afterwards. Nothing else is let in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, Self, cast, get_args
+
+from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest
+
+RosterChange = Literal["enrolled", "key-rotated", "revoked", "withdrawn"]
+
+EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
+    {
+        "opened": frozenset({"study", "settings", "plan"}),
+        "roster": frozenset({"change"}),
+        "reserved": frozenset(),
+        "settled": frozenset({"report"}),
+        "charged-in-full": frozenset({"reason"}),
+        "cancelled": frozenset({"reason"}),
+        # Disclosure `at-end`: the reports of all charged rounds, withheld until now; else null.
+        "finished": frozenset({"reason", "report"}),
+    }
+)
+OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "finished"})
+_MOST_MEMBERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the study stands after an entry. What its coordinator keeps beside the ledger must agree with the newest one.
+
+    settings_sha256   digest of the settings in the first entry
+    roster_sha256     fingerprint of the active members' names and keys;  members  how many they are
+    state_sha256      digest of the accounts' running state, whose floats may differ in their last bits elsewhere
+    statement_sha256  digest of the limits and percentiles that are shown, likewise
+    can_continue      whether another round may begin, or the one under way may go on
+    """
+
+    settings_sha256: str
+    roster_sha256: str
+    members: int
+    state_sha256: str
+    statement_sha256: str
+    can_continue: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """What stands in every entry's body beside the event."""
+        return {name: getattr(self, name) for name in STANDING}
+
+    @classmethod
+    def within(cls, entry: Entry) -> Self:
+        """How the study stood after this entry.
+
+        Raises:
+            LedgerError: the entry does not say so, or not in these words.
+        """
+        body = entry.body
+        missing = STANDING - set(body)
+        if missing:
+            raise LedgerError(entry.sequence, f"its body lacks {', '.join(sorted(missing))}")
+        for name in STANDING:
+            if name.endswith("_sha256") and not is_digest(body[name]):
+                raise LedgerError(entry.sequence, f"its {name} is no digest")
+        members = body["members"]
+        if isinstance(members, bool) or not isinstance(members, int) or not 0 <= members <= _MOST_MEMBERS:
+            raise LedgerError(entry.sequence, "its members is no number of members")
+        if not isinstance(body["can_continue"], bool):
+            raise LedgerError(entry.sequence, "its can_continue is not true or false")
+        return cls(**{name: body[name] for name in STANDING})
+
+
+STANDING = frozenset(field.name for field in fields(Standing))
+
+
+def event_in(entry: Entry) -> Mapping[str, Any]:
+    """What happened, without how the study stood afterwards; every field is there and of its type.
+
+    Reports are mappings here; whether they are reports, `report_from_dict` says.
+
+    Raises:
+        LedgerError: a field is unknown, missing or of another type, or the kind has no such round.
+    """
+    wanted = EVENTS[entry.kind]
+    if (entry.round is None) != (entry.kind in OF_NO_ROUND):
+        raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_whose(entry.kind)}")
+    different = set(entry.body) ^ (wanted | STANDING)
+    if different:
+        listed = ", ".join(sorted(map(str, different)))
+        raise LedgerError(entry.sequence, f"its body has not exactly the fields of its kind: {listed}")
+    event = {name: entry.body[name] for name in wanted}
+    for name, value in event.items():
+        if not _fits(entry.kind, name, value):
+            raise LedgerError(entry.sequence, f"its {name} is none")
+    return event
+
+
+def settings_in(entry: Entry) -> Mapping[str, Any]:
+    """The study's settings, as the first entry holds them; they have the digest that it names.
+
+    Raises:
+        LedgerError: it is no first entry, or the digest is of other settings.
+    """
+    if entry.kind != "opened" or entry.sequence != 1:
+        raise LedgerError(entry.sequence, "the first entry must open the study with its settings and its plan")
+    settings = event_in(entry)["settings"]
+    if digest(settings) != Standing.within(entry).settings_sha256:
+        raise LedgerError(entry.sequence, "its settings do not have the digest that it names")
+    return settings
+
+
+def _whose(kind: Kind) -> str:
+    return "no round" if kind in OF_NO_ROUND else "a round"
+
+
+def _fits(kind: Kind, name: str, value: object) -> bool:
+    if name in ("settings", "plan"):
+        return isinstance(value, Mapping)
+    if name == "change":
+        return value in get_args(RosterChange)
+    if name != "report":
+        return isinstance(value, str)
+    if kind != "finished" or value is None:
+        return value is None or isinstance(value, Mapping)
+    reports = cast("list[object]", value)
+    return isinstance(value, list) and all(item is None or isinstance(item, Mapping) for item in reports)
