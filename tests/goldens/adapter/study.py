@@ -239,6 +239,8 @@ class Study:
         return [
             {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": report_of(entry.body.get("report"))}
             for entry in entries
+            # Who is a member is in no figure; the entries of the roster are younger than the goldens.
+            if entry.kind != "roster"
         ]
 
     def _look(self) -> int:
