@@ -185,7 +185,8 @@ def _what_was_seen_is_charged(entries: Sequence[Entry], views: Sequence[RoundVie
 
 def _opened(home: Path, study: str) -> set[int]:
     """Rounds for which this hospital opened shares, as its own disk says."""
-    records = (home / "outbox" / study / "secure-sum").glob(f"{study}.*.json")
+    # Of rounds only, whose key is a number: beside them lies what was opened, by model.
+    records = (home / "outbox" / study / "secure-sum").glob(f"{study}.[0-9]*.json")
     found = (RoundRecord.from_bytes(path.read_bytes()) for path in records)
     return {record.round for record in found if record.released}
 

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="StudyList | RoundList")
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
+# Reasons after which no round can go on by itself.
+_IN_WORDS = {
+    "same-model-again": "same-model-again: hospitals open no second sum from one model over other hospitals; "
+    "if one has left for good, end the study (wardround study stop)"
+}
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
@@ -239,4 +244,5 @@ def _row(one: RoundView) -> list[str]:
         for each in one.clients or []
         if each.state != "received"
     ]
-    return [str(one.round), one.state if one.reason is None else one.reason, spent, measured, "\n".join(missing)]
+    why = one.state if one.reason is None else _IN_WORDS.get(one.reason, one.reason)
+    return [str(one.round), why, spent, measured, "\n".join(missing)]

@@ -88,7 +88,8 @@ class SitePolicy(_Section):
     needs_masking           take part only where updates are masked
     least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
     least_survivors         no sum of fewer hospitals is opened
-    allow_three             sums of three hospitals are allowed, of which two need be honest
+    allow_three             sums of three hospitals are allowed, of which two need be honest; where least_survivors is
+                            not written down, it is 3 then
     plain_disclosure        allow log-moments that are shown as they are
     unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
     pinned_roster           take part only with a roster that was compared out of band and pinned
@@ -148,7 +149,9 @@ class SitePolicy(_Section):
 
     def floors(self) -> Floors:
         """What this hospital demands of any secure sum."""
-        least = 3 if self.allow_three else self.least_survivors
+        # Where the policy writes down no other number, allowing three is asking for no more.
+        written = "least_survivors" in self.model_fields_set
+        least = 3 if self.allow_three and not written else self.least_survivors
         return Floors(self.least_colluders, least, self.allow_three)
 
     def check(self, study: str, dataset: str, settings: StudySettings, *, roster_pinned: bool) -> None:

@@ -39,7 +39,7 @@ from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from client_sdk.secure_sum.store import FileStore, opened_rounds
+from client_sdk.secure_sum.store import FileStore, newest_opened
 from client_sdk.training import Contribution, LocalTraining
 
 _LOG = logging.getLogger(__name__)
@@ -147,7 +147,8 @@ class MaskedDelivery:
 
     def _reported(self, round: int) -> bool:
         """Whether this hospital has helped to open a sum of an earlier round."""
-        return self._store is not None and any(True for _ in opened_rounds(self._store, self._membership.study, round))
+        newest = None if self._store is None else newest_opened(self._store, self._membership.study)
+        return newest is not None and newest.round < round
 
     def _opened(self) -> FileStore:
         if self._store is None:

@@ -91,7 +91,7 @@ class MaskedRound:
             self._wait_past("keys")
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
             cohort = self._send(self._calls.shown("keys", KeyList))
-            shares = self._sum.share(cohort, self._now(), before)
+            shares = self._sum.share(cohort, self._now(), before, exact=self._exact_updates)
             self._send(self._calls.put("shares", shares))
             failpoint("hospital.after-shares")
             self._wait_past("shares")
@@ -183,7 +183,7 @@ class MaskedRound:
 
     @contextmanager
     def _leaving(self) -> Generator[None]:
-        """Within, a session that ended or was refused loses its secrets; a refusal is told to the coordinator too."""
+        """Within, a session that ended or was refused loses its secrets. Whoever calls tells the refusal."""
         try:
             yield
         except SessionEnded as ended:
@@ -194,7 +194,9 @@ class MaskedRound:
                 self.leave()
             raise
         except SecureSumRefused:
-            self.leave()
+            # No more than that: the refusal, which the caller sends, leaves the session too. Left before it, the round
+            # might have ended when its reason arrives.
+            self._sum.abort()
             raise
 
     def _now(self) -> int:

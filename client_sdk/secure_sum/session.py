@@ -39,7 +39,17 @@ from client_sdk.secure_sum.refusals import (
     VectorsRefused,
 )
 from client_sdk.secure_sum.steps import Current, Party
-from client_sdk.secure_sum.store import Opened, RoundRecord, Secrets, SessionRecord, Store, opened_rounds, record_of
+from client_sdk.secure_sum.store import (
+    Opened,
+    RoundRecord,
+    Secrets,
+    SessionRecord,
+    Store,
+    keep_opened,
+    newest_opened,
+    opened_from,
+    record_of,
+)
 
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]
 
@@ -119,14 +129,17 @@ class SecureSumClient:
         self._save(record.model_copy(update={"session": session, "sessions": (*record.sessions, parameters.session)}))
         return keys
 
-    def share(self, cohort: KeyList, now: int, previous_cohort: frozenset[str] | None = None) -> SharesMessage:
+    def share(
+        self, cohort: KeyList, now: int, previous_cohort: frozenset[str] | None = None, *, exact: bool = False
+    ) -> SharesMessage:
         """Step 1: check U1 and seal a share of both secrets for each of its members.
 
         `previous_cohort` is `opened_cohort()` where slowly changing totals are summed without noise: a cohort that
         differs from it by exactly one client is refused, since the two sums would show that client's value.
+        exact: as in `confirm`; here, before anything is paid, a U1 is refused of which no set can come that it allows.
 
         Raises:
-            CohortRefused: see `check_cohort`, or a second list for the same session.
+            CohortRefused: see `check_cohort`, a second list for the same session, or `same-model-again`.
             StateRefused: no session, an ended one, or one that was not joined.
         """
         current = self._live(now)
@@ -136,6 +149,8 @@ class SecureSumClient:
                 raise CohortRefused("second-key-list", "the coordinator showed another list of keys before")
             return session.shares
         steps.check_cohort(cohort.entries, current, self._party, previous_cohort)
+        if exact or steps.shows_totals(current.parameters.vectors):
+            steps.check_may_be_summed_again(self._opened_from(current), (entry.client for entry in cohort.entries))
         # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
@@ -182,11 +197,11 @@ class SecureSumClient:
     def confirm(self, survivors: SurvivorList, now: int, *, exact: bool = False) -> ConsistencyMessage:
         """Step 3: check U3 and sign it.
 
-        exact: the sums carry no noise of the hospitals. Then a U3 is refused that differs by one client from one that
-        was opened for the same model: with the same weights to start from, the two sums would show that client's value.
+        exact: the sums carry no noise of the hospitals. Then any other U3 is refused than the one that was opened for
+        the same model: enough sums over different sets, from the same weights, can be solved for every client's value.
 
         Raises:
-            SurvivorsRefused: see `check_survivors`, a second survivor list, or `neighbouring-survivors`.
+            SurvivorsRefused: see `check_survivors`, a second survivor list, or `same-model-again`.
             StateRefused: nothing was masked yet, or the session is over.
         """
         current = self._live(now)
@@ -199,7 +214,8 @@ class SecureSumClient:
             return session.consistency
         steps.check_survivors(survivors.entries, current)
         if exact or steps.shows_totals(current.parameters.vectors):
-            self._check_neighbours(current, survivors)
+            names = (entry.client for entry in survivors.entries)
+            steps.check_is_summed_again(self._opened_from(current), names)
         confirmed = current.having(survivors=survivors.entries)
         message = ConsistencyMessage(client=current.client, signature=self._sign(confirmed.consistency_statement))
         self._save(confirmed.having(consistency=message).record)
@@ -225,13 +241,17 @@ class SecureSumClient:
         statement = transcript.unmask_statement(current.h1, current.u3, current.client, opened)
         message = UnmaskMessage(client=current.client, shares=shares, signature=self._sign(statement))
         released = Opened(
+            round=self._round,
             cohort=tuple(entry.client for entry in session.cohort),
             survivors=tuple(entry.client for entry in session.survivors),
             model=current.parameters.model,
         )
+        # First: killed in between, the shares count as opened though they never left. The other way round they would
+        # be forgotten.
+        keep_opened(self._store, self._study, released)
         # In one write: opened and erased, or neither.
         record = current.having(unmask=message, secrets=None).record
-        self._save(record.model_copy(update={"released": True, "opened": released}))
+        self._save(record.model_copy(update={"released": True}))
         return message
 
     def check_result(self, result: SumResult) -> None:
@@ -269,16 +289,12 @@ class SecureSumClient:
 
     def opened_cohort(self) -> frozenset[str] | None:
         """The cohort of the last earlier round for which this hospital opened shares; None if it never did."""
-        newest = next(opened_rounds(self._store, self._study, self._round), None)
-        return None if newest is None else frozenset(newest.cohort)
+        newest = newest_opened(self._store, self._study)
+        return None if newest is None or newest.round >= self._round else frozenset(newest.cohort)
 
-    def _check_neighbours(self, current: Current, survivors: SurvivorList) -> None:
-        names = frozenset(entry.client for entry in survivors.entries)
-        # Over all that went before: several rounds may have begun with this model.
-        for opened in opened_rounds(self._store, self._study, self._round):
-            if opened.model == current.parameters.model and len(names ^ frozenset(opened.survivors)) == 1:
-                why = "an earlier sum from this very model was over one client more or less, whose value the two show"
-                raise SurvivorsRefused("neighbouring-survivors", why)
+    def _opened_from(self, current: Current) -> Opened | None:
+        # The last one stands for all that went before: they were over the same set, or refused.
+        return opened_from(self._store, self._study, current.parameters.model)
 
     def _sign(self, statement: bytes) -> bytes:
         return transcript.sign(self._party.identity, statement)

@@ -15,6 +15,7 @@ from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
 from client_sdk.protocol.secure_sum.messages import (
+    SAME_MODEL_AGAIN,
     ConsistencyMessage,
     Inbox,
     KeysMessage,
@@ -35,7 +36,7 @@ from client_sdk.secure_sum.refusals import (
     SurvivorsRefused,
     VectorsRefused,
 )
-from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
+from client_sdk.secure_sum.store import Opened, RoundRecord, Secrets, SessionRecord
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,43 @@ def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
     are new in every round, histograms are of one round, and a maximum is no sum.
     """
     return any(spec.encoding == "costs" for spec in vectors)
+
+
+_NAMED_AT_MOST = 3
+
+
+def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> None:
+    """Whether the survivors of this cohort can be those whose updates from the same model were summed before.
+
+    opened  that sum; None: there was none
+
+    Raises:
+        CohortRefused: somebody of them is not in it.
+    """
+    if opened is not None and (gone := frozenset(opened.survivors) - frozenset(cohort)):
+        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, gone, "not here now"))
+
+
+def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> None:
+    """Whether these survivors are those whose updates from the same model were summed before.
+
+    opened  that sum; None: there was none
+
+    Raises:
+        SurvivorsRefused: they are not.
+    """
+    if opened is not None and (other := frozenset(opened.survivors) ^ frozenset(survivors)):
+        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, other, "in one of the two sums only"))
+
+
+def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
+    named = sorted(others)[:_NAMED_AT_MOST]
+    more = "" if len(others) == len(named) else f" and {len(others) - len(named)} more"
+    return (
+        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(named)}"
+        f"{more}: {where}); sums over different sets show single updates, so no other set is opened. If a hospital has "
+        "left for good, the operator has to end the study (wardround study stop)"
+    )
 
 
 def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -> None:

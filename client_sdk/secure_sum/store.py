@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -55,20 +54,23 @@ class SessionRecord(Message):
 
 
 class Opened(Message):
-    """Of a sum that this hospital helped to open: the cohort (U1), the survivors (U3), and the model at its start."""
+    """Of a sum that this hospital helped to open: its round, cohort (U1), survivors (U3), and the model at its start.
 
+    Kept twice, so that no step reads what all rounds have left: as the newest one, and under the model.
+    """
+
+    round: int
     cohort: tuple[Name, ...]
     survivors: tuple[Name, ...]
     model: str
 
 
 class RoundRecord(Message):
-    """All attempts at one round. `released`, `opened` and `sessions` are kept for ever.
+    """All attempts at one round. `released` and `sessions` are kept for ever.
 
     sessions   identities of every session joined
     words      SHA-256 of the words before masking: a retry sends the same ones
     released   this hospital opened shares for the round and never does so again
-    opened     whose sum those shares were for
     """
 
     study: Name
@@ -76,7 +78,6 @@ class RoundRecord(Message):
     sessions: tuple[Key, ...] = ()
     words: dict[VectorName, Digest] | None = None
     released: bool = False
-    opened: Opened | None = None
     session: SessionRecord | None = None
 
     @classmethod
@@ -96,11 +97,14 @@ class RoundRecord(Message):
 
 
 class Store(Protocol):
-    """Where the records live. `save` returns once the bytes survive a power cut."""
+    """Where the records live, each under a round's number or, of what was opened, a name.
 
-    def load(self, study: str, round_number: int) -> bytes | None: ...
+    `save` returns once the bytes survive a power cut.
+    """
 
-    def save(self, study: str, round_number: int, record: bytes) -> None: ...
+    def load(self, study: str, key: int | str) -> bytes | None: ...
+
+    def save(self, study: str, key: int | str, record: bytes) -> None: ...
 
 
 def record_of(store: Store, study: str, round_number: int) -> RoundRecord:
@@ -113,19 +117,39 @@ def record_of(store: Store, study: str, round_number: int) -> RoundRecord:
     return RoundRecord(study=study, round=round_number) if raw is None else RoundRecord.from_bytes(raw)
 
 
-def opened_rounds(store: Store, study: str, before: int) -> Iterator[Opened]:
-    """What this hospital has opened in rounds below `before`, the newest first.
+_NEWEST = "opened"
+
+
+def newest_opened(store: Store, study: str) -> Opened | None:
+    """What this hospital opened last in `study`. Raises StateRefused: the record is damaged."""
+    return _opened(store, study, _NEWEST)
+
+
+def opened_from(store: Store, study: str, model: str) -> Opened | None:
+    """The sum of updates from this very model (SHA-256, hex) that this hospital opened last.
 
     Raises:
-        StateRefused: a record is damaged.
+        StateRefused: the record is damaged.
     """
-    for number in range(before - 1, 0, -1):
-        if (opened := record_of(store, study, number).opened) is not None:
-            yield opened
+    return _opened(store, study, f"{_NEWEST}-{model}")
+
+
+def keep_opened(store: Store, study: str, opened: Opened) -> None:
+    """Durably. Before the shares leave: what may have been opened counts as opened."""
+    for key in (f"{_NEWEST}-{opened.model}", _NEWEST):
+        store.save(study, key, opened.model_dump_json().encode())
+
+
+def _opened(store: Store, study: str, key: str) -> Opened | None:
+    raw = store.load(study, key)
+    try:
+        return None if raw is None else Opened.model_validate_json(raw)
+    except ValidationError as error:
+        raise StateRefused("unreadable-state", "what is stored of the sums that were opened is damaged") from error
 
 
 class FileStore:
-    """One file per round, mode 0600, in a directory that one process holds at a time.
+    """One file per round, and one per model whose sum was opened; mode 0600, in a directory of one process at a time.
 
     moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
            shows by the lock's inode and change time, which no tool sets; a snapshot of the whole disk keeps both.
@@ -162,7 +186,8 @@ class FileStore:
     def rounds(self, study: str) -> list[int]:
         """Rounds of `study` that have a record."""
         # No name of a study holds a dot.
-        return sorted(int(path.name.split(".")[-2]) for path in self._directory.glob(f"{study}.*.json"))
+        keys = (path.name.split(".")[-2] for path in self._directory.glob(f"{study}.*.json"))
+        return sorted(int(key) for key in keys if key.isdigit())
 
     def has_secrets(self, study: str, round_number: int) -> bool:
         """Whether a session of the round was joined and not yet left, unmasked or erased."""
@@ -173,18 +198,18 @@ class FileStore:
         """Let another process take over."""
         os.close(self._lock)
 
-    def load(self, study: str, round_number: int) -> bytes | None:
+    def load(self, study: str, key: int | str) -> bytes | None:
         try:
-            return self._path(study, round_number).read_bytes()
+            return self._path(study, key).read_bytes()
         except FileNotFoundError:
             return None
 
-    def save(self, study: str, round_number: int, record: bytes) -> None:
-        write_durably(self._path(study, round_number), record)
+    def save(self, study: str, key: int | str, record: bytes) -> None:
+        write_durably(self._path(study, key), record)
 
     def _place(self) -> str:
         found = os.fstat(self._lock)
         return f"{found.st_ino} {found.st_ctime_ns}"
 
-    def _path(self, study: str, round_number: int) -> Path:
-        return self._directory / f"{study}.{round_number}.json"
+    def _path(self, study: str, key: int | str) -> Path:
+        return self._directory / f"{study}.{key}.json"

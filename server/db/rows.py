@@ -158,6 +158,11 @@ def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
     )
 
 
+def refusals(rows: Sequence[ParticipantRow]) -> frozenset[str]:
+    """The codes of all that was refused."""
+    return frozenset(row.refusal_code for row in rows if row.refusal_code is not None)
+
+
 def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
     """The round's secure sum; None where updates came in the clear and nothing was summed under masks."""
     return tx.session.get(SessionRow, (study_id, round))

@@ -22,6 +22,7 @@ from accounting.plan.report import (
     distance_bin,
 )
 from accounting.units import Level
+from client_sdk.protocol.secure_sum.messages import SAME_MODEL_AGAIN
 from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.messages import RoundState
 from client_sdk.protocol.study.settings import Privacy, StudySettings
@@ -130,11 +131,13 @@ class Collected:
 
     findings    of every update that came in the clear
     secure_sum  None where the study sums nothing under masks
+    refusals    codes of the refusals that hospitals gave
     """
 
     attendance: Attendance
     findings: tuple[Findings, ...]
     secure_sum: SecureSumEnd | None
+    refusals: frozenset[str] = frozenset()
 
 
 def ending(
@@ -152,7 +155,9 @@ def ending(
     attendance, secure_sum = collected.attendance, collected.secure_sum
     seen = was_seen(attendance, secure_sum)
     if secure_sum is not None and secure_sum.failure is not None:
-        return Abandon(secure_sum.failure, charged=seen)
+        # The next rounds would end so too: whoever leads the study has to know why, and to end it.
+        stuck = SAME_MODEL_AGAIN in collected.refusals
+        return Abandon(SAME_MODEL_AGAIN if stuck else secure_sum.failure, charged=seen)
     if len(attendance.received) < settings.schedule.min_clients:
         return Abandon("too-few-clients", charged=seen)
     if lost:

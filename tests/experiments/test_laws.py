@@ -33,6 +33,7 @@ def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path
     for number, released in ((1, True), (2, False), (3, True)):
         record = RoundRecord(study="sepsis", round=number, released=released)
         (folder / f"sepsis.{number}.json").write_bytes(record.to_bytes())
+    (folder / "sepsis.opened.json").write_text("{}")
     opened = {"mercy": laws._opened(tmp_path, "sepsis")}
     assert opened == {"mercy": {1, 3}}
     rounds = [

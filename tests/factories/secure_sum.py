@@ -67,17 +67,18 @@ def stream(seed: str) -> Callable[[int], bytes]:
 
 @dataclass
 class MemoryStore:
-    """Keeps records, and every version ever saved."""
+    """Keeps records, and every version of a round's record ever saved."""
 
-    records: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    records: dict[tuple[str, int | str], bytes] = field(default_factory=dict)
     history: list[bytes] = field(default_factory=list)
 
-    def load(self, study: str, round_number: int) -> bytes | None:
-        return self.records.get((study, round_number))
+    def load(self, study: str, key: int | str) -> bytes | None:
+        return self.records.get((study, key))
 
-    def save(self, study: str, round_number: int, record: bytes) -> None:
-        self.records[study, round_number] = record
-        self.history.append(record)
+    def save(self, study: str, key: int | str, record: bytes) -> None:
+        self.records[study, key] = record
+        if isinstance(key, int):
+            self.history.append(record)
 
 
 @dataclass

@@ -17,6 +17,8 @@ from client_sdk.protocol.study.settings import MOST_CLIENTS
 from client_sdk.protocol.study.values import Message, Name
 from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
 
+# The code of a refusal after which no round can go on by itself: both sides tell it apart from others.
+SAME_MODEL_AGAIN = "same-model-again"
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.
 SLOT_BYTES = 2 * SHARE_BYTES + TAG_BYTES

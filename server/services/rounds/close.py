@@ -108,7 +108,9 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     return _Due(
         settings=settings,
         publishes=plan_of(settings).publishes(number),
-        collected=Collected(present, rows.findings(sampled), None if session is None else end_of(session)),
+        collected=Collected(
+            present, rows.findings(sampled), None if session is None else end_of(session), rows.refusals(sampled)
+        ),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
     )

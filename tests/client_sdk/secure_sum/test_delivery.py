@@ -20,7 +20,7 @@ from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.secure_sum.delivery import MaskedDelivery, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.secure_sum.store import FileStore, Opened, RoundRecord
+from client_sdk.secure_sum.store import FileStore, Opened, keep_opened
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
@@ -70,9 +70,8 @@ def test_the_number_of_records_is_told_until_the_ledger_knows_their_sum(tmp_path
 def test_it_is_never_in_two_sums_that_this_hospital_opened(tmp_path: Path) -> None:
     made = study(tmp_path, None)
     made._store = FileStore(tmp_path)
-    opened = Opened(cohort=("mercy",), survivors=("mercy",), model="0" * 64)
-    record = RoundRecord(study="sepsis", round=3, released=True, opened=opened)
-    made._store.save("sepsis", 3, record.to_bytes())
+    opened = Opened(round=3, cohort=("mercy",), survivors=("mercy",), model="0" * 64)
+    keep_opened(made._store, "sepsis", opened)
     assert reported(made, 3) == pytest.approx(RECORDS, abs=1e-3)
     assert reported(made, 5) == 0
     made.close()

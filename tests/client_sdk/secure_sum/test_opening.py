@@ -12,11 +12,12 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
 )
 from client_sdk.secure_sum.refusals import SecureSumRefused
-from client_sdk.secure_sum.store import Opened, RoundRecord
+from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.store import Opened, keep_opened, opened_from
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from tests.client_sdk.secure_sum.test_steps import ME, me, refuses, started
-from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, MemoryStore, Run, World, small_counts
 
 # --- survivors ------------------------------------------------------------------------------------------------
 
@@ -46,35 +47,92 @@ def _admit_any(run: Run, message) -> domain.Session:
     return replace(run.session, consistency={**run.session.consistency, message.client: message})
 
 
-def test_the_same_model_again_over_one_client_less() -> None:
+def opened(run: Run, survivors: tuple[str, ...], *, model: str = MODEL, round: int = ROUND - 2) -> None:
+    """As after an earlier round whose sum this hospital helped to open."""
+    earlier = Opened(round=round, cohort=survivors, survivors=survivors, model=model)
+    keep_opened(run.world.hospitals[ME].store, STUDY, earlier)
+
+
+def test_the_same_model_again_over_other_hospitals() -> None:
     run = started("consistency")
     full = views.survivor_list(run.session)
     names = tuple(entry.client for entry in full.entries)
-
-    def opened(survivors: tuple[str, ...], model: str) -> None:
-        earlier = Opened(cohort=names, survivors=survivors, model=model)
-        record = RoundRecord(study=STUDY, round=ROUND - 2, released=True, opened=earlier)
-        run.world.hospitals[ME].store.save(STUDY, ROUND - 2, record.to_bytes())
-
-    for survivors in (names[:-1], (*names, "h006")):
-        opened(survivors, MODEL)
-        refuses(
-            run, lambda: me(run).confirm(full, NOW, exact=True), "neighbouring-survivors", "one client more or less"
-        )
-    # Another model gives other updates; two clients less, or none, leave no single one over.
-    for survivors, model in ((names[:-1], "00" * 32), (names[:-2], MODEL), (names, MODEL)):
-        opened(survivors, model)
-        me(run).confirm(full, NOW, exact=True)
+    # One less, one more, another one, two less, and two others: enough of any of these can be solved.
+    for survivors in (names[:-1], (*names, "h006"), (*names[1:], "h006"), names[:-2], (*names[2:], "h006", "h007")):
+        opened(run, survivors)
+        # Other rounds may have come in between.
+        opened(run, names, model="11" * 32, round=ROUND - 1)
+        refuses(run, lambda: me(run).confirm(full, NOW, exact=True), "same-model-again", "round 5 .* over other hosp")
+    # Another model gives other updates; the same hospitals give nothing new.
+    for survivors, model in ((names[:-1], "00" * 32), (names, MODEL)):
         run = started("consistency")
+        opened(run, survivors, model=model)
+        assert me(run).confirm(full, NOW, exact=True)
+
+
+def test_a_cohort_without_a_hospital_of_an_earlier_sum_from_the_same_model() -> None:
+    """Before anything is paid: whoever is missing in U1 cannot be in U3."""
+    run = started("shares")
+    cohort = views.key_list(run.session)
+    names = tuple(run.world.names)
+    opened(run, (*names[1:], "h006", "h007", "h008", "h009"))
+    refuses(
+        run,
+        lambda: me(run).share(cohort, NOW, exact=True),
+        "same-model-again",
+        r"\(h006, h007, h008 and 1 more: not here now\).* has to end the study \(wardround study stop\)",
+    )
+    # More than there were may lose one again on the way.
+    opened(run, names[1:])
+    assert me(run).share(cohort, NOW, exact=True)
+
+
+def test_what_is_opened_is_found_without_reading_every_earlier_round() -> None:
+    run = started("unmask")
+    store = run.world.hospitals[ME].store
+    me(run).unmask(views.consistency_list(run.session), NOW)
+    read: list[int | str] = []
+
+    class Counting(MemoryStore):
+        def load(self, study: str, key: int | str) -> bytes | None:
+            read.append(key)
+            return super().load(study, key)
+
+    counting = Counting(store.records)
+    for late in (ROUND + 1, ROUND + 100_000):
+        read.clear()
+        later = SecureSumClient(run.world.hospitals[ME].party, STUDY, late, counting)
+        assert later.opened_cohort() == frozenset(run.world.names)
+        assert opened_from(counting, STUDY, MODEL) is not None
+        assert len(read) == 2
+
+
+def test_killed_while_shares_are_opened_they_count_as_opened() -> None:
+    run = started("unmask")
+    store = run.world.hospitals[ME].store
+    save = store.save
+
+    def die(study: str, key: int | str, record: bytes) -> None:
+        if key == ROUND:
+            raise KeyboardInterrupt
+        save(study, key, record)
+
+    store.save = die  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        me(run).unmask(views.consistency_list(run.session), NOW)
+    store.save = save  # type: ignore[method-assign]
+    found = opened_from(store, STUDY, MODEL)
+    assert found is not None
+    assert found.survivors == run.session.survivors
+    # And the very same shares are opened once it is back.
+    assert me(run).unmask(views.consistency_list(run.session), NOW)
 
 
 def test_noised_updates_may_lack_one_client() -> None:
     run = started("consistency")
     full = views.survivor_list(run.session)
     names = tuple(entry.client for entry in full.entries)
-    earlier = Opened(cohort=names, survivors=names[:-1], model=MODEL)
-    record = RoundRecord(study=STUDY, round=ROUND - 1, released=True, opened=earlier)
-    run.world.hospitals[ME].store.save(STUDY, ROUND - 1, record.to_bytes())
+    opened(run, names[:-1])
     assert me(run).confirm(full, NOW)
 
 

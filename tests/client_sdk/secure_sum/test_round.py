@@ -15,16 +15,16 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import SessionEnded
-from client_sdk.protocol.secure_sum.messages import KeyList, SessionView, SurvivorList
+from client_sdk.protocol.secure_sum.messages import SessionView, SurvivorList
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.round import MaskedRound
-from client_sdk.secure_sum.store import Opened, RoundRecord
+from client_sdk.secure_sum.store import Opened, keep_opened
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
 from tests.factories.coordinator_in_process import ORIGIN, problem, reply
-from tests.factories.secure_sum import MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
 
 MINE = "h000"
 LEFT = f"PUT /left/{MINE}"
@@ -108,16 +108,16 @@ def test_a_list_with_a_swapped_key_is_refused_in_words_and_the_session_left(scri
         scripted.round().prepare()
     assert "h001" in str(refused.value)
     assert scripted.phase == "ended"
-    assert not any(called.startswith("PUT /shares") for called in scripted.seen)
-    assert scripted.seen[-1] == LEFT
+    # The refusal, which the participation sends, leaves the session as well.
+    assert scripted.seen[-1] == "GET /keys"
 
 
-def test_a_hospital_that_changed_its_key_since_the_opening_leaves(scripted: Scripted) -> None:
+def test_a_hospital_that_changed_its_key_since_the_opening_says_so(scripted: Scripted) -> None:
     hospital = scripted.world.hospitals[MINE]
     hospital.party = replace(hospital.party, identity=Ed25519PrivateKey.generate())
     with pytest.raises(ParametersRefused, match="takes part in the next") as refused:
         scripted.round().prepare()
-    assert (refused.value.code, scripted.seen) == ("rotated-key", [LEFT])
+    assert (refused.value.code, scripted.seen) == ("rotated-key", [])
 
 
 def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:
@@ -125,27 +125,27 @@ def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) ->
     hospital._plan = replace(hospital._plan, vectors=lambda _: ())
     with pytest.raises(ParametersRefused):
         hospital.prepare()
-    assert scripted.seen == ["GET /", LEFT]
+    assert scripted.seen == ["GET /"]
 
 
 @pytest.mark.parametrize("answer", [problem(403, "forbidden"), problem(404, "no-session"), httpx.Response(502)])
-def test_what_made_the_hospital_leave_is_told_even_if_nobody_hears_that_it_left(
+def test_what_ended_the_session_is_told_even_if_nobody_hears_that_the_hospital_left(
     scripted: Scripted, answer: httpx.Response
 ) -> None:
-    scripted.answers |= {"GET /keys": lambda: reply(KeyList(entries=())), LEFT: lambda: answer}
-    with pytest.raises(CohortRefused):
+    scripted.answers |= {f"PUT /keys/{MINE}": lambda: problem(409, "different-message"), LEFT: lambda: answer}
+    with pytest.raises(SessionEnded):
         scripted.round().prepare()
     assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
 
 
-def test_a_survivor_list_that_is_refused_ends_in_leaving(scripted: Scripted) -> None:
+def test_a_survivor_list_that_is_refused_erases_the_secrets(scripted: Scripted) -> None:
     hospital = scripted.round()
     hospital.prepare()
     scripted.answers |= {"GET /survivors": lambda: reply(SurvivorList(entries=()))}
     scripted.on_octets = lambda: setattr(scripted.run, "session", replace(scripted.run.session, phase="consistency"))
     with pytest.raises(SurvivorsRefused):
         hospital.complete({"terms": np.array([1, 2, 3], "<u4")})
-    assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", "GET /survivors")
 
 
 def test_keys_that_contradict_earlier_ones_end_in_leaving(scripted: Scripted) -> None:
@@ -200,9 +200,9 @@ def test_a_reply_that_came_after_the_others_had_opened_the_sum_is_not_missed(ste
 def opened_before(world: World, round_number: int, cohort: frozenset[str]) -> None:
     """As after an earlier round whose sum this hospital helped to open."""
     names = tuple(sorted(cohort))
-    opened = Opened(cohort=names, survivors=names, model=MODEL)
-    record = RoundRecord(study=STUDY, round=round_number, released=True, opened=opened)
-    world.hospitals[MINE].store.save(STUDY, round_number, record.to_bytes())
+    # Every round from a model of its own, as where each is released.
+    opened = Opened(round=round_number, cohort=names, survivors=names, model=f"{round_number:064}")
+    keep_opened(world.hospitals[MINE].store, STUDY, opened)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_totals_are_not_summed_over_one_client_more_or_less_than_last_time(vecto
         return
     with pytest.raises(CohortRefused, match="differs from the last one by one"):
         scripted.round().prepare()
-    assert scripted.seen[-1] == LEFT
+    assert (scripted.phase, scripted.seen[-1]) == ("ended", "GET /keys")
 
 
 @pytest.mark.parametrize("gone", [set[str](), {"h005", "h006"}])

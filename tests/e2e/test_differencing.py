@@ -1,0 +1,195 @@
+"""A coordinator that asks for the same sum again and again, each time without another hospital, over real HTTP.
+
+Scheme client (central noise), masked: updates reach the sum exact. The coordinator keeps every opened sum, says that it
+was lost, and begins the next round from the same model.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk import tasks
+from client_sdk.api.config import Connection
+from client_sdk.errors import WardroundError
+from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParameters
+from client_sdk.protocol.secure_sum.parameters import UPDATE, flatten
+from client_sdk.protocol.secure_sum.vectors import Values, decode
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.secure_sum import delivery, steps
+from client_sdk.study.hospital import Hospital
+from client_sdk.training.local import weights_of
+from server.api import secure_sum as api
+from server.db.blobs import sum_scope
+from server.db.tables import SessionMessageRow
+from server.domain.errors import Rejected
+from server.domain.rounds import Abandon
+from server.services.rounds import close
+from server.services.secure_sum import exchanges
+from tests.factories.hospitals import plain_policy, records
+from tests.factories.live_coordinator import Live, live
+from tests.factories.settings import settings
+from tests.factories.studies import FakeClock
+
+pytestmark = pytest.mark.timeout(300)
+
+STUDY = "sepsis"
+NAMES = tuple(f"h{i}" for i in range(6))
+
+
+class Site(threading.Thread):
+    """One hospital that joins."""
+
+    def __init__(self, here: Live, folder: Path, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._here, self.directory = here, folder / name
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+
+    def connection(self, _: str) -> Connection:
+        return Connection(url=self._here.url, patience_seconds=30.0)
+
+    def run(self) -> None:
+        here = Hospital.open(self.directory, connection=self.connection)
+        data = records(20, seed=int(self.name[1:]))
+        try:
+            self.outcome = here.join(STUDY, None, data, policy=plain_policy(unnoised_updates=True), dataset="icu")
+        except WardroundError as error:
+            self.error = error
+
+
+class Greedy:
+    """What the coordinator does beside its code: round n goes on without hospital n − 1, and its sum is `lost`."""
+
+    def __init__(self, here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.here = here
+        self.sums: dict[int, Values] = {}
+        # What each hospital really sent: only the test knows it.
+        self.sent: dict[str, Values] = {}
+        put = exchanges.put
+
+        def without_one(coordinator: Any, study: str, round: int, message: Any) -> Any:
+            if isinstance(message, KeysMessage) and message.client == NAMES[round - 1]:
+                raise Rejected("round-closed", "not you")
+            return put(coordinator, study, round, message)
+
+        def keep(blobs: Any, due: Any) -> Any:
+            if due.collected.secure_sum.failure is not None:
+                return decided(blobs, due)
+            ((scope, sha256),) = due.updates
+            number = next(n for n in range(1, 100) if scope == sum_scope(STUDY, n, UPDATE))
+            view = exchanges.read_session(here.coordinator, STUDY, number)
+            (spec,) = [v for v in SessionParameters.from_bytes(view.signed.parameters).vectors if v.name == UPDATE]
+            self.sums[number] = decode(spec, np.fromfile(blobs.find(scope, sha256), dtype=spec.dtype))
+            return Abandon("updates-lost", charged=True)
+
+        def watch(privacy: Any, model: Any, vectors: Any, made: Any, *rest: Any, **options: Any) -> Any:
+            self.sent[threading.current_thread().name] = flatten(made.update, model)
+            return words(privacy, model, vectors, made, *rest, **options)
+
+        decided, words = close._decided, delivery.ring_vectors_of
+        monkeypatch.setattr(api.exchanges, "put", without_one)
+        monkeypatch.setattr(close, "_decided", keep)
+        monkeypatch.setattr(delivery, "ring_vectors_of", watch)
+
+    def keys(self, round: int) -> int:
+        return self.here.coordinator.database.read(
+            "count", lambda tx: tx.session.query(SessionMessageRow).filter_by(round=round, step="keys").count()
+        )
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return self.here.operator("GET", f"/v1/studies/{STUDY}/rounds").json()["rounds"]
+
+    def play(self, clock: FakeClock, number: int) -> dict[str, Any]:
+        """One round to its end."""
+        end = time.monotonic() + 60
+        while True:
+            assert time.monotonic() < end, self.rounds()
+            self.here.work()
+            shown = self.rounds()
+            if len(shown) >= number and shown[number - 1]["state"] != "collecting":
+                clock.seconds += 61.0
+                return shown[number - 1]
+            if len(shown) == number and self.keys(number) == len(NAMES) - 1:
+                view = exchanges.read_session(self.here.coordinator, STUDY, number)
+                if view.phase == "keys":
+                    clock.seconds = float(SessionParameters.from_bytes(view.signed.parameters).deadlines.keys)
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def here(tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
+    with live(tmp_path / "home", time_of_day=clock, long_poll_seconds=2.0) as coordinator:
+        yield coordinator
+
+
+@pytest.fixture
+def sites(here: Live, tmp_path: Path) -> Iterator[list[Site]]:
+    how = {"algorithm": "fedavg", "local_steps": 1, "learning_rate": 0.5}
+    chosen = settings("client", masked=True, training=how, max_steps=8, sampling_rate=1.0)
+    model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
+    here.open_study(STUDY, chosen, model=False)
+    assert here.operator("PUT", f"/v1/studies/{STUDY}/models/0", content=encode(weights_of(model))).status_code == 201
+    made = [Site(here, tmp_path, name) for name in NAMES]
+    for site in made:
+        Hospital.enrol(here.url, here.invite(STUDY, site.name), directory=site.directory, connection=site.connection)
+    assert here.operator("POST", f"/v1/studies/{STUDY}/start").status_code == 200
+    for site in made:
+        site.start()
+    yield made
+    here.operator("POST", f"/v1/studies/{STUDY}/stop")
+    for site in made:
+        site.join(30)
+        assert not site.is_alive()
+
+
+def test_six_sums_without_another_hospital_each_would_show_every_update(
+    here: Live, clock: FakeClock, sites: list[Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack, on hospitals that do not check: what the check is for."""
+    monkeypatch.setattr(steps, "check_may_be_summed_again", lambda opened, cohort: None)
+    monkeypatch.setattr(steps, "check_is_summed_again", lambda opened, survivors: None)
+    greedy = Greedy(here, monkeypatch)
+    for number in range(1, len(NAMES) + 1):
+        assert greedy.play(clock, number)["reason"] == "updates-lost"
+    total = np.sum([greedy.sums[number] for number in greedy.sums], axis=0) / (len(NAMES) - 1)
+    for number, name in enumerate(NAMES, 1):
+        solved, sent = total - greedy.sums[number], greedy.sent[name]
+        assert np.abs(sent).max() > 0.01
+        assert np.abs(solved - sent).max() < 1e-4
+
+
+def test_the_second_sum_from_one_model_over_other_hospitals_is_refused_and_the_study_is_ended(
+    here: Live, clock: FakeClock, sites: list[Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = Greedy(here, monkeypatch)
+    assert greedy.play(clock, 1)["reason"] == "updates-lost"
+    for number in (2, 3):
+        shown = greedy.play(clock, number)
+        assert (shown["state"], shown["reason"]) == ("abandoned", "same-model-again")
+        said = [one["refusal"] for one in shown["clients"] if one["refusal"] is not None]
+        assert said
+        assert {refusal["code"] for refusal in said} == {"same-model-again"}
+        assert "the operator has to end the study (wardround study stop)" in said[0]["detail"]
+    assert list(greedy.sums) == [1]
+    assert here.operator("POST", f"/v1/studies/{STUDY}/stop").json()["stop_reason"] == "stopped"
+    for site in sites:
+        site.join(30)
+        assert site.error is None
+        assert site.outcome.reason == "stopped"
+        with HospitalLedger.open(ledger_path(site.directory, "icu"), read_only=True) as ledger:
+            charged = [number for number in (1, 2, 3) if ledger.charged_round(STUDY, number) is not None]
+        # Refused before anything was paid.
+        assert charged == ([] if site.name == NAMES[0] else [1])
