@@ -3,6 +3,7 @@
 WardroundError
 ├── ConfigurationError            a setting, a file or an argument is missing or wrong
 │   └── KeyFileError              the identity key is missing, readable by others, or damaged
+├── NotAgreed                     a person was asked whether to take part, and said no
 ├── ConnectionFailed              the coordinator cannot be reached; trying again may help
 ├── ApiError                      the coordinator answered with a problem document
 │   ├── AuthenticationError       401, 403: key, token, clock or role
@@ -31,6 +32,7 @@ WardroundError
 from __future__ import annotations
 
 from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.wire.shown import shown
 
 
 class WardroundError(Exception):
@@ -47,6 +49,10 @@ class KeyFileError(ConfigurationError):
     """The text says what is wrong with the key file; never its content."""
 
 
+class NotAgreed(WardroundError):
+    """Nothing was written or sent."""
+
+
 class ConnectionFailed(WardroundError):
     """No answer. `sent` is False only if the request surely never reached the coordinator."""
 
@@ -59,11 +65,12 @@ class ApiError(WardroundError):
     """A problem document (RFC 9457). `code` is stable, `detail` says what to do next."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(f"{problem.detail} [{problem.code}, request {problem.request_id}]")
+        # Text only: it goes into logs and onto terminals.
+        super().__init__(shown(f"{problem.detail} [{problem.code}, request {problem.request_id}]"))
         self.problem = problem
         self.status = problem.status
         self.code = problem.code
-        self.detail = problem.detail
+        self.detail = shown(problem.detail)
         self.request_id = problem.request_id
 
 
@@ -154,7 +161,7 @@ class SessionEnded(WardroundError):
     """The secure sum of a round failed or went on without this hospital. `code` says why."""
 
     def __init__(self, code: str) -> None:
-        super().__init__(f"the secure sum of this round went on without this hospital, or failed ({code})")
+        super().__init__(shown(f"the secure sum of this round went on without this hospital, or failed ({code})"))
         self.code = code
 
 

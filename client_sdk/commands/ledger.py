@@ -18,6 +18,7 @@ from client_sdk.commands.shared import (
     plain_errors,
     print_json,
     reader,
+    say,
     table,
 )
 from client_sdk.durable import write_durably
@@ -50,8 +51,8 @@ def show(statement: BudgetStatement) -> None:
     table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
         if limit.certificate is not None:
-            typer.echo(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
-    typer.echo(f"ledger: {statement.ledger.entries} entries, head {statement.ledger.head}")
+            say(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
+    say(f"ledger: {statement.ledger.entries} entries, head {statement.ledger.head}")
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -111,7 +112,7 @@ def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile 
         _require_signed(client, study, head)
         lines = [json.dumps(entry.to_dict(), sort_keys=True, ensure_ascii=False) for entry in entries]
         write_durably(out, "".join(f"{line}\n" for line in lines).encode())
-    typer.echo(f"{len(entries)} entries, head sha256:{entries[-1].sha256}")
+    say(f"{len(entries)} entries, head sha256:{entries[-1].sha256}")
 
 
 def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:

@@ -7,6 +7,7 @@ is not trusted; 5 the coordinator cannot be reached; 6 training met NaN or an in
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load
+from client_sdk.protocol.wire.shown import escaped, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -93,7 +95,7 @@ def plain_errors() -> Generator[None]:
         if not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, TrainingStopped: 6}
-        print(f"wardround: {error}", file=sys.stderr)
+        print(f"wardround: {shown(str(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
         print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
@@ -115,22 +117,43 @@ def _expected() -> tuple[type[Exception], ...]:
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
     """One JSON document on standard output."""
-    plain = value if isinstance(value, dict | list) else value.model_dump(mode="json")
-    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+    document = value if isinstance(value, dict | list) else value.model_dump(mode="json")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    typer.echo(escaped(text))
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output, as wide as it needs to be when nobody looks at a terminal."""
+def say(text: str, *, err: bool = False) -> None:
+    """A line on standard output, or on standard error.
+
+    Whatever a command shows of the coordinator's words goes through here, `table`, `print_json`, `plain_errors` and, in
+    logs, `PlainLines`.
+    """
+    typer.echo(shown(text), err=err)
+
+
+class PlainLines(logging.Filter):
+    """Log records as plain text, whatever they quote. To be put on a handler."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = shown(record.getMessage()), None
+        return True
+
+
+def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: bool = False) -> None:
+    """A table on standard output (or error), as wide as it needs to be when nobody looks at a terminal."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    shown = Table(title=title, title_justify="left")
+    stream = sys.stderr if to_errors else sys.stdout
+    console = Console(width=None if stream.isatty() else 160, stderr=to_errors)
+    # As Text: in a string, square brackets would be markup.
+    made = Table(title=Text(shown(title)), title_justify="left")
     for column in columns:
-        shown.add_column(column)
+        made.add_column(column)
     for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+        made.add_row(*(Text(shown(cell)) for cell in row))
+    console.print(made)
 
 
 def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
