@@ -58,8 +58,8 @@ def settings(clients: int, rounds: int) -> StudySettings:
         bayesian=False,
         deadline_seconds=600.0,
         training={"task": "last-layer", "task_parameters": {}, "learning_rate": 1.0, "optimiser": optimiser},
-        limits=[{"level": "instance", "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}],
-        noise_multiplier=1.0,
+        limits=[{"level": "instance", "definition": "classical", "epsilon": 20.0, "delta": 1e-5}],
+        noise_multiplier=8.0,
         sampling_rate=0.1,
     )
 

@@ -100,8 +100,8 @@ class Case:
             bayesian=False,
             deadline_seconds=600.0,
             training={"task": "last-layer", "task_parameters": {}, "algorithm": "fedsgd", "learning_rate": 1.0},
-            limits=[{"level": level, "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}],
-            noise_multiplier=1.0,
+            limits=[{"level": level, "definition": "classical", "epsilon": 20.0, "delta": 1e-5}],
+            noise_multiplier=8.0,
             sampling_rate=0.1,
             masking=masking if self.masked else None,
         )

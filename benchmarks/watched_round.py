@@ -200,7 +200,9 @@ class Site(threading.Thread):
         sys.setprofile(None)
         if self._seed == 0:
             self._gate.recorder.hospital_thread = threading.get_ident()
-        policy = named("SitePolicy").model_validate({"plain_disclosure": True})
+        policy = named("SitePolicy").model_validate(
+            {"plain_disclosure": True, "unpinned_roster": "laboratory", "largest_epsilon": 1e9}
+        )
         try:
             self._hospital.join(_STUDY, None, _records(self._seed), policy=policy)
             self.error = Stale(f"the study ended before `{ASK}` was asked again")

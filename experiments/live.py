@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,9 +16,13 @@ from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import Connection, read_secret
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE
+from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.messages import InvitationCreate, Study, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.hospital import Hospital
+from client_sdk.study.pinning import as_digits, pin_roster
+from client_sdk.study.verifier import active_fingerprint
 from client_sdk.tasks import load
 from client_sdk.training.local import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
@@ -144,7 +148,7 @@ class LiveHospital:
 def open_study(
     operator: Client, name: str, title: str, settings: StudySettings, hospitals: Mapping[str, LiveHospital], origin: str
 ) -> Study:
-    """Create the study, upload the initial model, invite and enrol every hospital, start.
+    """Create the study, upload the initial model, invite and enrol every hospital, compare and pin the roster, start.
 
     Every hospital's site policy allows this study and what its settings need, and nothing more.
     """
@@ -155,7 +159,36 @@ def open_study(
     tokens = {key: operator.invite(name, InvitationCreate(client=key)).token for key in hospitals}
     with ThreadPoolExecutor(len(hospitals)) as pool:
         list(pool.map(lambda key: hospitals[key].enrol(origin, tokens[key], policy), hospitals))
+    if settings.privacy.masking is not None:
+        compare_and_pin(name, [Hospital.open(one.home) for one in hospitals.values()])
     return operator.move_study(name, "start")
+
+
+class RostersDiffer(Exception):
+    """The coordinator shows its hospitals different rosters: somebody in them is made up."""
+
+
+def compare_and_pin(study: str, hospitals: Sequence[Hospital]) -> str:
+    """What the hospitals' people do on the telephone: each reads its number, and if all are one, pins it.
+
+    Returns:
+        The number.
+
+    Raises:
+        RostersDiffer: they are not.
+    """
+    numbers = [roster_number(study, hospital) for hospital in hospitals]
+    if len(set(numbers)) != 1:
+        raise RostersDiffer(f"{len(set(numbers))} different rosters are shown to {len(numbers)} hospitals")
+    for hospital in hospitals:
+        pin_roster(hospital, study, numbers[0])
+    return numbers[0]
+
+
+def roster_number(study: str, hospital: Hospital) -> str:
+    """The number that this hospital computes of the roster it is shown."""
+    with hospital.client(study) as client:
+        return as_digits(active_fingerprint(client.roster(study)))
 
 
 def site_policy(study: str, settings: StudySettings) -> str:
@@ -164,7 +197,7 @@ def site_policy(study: str, settings: StudySettings) -> str:
     plain = privacy.bayesian is not None and privacy.disclosure == "plain"
     return (
         f'studies = ["{study}"]\n'
-        f"least_noise_multiplier = {privacy.noise_multiplier!r}\n"
+        f"least_noise_multiplier = {guaranteed_noise_multiplier(settings)!r}\n"
         f"plain_disclosure = {str(plain).lower()}\n"
         f"unnoised_updates = {str(privacy.scheme == 'client').lower()}\n"
     )

@@ -37,13 +37,14 @@ def settings(
     """
     limit = {"level": "client" if scheme == "client" else "instance", "delta": 1e-3}
     own = [{"definition": "bayesian", "epsilon": epsilon, "estimator_failure_probability": 1e-4}] if bayesian else []
-    limits = [limit | one for one in [*own, {"definition": "classical", "epsilon": 200.0}]]
+    limits = [limit | one for one in [*own, {"definition": "classical", "epsilon": 20.0}]]
     mechanism = {
         "scheme": scheme,
         "limits": limits,
         "clip_norm": 1.0,
         "client_clip_norm": None,
-        "noise_multiplier": 3.0,
+        # Enough for a thousand rounds within the limit.
+        "noise_multiplier": 12.0,
         "sampling_rate": 0.5,
         "expected_batch_size": 10.0,
         "client_sampling_rate": 1.0,

@@ -14,6 +14,7 @@ from client_sdk.commands.shared import (
     AsJson,
     Home,
     KeyFile,
+    PlainLines,
     Server,
     StudyName,
     hospital,
@@ -21,6 +22,7 @@ from client_sdk.commands.shared import (
     plain_errors,
     print_json,
     reader,
+    say,
     table,
 )
 
@@ -39,7 +41,11 @@ Events = Annotated[Path | None, typer.Option(help="file to append one line of JS
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
 ]
-Fingerprint = Annotated[str, typer.Argument(help="the roster's fingerprint as the other hospitals read it to you")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
+Fingerprint = Annotated[
+    list[str],
+    typer.Argument(help="the roster's number as the other hospitals read it to you: twelve groups of five digits"),
+]
 
 
 def enrol(token: Token, server: Server = None, home: Home = None) -> None:
@@ -54,7 +60,8 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
             given.connection(server).url, given_token, directory=home or given.client_home, connection=given.connection
         )
         studies = ", ".join(f"{m.study} as {m.client}" for m in enrolled.identity.memberships())
-        typer.echo(f"enrolled: {studies}")
+        say(f"enrolled: {studies}")
+        say("when all hospitals have enrolled, compare who they are: wardround roster show STUDY", err=True)
 
 
 def join(
@@ -67,6 +74,7 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
+    yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,13 +82,16 @@ def join(
     from rich.console import Console
     from rich.logging import RichHandler
 
+    from client_sdk.commands.agreement import Question
     from client_sdk.commands.rounds import RoundsShown
     from client_sdk.data import load
     from client_sdk.guard.policy import SitePolicy
 
     # Warnings and one line a round, on standard error: what a person at the hospital wants to see pass by.
     console = Console(stderr=True)
-    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=console, show_path=False)])
+    handler = RichHandler(console=console, show_path=False)
+    handler.addFilter(PlainLines())
+    logging.basicConfig(format="%(message)s", handlers=[handler])
     logging.getLogger("client_sdk").setLevel(logging.INFO)
     # A file of events that cannot be written is found here, before anything is charged.
     with plain_errors(), RoundsShown(study, console, events) as shown:
@@ -93,20 +104,19 @@ def join(
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
             on_round=shown.on_round,
+            agree=Question(yes),
         )
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
     else:
-        typer.echo(
-            f"{outcome.study}: {outcome.reason}; {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused"
-        )
+        say(f"{outcome.study}: {outcome.reason}; {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
 
 
 def rotate_key(home: Home = None) -> None:
     """Replace this hospital's key in every study; run again if interrupted. Others must pin the roster anew."""
     with plain_errors():
         taken = hospital(home).rotate_key()
-        typer.echo(f"new key in: {', '.join(taken) or 'no study'}")
+        say(f"new key in: {', '.join(taken) or 'no study'}")
 
 
 def withdraw(study: StudyName, home: Home = None) -> None:
@@ -115,7 +125,7 @@ def withdraw(study: StudyName, home: Home = None) -> None:
         here = hospital(home)
         with here.client(study) as client:
             client.leave(study, here.identity.membership(study).client, "withdrawn")
-        typer.echo(f"withdrawn from {study}")
+        say(f"withdrawn from {study}")
 
 
 def own_budget(
@@ -139,7 +149,7 @@ def own_budget(
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
         return
     if not limits and patients is None:
-        typer.echo(
+        say(
             f"{dataset}: {len(charges)} charges, and no limit of your own to count them against; "
             "[limits.instance] in the site policy sets one"
         )
@@ -150,7 +160,7 @@ def own_budget(
         rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
     table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
     if patients is not None:
-        typer.echo(f"individual, {patients['steps']} steps: {patients['assumption']}")
+        say(f"individual, {patients['steps']} steps: {patients['assumption']}")
 
 
 def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
@@ -175,8 +185,9 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
 def show(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Show the hospitals, their keys' fingerprints, and the fingerprint of all of them together."""
+    """Show the hospitals, their keys' fingerprints, and the number of all of them together, to be compared."""
     from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
+    from client_sdk.study.pinning import as_digits
     from client_sdk.study.verifier import active_fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
@@ -186,24 +197,22 @@ def show(
             return
         rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
         table(f"Roster of {study}", ["hospital", "state", "key"], rows)
-        typer.echo(f"roster fingerprint, computed here: {active_fingerprint(roster)}")
+        digits = as_digits(active_fingerprint(roster))
+        say(f"number of this roster, computed here:\n\n    {digits}\n")
+        say(
+            "Telephone every hospital in it, on a number that the coordinator did not give you: is it in the study, "
+            f"and does it read the same number? Then: wardround roster pin {study} {digits}"
+        )
 
 
 @roster_app.command()
-def pin(study: StudyName, fingerprint: Fingerprint, home: Home = None) -> None:
-    """Pin the roster whose fingerprint you compared out of band. Hospitals that leave need no new pin."""
-    from client_sdk.errors import RosterNotPinned
-    from client_sdk.study.verifier import active_fingerprint
+def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
+    """Pin the roster whose number you compared with the others. Hospitals that leave need no new pin."""
+    from client_sdk.study.pinning import pin_roster
 
     with plain_errors():
-        here = hospital(home)
-        with here.client(study) as client:
-            roster = client.roster(study)
-        if active_fingerprint(roster) != fingerprint.strip().lower():
-            raise RosterNotPinned("the roster that the coordinator shows has another fingerprint: do not take part")
-        active = tuple(member for member in roster.members if member.state == "active")
-        here.identity.remember(here.identity.membership(study).model_copy(update={"pinned": active}))
-        typer.echo(f"pinned: {', '.join(member.client for member in active)}")
+        pinned = pin_roster(hospital(home), study, "".join(number))
+        say(f"pinned: {', '.join(member.client for member in pinned)}")
 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:

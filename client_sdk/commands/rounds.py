@@ -28,15 +28,19 @@ class RoundsShown:
     def __init__(self, study: str, console: Console, events: Path | None) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        title, spent = TextColumn("{task.description}"), TextColumn("{task.fields[spent]}")
+        title, spent = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[spent]}"))
         columns = (title, BarColumn(), MofNCompleteColumn(), spent, TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(f"{study}: round", total=None, spent="")
-        self._events, self._file = events, None
+        self._events, self._file, self._begun = events, None, False
         self._open = ExitStack()
 
     def on_round(self, event: RoundEvent) -> None:
         """After every round that was answered."""
+        if not self._begun:
+            # Not before: until then a person may be asked something.
+            self._begun = True
+            self._open.enter_context(self._bar)
         self._bar.update(self._task, completed=event.round, total=event.rounds, spent=spent_line(event))
         if self._file is not None:
             self._file.write(json.dumps(event.as_json(), allow_nan=False) + "\n")
@@ -45,7 +49,6 @@ class RoundsShown:
     def __enter__(self) -> Self:
         if self._events is not None:
             self._file: TextIO | None = self._open.enter_context(_appended(self._events))
-        self._open.enter_context(self._bar)
         return self
 
     def __exit__(self, *_: object) -> None:

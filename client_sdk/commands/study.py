@@ -23,6 +23,7 @@ from client_sdk.commands.shared import (
     plain_errors,
     print_json,
     reader,
+    say,
     table,
 )
 
@@ -44,6 +45,9 @@ ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
 ]
 Title = Annotated[str, typer.Option(help="shown to people")]
+IKnow = Annotated[
+    bool, typer.Option("--i-know", help="noise or limits beyond the usual bounds are wanted; every hospital sees it")
+]
 ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study", callback=a_name)]
 ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
@@ -57,6 +61,7 @@ def create(
     settings: SettingsFile,
     model: ModelFile = None,
     title: Title = "",
+    i_know: IKnow = False,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -66,6 +71,8 @@ def create(
 
     with plain_errors():
         frozen = read_settings(settings)
+        if i_know:
+            frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
         first = _initial_weights(frozen) if model is None else model.read_bytes()
         with operator(server, key_file) as client:
@@ -139,7 +146,7 @@ def model(
             raise FileExistsError(f"{output} exists already")
         body = client.model(study, "latest" if round is None else round)
         output.write_bytes(body)
-        typer.echo(f"{output}: {len(body)} bytes")
+        say(f"{output}: {len(body)} bytes")
 
 
 def invite(
@@ -158,14 +165,14 @@ def invite(
         if as_json:
             print_json(made)
         else:
-            typer.echo(made.token)
+            say(made.token)
 
 
 def revoke(study: StudyName, client: ClientName, server: Server = None, key_file: KeyFile = None) -> None:
     """End a hospital's part in a study, from the next round on. What it sent stays sent."""
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
-        typer.echo(f"revoked: {client} in {study}")
+        say(f"revoked: {client} in {study}")
 
 
 def read_settings(path: Path) -> StudySettings:

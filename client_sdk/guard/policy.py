@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,13 @@ from accounting.mechanisms.conversion import spendable_delta
 from accounting.plan.plan import Plan
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
+from client_sdk.protocol.study.bounds import (
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
+    LEAST_NOISE_MULTIPLIER,
+    guaranteed_noise_multiplier,
+    largest_classical,
+)
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Name, Positive, Probability
@@ -82,7 +89,9 @@ class SitePolicy(_Section):
     studies                 names of the studies it may take part in; left out: any that a person joins
     datasets                data sets that may be used; left out: any
     excluded_patients       identifiers that are never trained on
-    least_noise_multiplier  every noised step needs at least this much
+    least_noise_multiplier  every noised step needs at least this much noise that is sure to be there
+    largest_epsilon         the study's classical limits may not be larger
+    largest_delta           the same of their delta
     limits                  own budget per level, over all studies on the same records
     individual              each patient's own limit; whoever could pass it is left out from then on
     needs_masking           take part only where updates are masked
@@ -92,13 +101,17 @@ class SitePolicy(_Section):
                             not written down, it is 3 then
     plain_disclosure        allow log-moments that are shown as they are
     unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
-    pinned_roster           take part only with a roster that was compared out of band and pinned
+    unpinned_roster         which studies may do without a roster that was compared out of band and pinned: refused, no
+                            study; unmasked, those that sum nothing under masks; laboratory, any: under masks made-up
+                            hospitals then read this one's values
     """
 
     studies: Set | None = None
     datasets: Set | None = None
     excluded_patients: tuple[str, ...] = Field(default=(), repr=False)
-    least_noise_multiplier: Positive | None = None
+    least_noise_multiplier: Positive = LEAST_NOISE_MULTIPLIER
+    largest_epsilon: Positive = LARGEST_EPSILON
+    largest_delta: Probability = LARGEST_DELTA
     limits: Limits = Limits()
     individual: IndividualLimit | None = None
     needs_masking: bool = False
@@ -107,7 +120,7 @@ class SitePolicy(_Section):
     allow_three: bool = False
     plain_disclosure: bool = False
     unnoised_updates: bool = False
-    pinned_roster: bool = False
+    unpinned_roster: Literal["refused", "unmasked", "laboratory"] = "unmasked"
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -154,6 +167,11 @@ class SitePolicy(_Section):
         least = 3 if self.allow_three and not written else self.least_survivors
         return Floors(self.least_colluders, least, self.allow_three)
 
+    def needs_pin(self, settings: StudySettings) -> bool:
+        """Whether this hospital takes part in such a study only with a pinned roster."""
+        masked = settings.privacy.masking is not None
+        return self.unpinned_roster == "refused" or (masked and self.unpinned_roster == "unmasked")
+
     def check(self, study: str, dataset: str, settings: StudySettings, *, roster_pinned: bool) -> None:
         """Whether this hospital takes part.
 
@@ -164,7 +182,9 @@ class SitePolicy(_Section):
         noised_here = not privacy.rules.central
         masked = privacy.masking is not None and privacy.masking.mask_updates
         shown = privacy.disclosure == "plain" and privacy.bayesian is not None
-        least_noise = self.least_noise_multiplier or 0.0
+        noise, (epsilon, delta) = guaranteed_noise_multiplier(settings), largest_classical(settings)
+        least, most = self.least_noise_multiplier, f"{self.largest_epsilon:g} and {self.largest_delta:g}"
+        backstop = f"epsilon {epsilon:g}, delta {delta:g}; this hospital allows {most} at most"
         endless = "an update without noise has no finite cost at this level"
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
@@ -172,7 +192,14 @@ class SitePolicy(_Section):
             (noised_here or self.unnoised_updates, "unnoised", "unnoised_updates: updates would leave without noise"),
             (noised_here or self.limits.instance is None, "unnoised", f"limits.instance: {endless}"),
             (noised_here or self.individual is None, "unnoised", f"individual: {endless}"),
-            (privacy.noise_multiplier >= least_noise, "noise", "least_noise_multiplier: the study adds less noise"),
+            (
+                noise >= least,
+                "noise",
+                f"least_noise_multiplier: the study is sure of {noise:.3g}, this hospital asks {least:g}",
+            ),
+            # Each written so that NaN says no.
+            (epsilon <= self.largest_epsilon, "epsilon", f"largest_epsilon: the classical limit is {backstop}"),
+            (delta <= self.largest_delta, "delta", f"largest_delta: the classical limit is {backstop}"),
             (
                 privacy.rules.central or self.limits.client is None,
                 "limits",
@@ -184,7 +211,12 @@ class SitePolicy(_Section):
                 "disclosure",
                 "plain_disclosure: the study shows log-moments as they are",
             ),
-            (not self.pinned_roster or roster_pinned, "roster", "pinned_roster: no roster is pinned for this study"),
+            (
+                roster_pinned or not self.needs_pin(settings),
+                "roster",
+                "unpinned_roster: compare the roster with the other hospitals (wardround roster show), pin it "
+                "(wardround roster pin) and join again",
+            ),
         )
         for allowed, rule, text in rules:
             if not allowed:

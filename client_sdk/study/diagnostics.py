@@ -101,6 +101,8 @@ def _policy(directory: Path) -> Finding:
         policy = SitePolicy.read(path)
     except ConfigurationError as error:
         return Finding("site policy", "bad", str(error))
+    if policy.unpinned_roster == "laboratory":
+        return Finding("site policy", "note", f"{path}: masked rounds without a pinned roster, for laboratories only")
     limits = ", ".join(f"{li.level} epsilon {li.epsilon:g}" for li in policy.own_limits()) or "no limits of its own"
     return Finding("site policy", "good", f"{path}: {limits}")
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
@@ -21,6 +22,7 @@ from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
+from client_sdk.protocol.study.bounds import largest_classical
 from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.enrolment import enrol, rotate
@@ -111,6 +113,7 @@ class Hospital:
         accept_lost_ledger: bool = False,
         checkpoint_seconds: float = 60.0,
         on_round: OnRound | None = None,
+        agree: Agree | None = None,
         randomness: Randomness | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
@@ -122,6 +125,7 @@ class Hospital:
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
+        agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
         randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
 
@@ -136,16 +140,22 @@ class Hospital:
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
         _require_device(device)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
-            # 1. Freeze what the study asks for.
-            settings = _frozen_settings(client.study(study), ledger, membership, dataset)
+            # 1. See what the study asks for.
+            settings = _settings_shown(client.study(study), ledger, membership)
             # 2. Make the training, of the patients whom the policy does not leave out.
             training = _training(
                 task, data, rules, settings, randomness, device, checkpoint_seconds, party=membership.client
             )
-            # 3. Charge what a lost ledger does not know.
+            # 3. Agree to it, and freeze it.
+            _warn(rules, settings, records=len(training.dataset), pinned=membership.pinned is not None)
+            if agree is not None:
+                pinned = membership.pinned is not None
+                agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None))
+            _freeze(settings, ledger, membership, dataset)
+            # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
-            # 4. Take part.
+            # 5. Take part.
             outbox = self.directory / "outbox" / study
             return Participation(client, membership, ledger, rules, training, dataset, outbox, on_round).run()
 
@@ -175,19 +185,61 @@ def _patient(url: str) -> Connection:
     return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
 
 
-def _frozen_settings(shown: Study, ledger: HospitalLedger, membership: Membership, dataset: str) -> StudySettings:
-    """The study's settings, frozen when the hospital first joins, also if the coordinator forgets."""
+@dataclass(frozen=True)
+class Proposal:
+    """What a study asks for, before this hospital takes part.
+
+    pinned  the roster was compared and pinned;  joined  this hospital agreed to these settings before
+    """
+
+    study: str
+    dataset: str
+    settings: StudySettings
+    policy: SitePolicy
+    pinned: bool
+    joined: bool
+
+    def require_allowed(self) -> None:
+        """Raises PolicyRefused: the site policy says no."""
+        self.policy.check(self.study, self.dataset, self.settings, roster_pinned=self.pinned)
+
+
+Agree: TypeAlias = Callable[[Proposal], None]
+
+
+def _warn(rules: SitePolicy, settings: StudySettings, *, records: int, pinned: bool) -> None:
+    """What nobody else may see, such as how many records there are, is said here and never sent."""
+    _, delta = largest_classical(settings)
+    if delta * records > 1:
+        _LOG.warning(
+            "delta %g is larger than 1 over the number of records here: at this delta a guarantee allows that some "
+            "patient's record is given away whole; ask the study for a smaller delta",
+            delta,
+        )
+    if settings.privacy.masking is not None and not pinned and not rules.needs_pin(settings):
+        _LOG.warning(
+            'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): whoever runs the coordinator can make up the '
+            "other hospitals and read this one's values off the sums. For laboratories only"
+        )
+
+
+def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> StudySettings:
+    """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
     # Reckoned here: every assignment is held against this digest.
     digest = shown.settings.digest()
     if digest != shown.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")
     opened = ledger.opened(membership.study)
-    if opened is None:
-        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": digest}
-        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
-    elif (opened["settings_sha256"], opened["coordinator_key"]) != (digest, membership.coordinator_key):
+    joined = None if opened is None else (opened["settings_sha256"], opened["coordinator_key"])
+    if joined not in (None, (digest, membership.coordinator_key)):
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
     return shown.settings
+
+
+def _freeze(settings: StudySettings, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
+    if ledger.opened(membership.study) is None:
+        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
+        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
 
 
 def _require_device(device: str) -> None:

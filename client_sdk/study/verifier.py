@@ -6,7 +6,7 @@ What the coordinator says it took from this hospital must be in the hospital's o
 from __future__ import annotations
 
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger, SeenHead
 from client_sdk.identity import Membership
@@ -17,6 +17,7 @@ from client_sdk.protocol.wire.signing import (
     LEDGER_HEAD,
     SigningError,
     decode_public_key,
+    encode_public_key,
     roster_fingerprint,
     verify_document,
 )
@@ -134,7 +135,9 @@ class CoordinatorVerifier:
             raise LedgerNotExtended("the ledger head is not signed by the coordinator that was pinned") from error
 
     def _require_pinned(self, roster: Roster) -> None:
-        unknown = strangers(self._membership, roster)
+        credentials = self._client.credentials
+        own = encode_public_key(credentials.key.public_key()) if isinstance(credentials, Signature) else None
+        unknown = strangers(self._membership, roster, own)
         if unknown:
             raise RosterNotPinned(
                 f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew"
@@ -184,9 +187,12 @@ def active_fingerprint(roster: Roster) -> str:
     return roster_fingerprint(roster.study, active)
 
 
-def strangers(membership: Membership, roster: Roster) -> list[str]:
-    """Active members that the pin does not hold with this key; members that left need no new pin."""
+def strangers(membership: Membership, roster: Roster, own: str | None = None) -> list[str]:
+    """Active members that the pin does not hold with this key; members that left need no new pin.
+
+    own  this hospital's key as it is now: nobody has to tell it that one
+    """
     if membership.pinned is None:
         return []
-    known = {(member.client, member.public_key) for member in membership.pinned}
+    known = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
     return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]

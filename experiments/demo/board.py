@@ -65,6 +65,14 @@ class Board:
         protected = [limit for limit in limits if limit["epsilon"] is not None]
         self._row([*cells, *(_spent(limit) for limit in protected), _bar(steps, self._settings.privacy.max_steps)])
 
+    def pinned(self, names: Sequence[str], number: str) -> None:
+        """What people do before the first round, here played by this program."""
+        self._console.print(
+            f"[yellow]·[/] By telephone {', '.join(names)} found that they read the same number of the roster, "
+            f"and pinned it: no coordinator can make up a hospital among them.\n  {number}",
+            highlight=False,
+        )
+
     def note(self, text: str) -> None:
         """Something that happened between two rounds."""
         self._console.print(f"[yellow]· {text}[/]", highlight=False)

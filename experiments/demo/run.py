@@ -14,12 +14,20 @@ from rich.console import Console
 
 from client_sdk.api.client import Client
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.study.hospital import Hospital
 from experiments.demo import report, scenarios
 from experiments.demo.board import Board
 from experiments.demo.hospitals import Joined
 from experiments.demo.scenarios import Scenario
 from experiments.demo.watch import Follower
-from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study, postgres_folder
+from experiments.live import (
+    LiveCoordinator,
+    LiveHospital,
+    embedded_postgres,
+    open_study,
+    postgres_folder,
+    roster_number,
+)
 from experiments.processes import Process, Processes, ProcessFailed, environment
 
 STUDY = "demo"
@@ -90,6 +98,8 @@ def _study(
     evaluation = scenarios.write(scenario.evaluation, options.home / "evaluation")
     with console.status("opening the study, enrolling the hospitals"):
         open_study(operator, STUDY, scenario.source, settings, hospitals, coordinator.origin)
+    if settings.privacy.masking is not None:
+        board.pinned(list(hospitals), roster_number(STUDY, Hospital.open(next(iter(hospitals.values())).home)))
     spare = len(hospitals) - settings.schedule.min_clients
     joined = Joined(STUDY, coordinator.origin, hospitals, processes, spare, board.note, options.drop_out)
     joined.start_all()

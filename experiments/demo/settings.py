@@ -88,7 +88,7 @@ def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
     return _with_privacy(
         _parallel(scenario, epsilon),
         scheme="joint",
-        limits=[limit.model_dump() for limit in (*instance, *_limits("client", 22.0, 1e-3, 24.0))],
+        limits=[limit.model_dump() for limit in (*instance, *_limits("client", 18.0, 1e-3, 20.0))],
         bayesian=_bayesian(4.0, "running").model_dump(mode="json"),
         client_clip_norm=2 * chosen.clip_norm,
         classical_order=2.0,
@@ -149,7 +149,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
         ),
         privacy=Privacy(
             scheme="client",
-            limits=_limits("client", epsilon or 10.0, 1e-3, 24.0),
+            limits=_limits("client", epsilon or 10.0, 1e-3, 20.0),
             clip_norm=3.0,
             noise_multiplier=1.0,
             sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,

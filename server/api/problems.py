@@ -96,6 +96,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "clip-exceeded": ProblemKind(422, "The update exceeds the clip norm"),
     "log-moments-missing": ProblemKind(422, "The log-moments are missing"),
     "first-round-overspends": ProblemKind(422, "The first round would overspend"),
+    "beyond-bounds": ProblemKind(422, "The guarantee would say next to nothing"),
     # The coordinator itself
     "unavailable": ProblemKind(503, "The coordinator cannot answer now"),
     "internal": ProblemKind(500, "The coordinator failed"),

@@ -13,7 +13,7 @@ InvitationForbids = Literal["invitation-used", "invitation-expired"]
 Body = Literal["body-too-large", "digest-mismatch", "clip-exceeded", "log-moments-missing", "invalid-request"]
 Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite"]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
-Code = Literal[WhoAsks, Unknown, Forbids, Body, Tensors, "first-round-overspends"]
+Code = Literal[WhoAsks, Unknown, Forbids, Body, Tensors, "first-round-overspends", "beyond-bounds"]
 
 
 class Rejected(Exception):

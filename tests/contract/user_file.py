@@ -80,7 +80,7 @@ def data_scientist(token: str) -> str:
 def privacy_officer(findings: list[Finding]) -> list[str]:
     policy = SitePolicy.read(Path("policy.toml"))
     strict = SitePolicy(studies=policy.studies, needs_masking=True, least_survivors=5)
-    return [finding.text for finding in findings if finding.verdict == "bad" and strict.pinned_roster]
+    return [finding.text for finding in findings if finding.verdict == "bad" and strict.unpinned_roster == "refused"]
 
 
 def principal_investigator() -> str:

@@ -20,7 +20,7 @@ from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training.local import weights_of
 from experiments import laws, tiny
-from experiments.live import embedded_postgres, site_policy
+from experiments.live import compare_and_pin, embedded_postgres, site_policy
 from experiments.processes import until
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
 from tests.factories.forked_processes import ForkedProcesses
@@ -101,6 +101,7 @@ def _open(stage: Stage, operator: Client, study: str, settings: StudySettings) -
         token = operator.invite(study, InvitationCreate(client=name)).token
         Hospital.enrol(stage.coordinator.origin, token, directory=home)
         (home / POLICY_FILE).write_text(site_policy(study, settings).replace(f'"{study}"', '"masked"'))
+    compare_and_pin(study, [Hospital.open(stage.hospitals[name].home) for name in MEMBERS])
     operator.move_study(study, "start")
 
 

@@ -328,9 +328,15 @@ class Schedule(Message):
 
 
 class StudySettings(Message):
+    """Everything that a study freezes.
+
+    beyond_bounds  the operator said that limits or noise beyond the bounds are wanted; every hospital sees it
+    """
+
     training: Training
     privacy: Privacy
     schedule: Schedule
+    beyond_bounds: bool = False
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

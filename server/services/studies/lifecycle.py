@@ -9,6 +9,7 @@ from accounting.errors import AccountingError
 from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.study.bounds import beyond_bounds
 from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
@@ -28,7 +29,8 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
 
     Raises:
         Rejected: `study-exists` (other settings under this name), `first-round-overspends` (extra
-            noise_one_round, noise_max_steps), `invalid-request` (settings no budget can be kept for).
+            noise_one_round, noise_max_steps), `beyond-bounds` (unless the settings say that this is wanted),
+            `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
     known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
@@ -128,6 +130,9 @@ def _active(tx: Transaction, row: StudyRow) -> int:
 def _feasible_plan(request: StudyCreate) -> Plan:
     try:
         plan = plan_of(request.settings)
+        beyond = [] if request.settings.beyond_bounds else beyond_bounds(request.settings)
+        if beyond:
+            raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted; hospitals see it")
         Budget.open(plan)
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from client_sdk.study.pinning import as_digits
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
 
@@ -26,9 +27,12 @@ def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
 ) -> None:
     opened(run, tmp_path)
     roster = json.loads(run("roster", "show", "sepsis", "--json").stdout)
-    assert roster["fingerprint"] in run("roster", "show", "sepsis").stdout
-    run("roster", "pin", "sepsis", "0" * 64, code=4)
-    assert run("roster", "pin", "sepsis", roster["fingerprint"]).stdout == "pinned: mercy\n"
+    digits = as_digits(roster["fingerprint"])
+    assert digits in run("roster", "show", "sepsis").stdout
+    groups = digits.split(" ")
+    for wrong in (["0" * 64], groups[:-1], [*groups[:-1], "00000"]):
+        run("roster", "pin", "sepsis", *wrong, code=4)
+    assert run("roster", "pin", "sepsis", *groups).stdout == "pinned: mercy\n"
     assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
 
 

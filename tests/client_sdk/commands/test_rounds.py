@@ -18,7 +18,7 @@ from client_sdk.commands import hospital as commands
 from client_sdk.commands.rounds import RoundsShown, spent_line
 from client_sdk.study.events import LimitSpent, Local, RoundEvent
 from tests.factories.commands import write_records
-from tests.factories.hospitals import coordinator, hospital
+from tests.factories.hospitals import coordinator, hospital, lax_toml
 from tests.factories.settings import settings
 
 
@@ -41,8 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run: Any) -> None:
     data, events = str(write_records(tmp_path / "records.csv")), tmp_path / "events.jsonl"
     (tmp_path / "mercy" / "policy.toml").write_text(
-        "plain_disclosure = true\n[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n"
-        "[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
+        lax_toml() + "[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
     )
     run("join", "sepsis", "--data", data, "--patient-column", "patient", "--events", str(events))
     lines = [json.loads(line) for line in events.read_text().splitlines()]

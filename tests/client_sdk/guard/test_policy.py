@@ -13,6 +13,9 @@ from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from tests.factories.settings import settings
 
+# Of the factory's studies.
+WIDE = {"largest_epsilon": 50.0}
+BACKSTOP = {"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5}
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
 
@@ -27,7 +30,10 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
         ({"datasets": ["ward"]}, {}, "policy-dataset"),
         ({"least_noise_multiplier": 1.5}, {}, "policy-noise"),
         ({"needs_masking": True}, {}, "policy-masking"),
-        ({"pinned_roster": True}, {}, "policy-roster"),
+        ({"unpinned_roster": "refused"}, {}, "policy-roster"),
+        ({}, {"masked": True}, "policy-roster"),
+        ({"largest_epsilon": 49.0}, {}, "policy-epsilon"),
+        ({"largest_delta": 9e-6}, {}, "policy-delta"),
         ({}, {"bayesian": True}, "policy-disclosure"),
         ({}, {"scheme": "client", "limits": [CLIENT_LIMIT]}, "policy-unnoised"),
         ({"limits": {"client": {"epsilon": 9.0, "delta": 1e-5}}}, {}, "policy-limits"),
@@ -40,7 +46,7 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
 )
 def test_every_rule_says_no_by_its_name(rules: dict[str, Any], study: dict[str, Any], code: str) -> None:
     with pytest.raises(PolicyRefused) as caught:
-        check(SitePolicy.model_validate(rules), settings(**study))
+        check(SitePolicy.model_validate(WIDE | rules), settings(**study))
     assert caught.value.code == code
 
 
@@ -57,8 +63,61 @@ def test_every_rule_says_no_by_its_name(rules: dict[str, Any], study: dict[str, 
     ],
 )
 def test_what_is_allowed_passes(rules: dict[str, Any], study: dict[str, Any]) -> None:
-    check(SitePolicy.model_validate(rules), settings(**study))
-    check(SitePolicy.model_validate(rules | {"pinned_roster": True}), settings(**study), pinned=True)
+    check(SitePolicy.model_validate(WIDE | rules), settings(**study))
+    check(SitePolicy.model_validate(WIDE | rules | {"unpinned_roster": "refused"}), settings(**study), pinned=True)
+
+
+ABSURD = {"noise_multiplier": 0.001, "limits": [BACKSTOP | {"epsilon": 1e12, "delta": 0.999}]}
+
+
+@pytest.mark.parametrize(
+    ("study", "code"),
+    [
+        (ABSURD, "policy-noise"),
+        ({"noise_multiplier": 0.29, "limits": [BACKSTOP]}, "policy-noise"),
+        ({"limits": [BACKSTOP | {"epsilon": 20.001}]}, "policy-epsilon"),
+        ({"limits": [BACKSTOP | {"delta": 0.0011}]}, "policy-delta"),
+        # Whatever the operator says.
+        ({"limits": [BACKSTOP | {"epsilon": 20.001}], "beyond_bounds": True}, "policy-epsilon"),
+    ],
+)
+def test_without_a_written_rule_there_are_floors(study: dict[str, Any], code: str, tmp_path: Path) -> None:
+    said = study.pop("beyond_bounds", False) if "beyond_bounds" in study else False
+    chosen = settings(**study).model_copy(update={"beyond_bounds": said})
+    (tmp_path / "policy.toml").write_text("")
+    for policy in (SitePolicy(), SitePolicy.in_force(tmp_path)):
+        with pytest.raises(PolicyRefused) as caught:
+            check(policy, chosen)
+        assert caught.value.code == code
+
+
+def test_at_the_floors_a_study_is_allowed_and_beyond_them_only_in_writing(tmp_path: Path) -> None:
+    edge = {"noise_multiplier": 0.3, "limits": [BACKSTOP | {"epsilon": 20.0, "delta": 1e-3}]}
+    check(SitePolicy(), settings(**edge))
+    wide = settings(limits=[BACKSTOP | {"epsilon": 50.0}])
+    (tmp_path / "policy.toml").write_text("largest_epsilon = 50.0\n")
+    check(SitePolicy.in_force(tmp_path), wide)
+
+
+def test_the_noise_that_counts_is_what_is_sure_in_a_sum() -> None:
+    """Sequential: three honest survivors of four. Joint: over what a whole hospital may move, too."""
+    shared = settings("sequential", noise_multiplier=0.2, limits=[BACKSTOP])
+    check(SitePolicy(), shared, pinned=True)
+    with pytest.raises(PolicyRefused, match=r"sure of 0\.346"):
+        check(SitePolicy(least_noise_multiplier=0.35), shared, pinned=True)
+    limits = [BACKSTOP, CLIENT_LIMIT | {"epsilon": 20.0}]
+    both = settings("joint", noise_multiplier=0.2, limits=limits, client_clip_norm=2.0)
+    with pytest.raises(PolicyRefused, match=r"sure of 0\.173"):
+        check(SitePolicy(), both, pinned=True)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "needed"), [("refused", (True, True)), ("unmasked", (False, True)), ("laboratory", (False, False))]
+)
+def test_which_studies_need_a_pinned_roster(masked: bool, rule: str, needed: tuple[bool, bool]) -> None:
+    policy = SitePolicy.model_validate(WIDE | {"unpinned_roster": rule})
+    assert policy.needs_pin(settings(masked=masked)) == needed[masked]
 
 
 def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:

@@ -115,3 +115,10 @@ def test_connections_of_the_doctor_do_not_wait(tmp_path: Path) -> None:
 
     examine(ClientSettings(client_home=tmp_path, server="https://x"), transport=dial)
     assert [connection.patience_seconds for connection in seen] == [0.0]
+
+
+def test_a_policy_for_laboratories_is_noted(tmp_path: Path) -> None:
+    hospital(coordinator(), tmp_path)
+    (tmp_path / "policy.toml").write_text('unpinned_roster = "laboratory"\n')
+    finding = found(tmp_path)["site policy"]
+    assert (finding.verdict, "for laboratories only" in finding.text) == ("note", True)

@@ -99,8 +99,8 @@ def test_what_the_hook_raises_ends_the_participation_and_loses_nothing(tmp_path:
         raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        here.join("sepsis", None, records(), dataset="icu", on_round=stop)
-    assert here.join("sepsis", None, records(), dataset="icu").rounds_sent == 2
+        here.join("sepsis", None, records(), dataset="icu", policy=plain_policy(), on_round=stop)
+    assert here.join("sepsis", None, records(), dataset="icu", policy=plain_policy()).rounds_sent == 2
 
 
 def shown(tmp_path: Path, *, terminal: bool) -> str:

@@ -162,7 +162,7 @@ def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> Non
     mine = RosterEntry(client="mercy", public_key=here.identity.public_key, state="active")
     here.identity.remember(here.identity.membership("sepsis").model_copy(update={"pinned": (mine,)}))
     stop_after(other, 1)
-    run_until_forbidden(here, policy=plain_policy(pinned_roster=True))
+    run_until_forbidden(here, policy=plain_policy(unpinned_roster="refused"))
     other.meddle = None
     other.members["mole"] = encode_public_key(Ed25519PrivateKey.generate().public_key())
     with pytest.raises(RosterNotPinned, match="mole"):

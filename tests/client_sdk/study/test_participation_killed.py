@@ -23,7 +23,7 @@ from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.local import weights_of
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.hospitals import coordinator, hospital, lax_toml, plain_policy, records
 from tests.factories.live_coordinator import live
 from tests.factories.settings import settings
 
@@ -198,7 +198,7 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
         assert here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model))).is_success
         home = tmp_path / "mercy"
         Hospital.enrol(here.url, here.invite("sepsis", "mercy"), directory=home)
-        (home / "policy.toml").write_text("plain_disclosure = true\n")
+        (home / "policy.toml").write_text(lax_toml())
         _write_csv(tmp_path / "records.csv")
         assert here.operator("POST", "/v1/studies/sepsis/start").is_success
         here.work()

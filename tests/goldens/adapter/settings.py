@@ -46,6 +46,7 @@ def settings_of(chosen: Combination) -> StudySettings:
                 "training": _training(chosen.scheme),
                 "privacy": _privacy(chosen),
                 "schedule": {"min_clients": _least_clients(chosen), "round_deadline_seconds": 600.0},
+                "beyond_bounds": True,
             }
         )
         plan_of(settings)

@@ -13,7 +13,7 @@ from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle, models
 from tests.factories.hospital_double import Hospital, UseCases, update
-from tests.factories.settings import settings
+from tests.factories.settings import limit, settings
 from tests.factories.studies import open_study, put_model, work
 
 
@@ -43,6 +43,29 @@ def test_a_study_whose_first_round_overspends_says_so_and_what_would_fit(coordin
         lifecycle.show(coordinator, "sepsis")
     created(coordinator, noise_multiplier=one, sampling_rate=1.0)
     assert views.read_budget(coordinator, "sepsis").can_continue
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"noise_multiplier": 0.299, "sampling_rate": 0.01, "classical_order": 1.0},
+        {"limits": [limit("instance", epsilon=20.1)]},
+        {"limits": [limit("instance", epsilon=8.0, delta=1.1e-3)]},
+    ],
+)
+def test_a_guarantee_that_says_next_to_nothing_is_refused_unless_the_operator_wants_it(
+    coordinator: Coordinator, absurd: dict[str, object]
+) -> None:
+    limits = {"limits": [limit("instance", epsilon=19.0)]} | absurd
+    wanted = settings(**limits)  # type: ignore[arg-type]
+    unsaid = wanted.model_copy(update={"beyond_bounds": False})
+    with pytest.raises(Rejected, match="say --i-know") as refused:
+        lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=unsaid))
+    assert refused.value.code == "beyond-bounds"
+    # It stands in the settings, whose digest every assignment is signed over.
+    shown = lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=wanted)).body
+    assert shown.settings.beyond_bounds
+    assert shown.settings_sha256 != unsaid.digest()
 
 
 def test_studies_are_listed_by_name_page_by_page(coordinator: Coordinator) -> None:

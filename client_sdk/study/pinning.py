@@ -1,0 +1,54 @@
+"""Who the other hospitals are, as people find out: they compare one number on the telephone, then it is pinned.
+
+A coordinator can make up hospitals and show each real one another roster. Nothing that it sends can rule that out: the
+number is computed here, and compared on a way that is not the coordinator's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from client_sdk.errors import RosterNotPinned
+from client_sdk.study.verifier import active_fingerprint
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.study.messages import RosterEntry
+    from client_sdk.study.hospital import Hospital
+
+_DIGITS = 60
+_GROUP = 5
+
+
+def as_digits(fingerprint: str) -> str:
+    """A roster's fingerprint (SHA-256, hex) to be read aloud: twelve groups of five digits.
+
+    199 of its 256 bits: two rosters with one number take 2^99 attempts, another one for a given number 2^199. Digits,
+    because every language reads them.
+    """
+    digits = f"{int(fingerprint, 16) % 10**_DIGITS:0{_DIGITS}d}"
+    return " ".join(digits[i : i + _GROUP] for i in range(0, _DIGITS, _GROUP))
+
+
+def is_fingerprint(said: str, fingerprint: str) -> bool:
+    """Whether `said`, in digits or in hex and grouped in any way, is this fingerprint, all of it."""
+    compared = re.sub(r"[\s.,-]", "", said).lower()
+    return compared in (as_digits(fingerprint).replace(" ", ""), fingerprint)
+
+
+def pin_roster(hospital: Hospital, study: str, said: str) -> tuple[RosterEntry, ...]:
+    """Pin the active members that the coordinator shows, if they are those whose number was compared.
+
+    Raises:
+        RosterNotPinned: they are others.
+    """
+    with hospital.client(study) as client:
+        roster = client.roster(study)
+    if not is_fingerprint(said, active_fingerprint(roster)):
+        raise RosterNotPinned(
+            "the roster that the coordinator shows has another number: look again (wardround roster show); if it was "
+            "not misheard, do not take part"
+        )
+    active = tuple(member for member in roster.members if member.state == "active")
+    hospital.identity.remember(hospital.identity.membership(study).model_copy(update={"pinned": active}))
+    return active
