@@ -57,7 +57,7 @@ _VALUES: dict[str, Any] = {
                 "delta": 1e-5,
                 "estimator_failure_probability": 5e-6,
             },
-            {"level": "instance", "definition": "classical", "epsilon": 50.0, "delta": 1e-5},
+            {"level": "instance", "definition": "classical", "epsilon": 20.0, "delta": 1e-5},
         ],
         "clip_norm": 1.0,
         "client_clip_norm": None,
@@ -200,9 +200,7 @@ class Site(threading.Thread):
         sys.setprofile(None)
         if self._seed == 0:
             self._gate.recorder.hospital_thread = threading.get_ident()
-        policy = named("SitePolicy").model_validate(
-            {"plain_disclosure": True, "unpinned_roster": "laboratory", "largest_epsilon": 1e9}
-        )
+        policy = named("SitePolicy").model_validate({"plain_disclosure": True, "unpinned_roster": "laboratory"})
         try:
             self._hospital.join(_STUDY, None, _records(self._seed), policy=policy)
             self.error = Stale(f"the study ended before `{ASK}` was asked again")
