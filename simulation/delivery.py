@@ -12,7 +12,8 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.study.delivery import ClearDelivery
-from server.domain.admission import Findings, body_spec, examine
+from server.domain.admission import Findings, body_spec, coordinates, examine
+from server.domain.bounds import anchor, has_anchor, longest_update
 from server.domain.release import State, begin, noised_sum, released
 
 # round -> draw(std, size): (size,) discrete Gaussian integers
@@ -36,6 +37,7 @@ class MemoryStudy:
     findings: dict[str, Findings] = field(default_factory=dict[str, Findings])
     _bodies: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
     _state: State | None = None
+    _previous: Mapping[str, Array] | None = None
 
     def __post_init__(self) -> None:
         if self.settings.privacy.masking is not None:
@@ -44,9 +46,9 @@ class MemoryStudy:
 
     def delivery(self, name: str) -> ClearDelivery:
         """One client's way here, with the very bytes that would travel."""
-        return ClearDelivery(lambda round, body: self.take(name, body))
+        return ClearDelivery(lambda round, body: self.take(name, round, body))
 
-    def take(self, name: str, body: bytes) -> None:
+    def take(self, name: str, round: int, body: bytes) -> None:
         """One client's body; the one it replaces is forgotten.
 
         Raises:
@@ -54,7 +56,9 @@ class MemoryStudy:
         """
         tensors = decode(body, body_spec(self.settings, self._model))
         # Examined first: a body that is refused replaces nothing.
-        self.findings[name] = examine(self.settings, self._model, tensors.items())
+        start = anchor(self.settings, self.weights, self._previous) if has_anchor(self.settings) else 0.0
+        longest = longest_update(self.settings, coordinates(self._model), round, anchor=start)
+        self.findings[name] = examine(self.settings, self._model, tensors.items(), longest)
         self._bodies[name] = tensors
 
     def release(self, round: int) -> Mapping[str, Array]:
@@ -65,8 +69,9 @@ class MemoryStudy:
         """
         state = begin(self.settings.training.optimiser, self._model) if self._state is None else self._state
         # In the order of the names, whoever came first: sums of floats depend on it.
-        bodies = [self._bodies[name].items() for name in sorted(self._bodies)]
+        bodies = [sorted(self._bodies[name].items()) for name in sorted(self._bodies)]
         total = noised_sum(self.settings, self._model, bodies, None, self.draws(round))
+        self._previous = self.weights
         self.weights, self._state = released(self.settings, self.weights, total, state)
         self._bodies, self.findings = {}, {}
         return self.weights

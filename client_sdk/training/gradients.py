@@ -71,6 +71,7 @@ class PrivateGradients:
         self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
+        self._radius = settings.sum_radius or math.inf
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
@@ -91,9 +92,9 @@ class PrivateGradients:
         drawn = torch.as_tensor(batch).to(self._inputs.device)
         part = self._clipped(drawn)
         norms, norm = part.norms.cpu().numpy(), 0.0
-        if privacy.client_clip_norm is not None:
-            # Before the noise: the client level bounds what the hospital itself adds to the sum.
-            part, norm = projected(part, privacy.client_clip_norm)
+        # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
+        if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
+            part, norm = projected(part, self._radius)
         noised = self._noised(part, norm, self._randomness.of(Purpose.NOISE, step=step))
         # Once the noised sum is there: whatever raises above leaves no charge.
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)

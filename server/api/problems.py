@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from client_sdk.protocol.study import messages, settings
+from client_sdk.protocol.study import messages, robustness, settings
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
@@ -94,6 +94,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "wrong-dtype": ProblemKind(422, "A tensor has another type"),
     "not-finite": ProblemKind(422, "A tensor holds NaN or an infinity"),
     "clip-exceeded": ProblemKind(422, "The update exceeds the clip norm"),
+    "norm-exceeded": ProblemKind(422, "The update is longer than the study allows"),
     "log-moments-missing": ProblemKind(422, "The log-moments are missing"),
     "first-round-overspends": ProblemKind(422, "The first round would overspend"),
     "beyond-bounds": ProblemKind(422, "The guarantee would say next to nothing"),
@@ -187,7 +188,7 @@ def _place(location: Sequence[Any]) -> str:
 
 @functools.cache
 def _words() -> frozenset[str]:
-    kinds = [kind for module in (messages, settings) for kind in vars(module).values()]
+    kinds = [kind for module in (messages, robustness, settings) for kind in vars(module).values()]
     models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message)]
     return frozenset({"body", "query", "path", *PARAMETERS}.union(*(model.model_fields for model in models)))
 

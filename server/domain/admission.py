@@ -68,11 +68,14 @@ def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
 
 
-def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Array]]) -> Findings:
+def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Array]], longest: float) -> Findings:
     """Walk once over the tensors of a body whose names, shapes and finiteness are checked already.
 
+    Args:
+        longest: what `longest_update` says; of no meaning where whole updates are clipped.
+
     Raises:
-        Rejected: `clip-exceeded`, `invalid-request` (log-moments that cannot be costs).
+        Rejected: `clip-exceeded`, `norm-exceeded`, `invalid-request` (log-moments that cannot be costs).
     """
     squares, log_moments = 0.0, dict[str, Array]()
     for name, array in body:
@@ -81,7 +84,11 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
         else:
             squares += _squared_norm(array)
     # Once, over all tensors: the clip norm is that of the whole update.
-    return Findings(_distance(mechanism(settings, model), math.sqrt(squares)), _moments(log_moments))
+    norm, noise = math.sqrt(squares), mechanism(settings, model)
+    if noise is None and not norm <= longest:
+        bound = "the clipped sum, projected on sum_radius, and its noise do not come so far"
+        raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}; look for the reason")
+    return Findings(_distance(noise, norm), _moments(log_moments))
 
 
 __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]

@@ -10,10 +10,11 @@ StudyForbids = Literal["frozen", "study-exists", "study-not-running", "study-fin
 RoundForbids = Literal["not-sampled", "different-update", "round-closed"]
 SessionForbids = Literal["too-early", "session-failed", "different-message"]
 InvitationForbids = Literal["invitation-used", "invitation-expired"]
-Body = Literal["body-too-large", "digest-mismatch", "clip-exceeded", "log-moments-missing", "invalid-request"]
+Body = Literal["body-too-large", "digest-mismatch", "log-moments-missing", "invalid-request"]
+Length = Literal["clip-exceeded", "norm-exceeded"]
 Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite"]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
-Code = Literal[WhoAsks, Unknown, Forbids, Body, Tensors, "first-round-overspends", "beyond-bounds"]
+Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-overspends", "beyond-bounds"]
 
 
 class Rejected(Exception):

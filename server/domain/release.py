@@ -1,4 +1,4 @@
-"""From the updates of a settled round to its model: sum, central noise, average, server optimiser.
+"""From the updates of a settled round to its model: sum or another aggregation, central noise, average, optimiser.
 
 Pure: bodies, draws and the optimiser's state come in, tensors go out. What follows the noise is post-processing and
 costs no privacy.
@@ -6,6 +6,8 @@ costs no privacy.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,12 +19,28 @@ from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, decod
 from client_sdk.protocol.study.settings import ServerOptimiser, StudySettings, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import EXACT, CentralNoise, mechanism
+from server.domain.bounds import draw_back
+
+logger = logging.getLogger("wardround.worker")
 
 Real = NDArray[np.float64]
 # Numbers that are rounded or noised at once: temporaries of 2 MiB, whatever the size of a tensor.
 _CHUNK = 1 << 18
 Weights = dict[str, NDArray[np.float32]]
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A sum of updates that was made under masks.
+
+    words    (spec.words,)
+    longest  L2 norm that it has at most if all are honest
+    """
+
+    spec: VectorSpec
+    words: RingVector
+    longest: float
 
 
 class NotFinite(Exception):
@@ -33,14 +51,16 @@ def noised_sum(
     settings: StudySettings,
     model: Spec,
     updates: Iterable[Iterable[tuple[str, Array]]],
-    opened: tuple[VectorSpec, RingVector] | None,
+    opened: Opened | None,
     draw: Callable[[float, int], NDArray[np.int64]],
 ) -> dict[str, Real]:
     """The sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
+    Where the study asks for a median or a trimmed mean: that, times expected_clients.
+
     Args:
-        updates: bodies that came in the clear, one tensor in memory at a time.
-        opened: the sum that was made under masks, (spec.words,).
+        updates: bodies that came in the clear, tensors in order of their names, one tensor in memory at a time.
+        opened: the sum that was made under masks.
         draw: discrete Gaussian integers, draw(std in grid units, size) -> (size,).
 
     Returns:
@@ -49,16 +69,49 @@ def noised_sum(
     Raises:
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
     """
+    if settings.robustness.aggregation != "mean":
+        return robust_sum(settings, model, updates)
     total = Sum(model, mechanism(settings, model))
     if opened is not None:
-        spec, words = opened
-        spacing = 2.0**-spec.scale_bits
+        spacing = 2.0**-opened.spec.scale_bits
         # A division by a power of two is exact: these are whole numbers again.
-        total.add_integers(decode(spec, words).astype(np.float64) / spacing, spacing)
+        total.add_integers(decode(opened.spec, opened.words).astype(np.float64) / spacing, spacing)
     for body in updates:
         total.add(body)
     total.add_noise(draw)
-    return total.result()
+    found = total.result()
+    # After the noise, so that it is post-processing: who wrote too much into a sum under masks is not to be seen.
+    if opened is not None and draw_back(found, opened.longest):
+        logger.warning("an opened sum was longer than honest hospitals make it, and was drawn back")
+    return found
+
+
+def robust_sum(settings: StudySettings, model: Spec, updates: Iterable[Iterable[tuple[str, Array]]]) -> dict[str, Real]:
+    """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
+    expected_clients: what follows divides by it.
+
+    Memory: one tensor of every update.
+
+    Raises:
+        NotFinite: NaN or an infinity.
+    """
+    bodies = [(array for name, array in body if name.startswith(UPDATE)) for body in updates]
+    found: dict[str, Real] = {}
+    for (name, (shape, _)), *each in zip(sorted(model.items()), *bodies, strict=True):
+        flat, middle = [array.reshape(-1) for array in each], np.empty(math.prod(shape), np.float64)
+        for start in range(0, middle.size, _CHUNK):
+            part = np.sort(np.stack([values[start : start + _CHUNK] for values in flat]).astype(np.float64), axis=0)
+            middle[start : start + _CHUNK] = part[_kept(settings, len(part))].mean(axis=0)
+        found[name] = middle.reshape(shape) * settings.privacy.expected_clients
+    require_finite(found)
+    return found
+
+
+def _kept(settings: StudySettings, updates: int) -> slice:
+    """Which of the sorted values of a coordinate are averaged: for a median the middle one, or the middle two."""
+    trim = settings.robustness.trim
+    cut = (updates - 1) // 2 if trim is None else trim
+    return slice(cut, updates - cut)
 
 
 def released(

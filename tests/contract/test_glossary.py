@@ -54,7 +54,7 @@ def test_no_setting_is_explained_that_does_not_exist() -> None:
     """Entries are written with their section: `privacy.max_steps`."""
     fields = StudySettings.model_fields.items()
     sections = {name: model for name, field in fields for model in _models(field.annotation)}
-    named = re.findall(r"`(training|privacy|schedule)\.([a-z_]+)`", GLOSSARY)
+    named = re.findall(r"`(training|privacy|schedule|robustness)\.([a-z_]+)`", GLOSSARY)
     assert len(named) >= len(Privacy.model_fields)
     assert [(section, name) for section, name in named if name not in sections[section].model_fields] == []
 

@@ -5,23 +5,29 @@ The coordinator's database lives by a clock that the test moves: nobody is late 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from client_sdk import tasks
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
 from client_sdk.protocol.secure_sum.messages import SessionParameters
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
+from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.local import weights_of
 from server.db.tables import OctetsRow
+from server.domain.bounds import longest_update
 from server.services.secure_sum import exchanges
 from tests.factories import laws
 from tests.factories.dying import Killed
@@ -133,6 +139,37 @@ def test_one_hospital_dies_in_round_two_and_comes_back(
     with HospitalLedger.open(ledger_path(tmp_path / victim.name, "icu"), read_only=True) as ledger:
         assert ledger.charged_round("sepsis", 1) is not None
         assert ledger.charged_round("sepsis", 2) is None, "killed before anything was paid or computed"
+
+
+def test_one_hospital_that_writes_too_much_spoils_one_round_by_no_more_than_the_bound(
+    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = enrolled(here, tmp_path)
+    sound = LocalTraining.contribution
+
+    def contribution(self: LocalTraining, *given: Any, **named: Any) -> Contribution:
+        made = sound(self, *given, **named)
+        if self.party != NAMES[0] or named["round"] != 2:
+            return made
+        return Contribution({n: np.full_like(array, 1e9) for n, array in made.update.items()}, made.client_distance)
+
+    monkeypatch.setattr(LocalTraining, "contribution", contribution)
+    for site in sites:
+        site.start()
+    drive(here, sites, 60)
+    assert [site.error for site in sites] == [None] * 5
+    study = here.operator("GET", "/v1/studies/sepsis").json()
+    chosen = StudySettings.model_validate(study["settings"])
+    models = [here.operator("GET", f"/v1/studies/sepsis/models/{version}").content for version in range(4)]
+    # All models have one shape; parameters in order of their names.
+    flat = [np.concatenate([v.ravel() for _, v in sorted(load(model).items())]).astype(np.float64) for model in models]
+    moved = [float(np.linalg.norm(after - before)) for before, after in itertools.pairwise(flat)]
+    most = longest_update(chosen, flat[0].size, 1, anchor=0.0, clients=5) / chosen.privacy.expected_clients
+    # 10⁹ from one hospital: the round is lost, as far as the bound lets it; those beside it are what they were.
+    assert moved[1] == pytest.approx(most, rel=1e-3)
+    assert max(moved[0], moved[2]) < most / 2
+    assert sum("drawn back" in record.message for record in caplog.records) == 1
+    laws.check_ledger(laws.facts(here.coordinator))
 
 
 def released(here: Live) -> list[int]:

@@ -40,13 +40,14 @@ def settings_json(
     masked: bool | None = None,
     training: Mapping[str, Any] | None = None,
     schedule: Mapping[str, Any] | None = None,
+    robustness: Mapping[str, Any] | None = None,
     **privacy: Any,
 ) -> dict[str, Any]:
     """What a request would say, unchecked; new containers at every call.
 
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
     masked    None: where the scheme cannot do without
-    training, schedule, and keyword by keyword the section `privacy`: replace single settings
+    training, schedule, robustness, and keyword by keyword the section `privacy`: replace single settings
     """
     masked = scheme in ("sequential", "joint") if masked is None else masked
     return {
@@ -55,6 +56,7 @@ def settings_json(
         "schedule": {"min_clients": 4 if masked else 2, "round_deadline_seconds": 600.0} | dict(schedule or {}),
         # Limits so wide that they end no test, and sometimes next to no noise.
         "beyond_bounds": True,
+        "robustness": dict(robustness or {}),
     }
 
 

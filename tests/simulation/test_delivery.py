@@ -103,3 +103,12 @@ def test_masks_are_refused_in_words() -> None:
     chosen = settings(masked=True)
     with pytest.raises(ConfigurationError, match="without masks"):
         MemoryStudy(chosen, START, DiscreteGaussianNoise().of)
+
+
+def test_one_long_update_is_refused_in_memory_too() -> None:
+    here = study()
+    long = Contribution({name: np.full(array.shape, 1e30, np.float32) for name, array in START.items()}, None)
+    with pytest.raises(Rejected) as rejected:
+        deliver(here, "alpha", long)
+    assert rejected.value.code == "norm-exceeded"
+    assert here.findings == {}

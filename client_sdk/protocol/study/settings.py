@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from accounting.plan.plan import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
 from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
 from accounting.units import Definition, Level
+from client_sdk.protocol.study.robustness import Robustness, most_records
 from client_sdk.protocol.study.values import Finite, Message, Positive, Probability, Rate, Share, Whole
 from client_sdk.protocol.wire.signing import canonical_json
 
@@ -330,12 +331,14 @@ class Schedule(Message):
 class StudySettings(Message):
     """Everything that a study freezes.
 
+    robustness     what one hospital can do to the model at most
     beyond_bounds  the operator said that limits or noise beyond the bounds are wanted; every hospital sees it
     """
 
     training: Training
     privacy: Privacy
     schedule: Schedule
+    robustness: Robustness = Robustness()
     beyond_bounds: bool = False
 
     @model_validator(mode="after")
@@ -363,6 +366,21 @@ class StudySettings(Message):
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
         return self
+
+    @model_validator(mode="after")
+    def _robustness_fits_the_scheme(self) -> Self:
+        privacy, masking = self.privacy, self.privacy.masking
+        summed = masking is not None and masking.mask_updates
+        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, least=self.schedule.min_clients)
+        return self
+
+    @property
+    def sum_radius(self) -> float | None:
+        """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
+        if (privacy := self.privacy).rules.central:
+            return None
+        given = self.robustness.sum_radius or privacy.client_clip_norm
+        return given or privacy.clip_norm * most_records(privacy.expected_batch_size)
 
     @property
     def steps_per_round(self) -> int:

@@ -7,13 +7,14 @@ while it is not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from client_sdk.protocol.secure_sum.parameters import UPDATE
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
@@ -24,10 +25,12 @@ from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain import release as pure
-from server.domain.admission import body_spec, mechanism
-from server.domain.release import NotFinite, Real, noised_sum, released
+from server.domain.admission import body_spec, coordinates, mechanism
+from server.domain.bounds import longest_update
+from server.domain.release import NotFinite, Opened, Real, noised_sum, released
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
+from server.services.rounds.anchor import anchor_of
 from server.services.rounds.close import abandon_round
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
@@ -39,7 +42,7 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a settled round is made of."""
+    """What a settled round is made of. survivors: how many updates are in the opened sum."""
 
     study: str
     round: int
@@ -47,6 +50,7 @@ class Inputs:
     model: Spec
     updates: tuple[tuple[str, str], ...]
     opened: tuple[VectorSpec, str] | None
+    survivors: int
     noised_sha256: str | None
     weights_sha256: str
     optimiser_sha256: str | None
@@ -87,6 +91,7 @@ def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),
         opened=opened[0] if opened else None,
+        survivors=0 if session is None else len(session.survivors),
         noised_sha256=round.noised_sha256,
         weights_sha256=base.sha256,
         optimiser_sha256=base.optimiser_sha256,
@@ -117,19 +122,29 @@ def _bodies(
         path = coordinator.blobs.find(update_scope(inputs.study, inputs.round, client), sha256)
         if path is None:
             raise InputsLost("updates-lost")
-        yield read_file(path, body)
+        yield _watched(read_file(path, body), renew_lease)
+
+
+def _watched(tensors: Iterable[tuple[str, Array]], renew_lease: Callable[[], None]) -> Iterable[tuple[str, Array]]:
+    for named in tensors:
+        yield named
         # Many updates take longer to add than a lease lasts.
         renew_lease()
 
 
-def _opened(coordinator: Coordinator, inputs: Inputs) -> tuple[VectorSpec, RingVector] | None:
+def _opened(coordinator: Coordinator, inputs: Inputs) -> Opened | None:
     if inputs.opened is None:
         return None
     spec, sha256 = inputs.opened
     path = coordinator.blobs.find(sum_scope(inputs.study, inputs.round, spec.name), sha256)
     if path is None:
         raise InputsLost("updates-lost")
-    return spec, np.fromfile(path, dtype=spec.dtype)
+    start = anchor_of(coordinator, inputs.study, inputs.settings, inputs.model, inputs.weights_sha256, None)
+    size = coordinates(inputs.model)
+    longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
+    # Every client rounded to the ring's grid.
+    rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
+    return Opened(spec, np.fromfile(path, dtype=spec.dtype), longest + rounding)
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:

@@ -13,10 +13,12 @@ from server.db import rows
 from server.db.blobs import Blob, IncomingFile, update_scope
 from server.db.session import Transaction
 from server.db.session_store import lock_session
-from server.db.tables import ParticipantRow, RoundRow, StudyRow
-from server.domain.admission import Findings, body_spec, examine, expects_log_moments, update_spec
+from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.admission import Findings, body_spec, coordinates, examine, expects_log_moments, update_spec
+from server.domain.bounds import longest_update
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
+from server.services.rounds.anchor import anchor_of
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
 
@@ -31,13 +33,18 @@ register(
 
 @dataclass(frozen=True)
 class Slot:
-    """Permission to send one body of at most `limit` bytes."""
+    """Permission to send one body of at most `limit` bytes.
+
+    weights, previous  digests of the model that the round starts from, and of the one before it if there is one
+    """
 
     study: str
     round: int
     client: str
     settings: StudySettings
     model: Spec
+    weights: str
+    previous: str | None
 
     @property
     def limit(self) -> int:
@@ -62,7 +69,11 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
             return _receipt(study, row)
         if row.sending_since is None:
             row.sending_since = tx.now()
-        return Slot(study, round, client, rows.settings_of(study_row), rows.model_spec_of(study_row))
+        base, before = (tx.session.get(ModelRow, (study_row.id, round_row.base_version - i)) for i in (0, 1))
+        if base is None:
+            raise LookupError("the model of a round is not in the database: restore the database from its backup")
+        settings, previous = rows.settings_of(study_row), None if before is None else before.sha256
+        return Slot(study, round, client, settings, rows.model_spec_of(study_row), base.sha256, previous)
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
@@ -75,12 +86,13 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     """The whole body is in `incoming`. Durable when this returns.
 
     Raises:
-        Rejected: as `begin`, and `digest-mismatch`, `clip-exceeded`, `log-moments-missing`, `invalid-request`.
+        Rejected: as `begin`, and `digest-mismatch`, `clip-exceeded`, `norm-exceeded`, `log-moments-missing`,
+            `invalid-request`.
         TensorError: the body is not the tensors of an update.
     """
     if incoming.sha256 != signed_sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    findings = _examined(slot, incoming)
+    findings = _examined(coordinator, slot, incoming)
     failpoint("api.before-update-file")
     # The file before the row: whatever is acknowledged can be found after a crash.
     blob = coordinator.blobs.keep(incoming, update_scope(slot.study, slot.round, slot.client))
@@ -95,7 +107,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     return written
 
 
-def _examined(slot: Slot, incoming: IncomingFile) -> Findings:
+def _examined(coordinator: Coordinator, slot: Slot, incoming: IncomingFile) -> Findings:
     names = set(update_spec(slot.model))
     # A likely mistake gets a code of its own instead of `wrong-names`.
     if expects_log_moments(slot.settings) and set(spec_of_file(incoming.path)) == names:
@@ -103,7 +115,9 @@ def _examined(slot: Slot, incoming: IncomingFile) -> Findings:
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
     spec = body_spec(slot.settings, slot.model)
-    return examine(slot.settings, slot.model, read_file(incoming.path, spec))
+    start = anchor_of(coordinator, slot.study, slot.settings, slot.model, slot.weights, slot.previous)
+    longest = longest_update(slot.settings, coordinates(slot.model), slot.round, anchor=start)
+    return examine(slot.settings, slot.model, read_file(incoming.path, spec), longest)
 
 
 def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:

@@ -94,11 +94,12 @@ def test_layers_are_clipped_apart_around_the_centre_too() -> None:
 
 @pytest.mark.parametrize("centre", [1.0, 1e4])
 def test_a_record_moves_the_sum_by_at_most_the_clip_norm_wherever_the_centre_lies(centre: float) -> None:
+    # One radius for all of them: 30 records pull the same way.
+    chosen = study(clip_norm=0.2, expected_batch_size=1.0, robustness={"sum_radius": 30.0})
+
     def around(rows: TaskDataset) -> np.ndarray:
         far = {name: HERE[name] + np.float32(2.0 * centre) for name in HERE}
-        local = LocalTraining(
-            TASK, rows, study(clip_norm=0.2, expected_batch_size=1.0), SeededRandomness(1, allow_insecure=True)
-        )
+        local = LocalTraining(TASK, rows, chosen, SeededRandomness(1, allow_insecure=True))
         found = local.contribution(HERE, None, previous=far).update
         return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
@@ -175,7 +176,8 @@ def test_a_round_that_came_to_nothing_leaves_no_centre(tmp_path: Path) -> None:
         return None
 
     other.meddle = meddle
-    assert hospital(other, tmp_path).join("sepsis", None, records(), dataset="icu").rounds_sent == 3
+    joined = hospital(other, tmp_path).join("sepsis", None, records(), policy=plain_policy(), dataset="icu")
+    assert joined.rounds_sent == 3
 
 
 def test_a_centre_that_is_not_finite_stops_the_step() -> None:

@@ -207,3 +207,26 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
 def test_a_step_out_of_float32_is_refused() -> None:
     with pytest.raises(NotFinite):
         server_step(training("fedavg"), WEIGHTS, {"w": np.full((3, 4), 1e300)}, State(0, {}, {}))
+
+
+def test_a_median_or_a_trimmed_mean_takes_the_place_of_the_mean() -> None:
+    """One update of 1e30 and one of −1e30 among honest ones; what is released does not know of them."""
+    given = updates(5)
+    wild = [{name: np.full_like(array, value) for name, array in given[0].items()} for value in (1e30, -1e30)]
+    nothing: Any = None
+    for robustness, kept in (
+        ({"aggregation": "median"}, lambda rows: np.median(rows, axis=0)),
+        ({"aggregation": "trimmed-mean", "trim": 2}, lambda rows: np.sort(rows, axis=0)[2:-2].mean(0)),
+    ):
+        chosen = settings(robustness=robustness, expected_clients=4.0, schedule={"min_clients": 5})
+        everybody = [*given, *wild]
+        total = noised_sum(chosen, SPEC, (sorted(update.items()) for update in everybody), None, nothing)
+        for name, values in average(total, 4.0).items():
+            rows = np.stack([update[UPDATE + name] for update in everybody]).astype(np.float64)
+            np.testing.assert_allclose(values, kept(rows), rtol=1e-12)
+            assert np.abs(values).max() < 10
+    # An even number: the mean of the middle two.
+    chosen = settings(robustness={"aggregation": "median"}, expected_clients=1.0, schedule={"min_clients": 3})
+    total = noised_sum(chosen, SPEC, (sorted(update.items()) for update in given[:4]), None, nothing)
+    expected = np.median([update[UPDATE + "b"].astype(np.float64) for update in given[:4]], axis=0)
+    np.testing.assert_allclose(total["b"], expected, rtol=1e-12)

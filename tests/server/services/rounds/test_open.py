@@ -255,9 +255,9 @@ def test_one_that_got_lost_after_the_charge_does_too(coordinator: Coordinator) -
 
 
 def test_an_aggregate_that_is_not_finite_is_never_released(coordinator: Coordinator) -> None:
-    hospitals = collecting(coordinator, training={"optimiser": {"name": "plain", "learning_rate": 1e10}})
+    hospitals = collecting(coordinator, training={"optimiser": {"name": "plain", "learning_rate": 1e40}})
     for hospital in hospitals:
-        hospital.send(1, update(3e38))
+        hospital.send(1, update(0.4))
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "not-finite")
     assert kinds(coordinator)[:3] == ["opened", "reserved", "settled"]

@@ -1,0 +1,135 @@
+"""How long the update of a client can be that keeps to the study. What is longer is refused, or drawn back to it.
+
+One local step adds g = (S + Z)/B to the update: ‖S‖ ≤ R, the settings' sum radius; Z the client's own noise; B the
+expected batch size. An honest update passes its bound with probability at most 10⁻¹² a round. docs/private-training.md
+derives every bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.protocol.randomness.central_noise import CentralNoise
+from client_sdk.protocol.study.robustness import LOG_ODDS
+from client_sdk.protocol.study.settings import LocalOptimiser, StudySettings
+from client_sdk.protocol.wire.tensors import Array
+
+# The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
+# up (client_sdk/training/noise.py).
+_GRID, _SUMMING = 2.0**-22, 2.0**-6
+_FLOAT32 = 2.0**-24
+
+
+def noise_length(coordinates: int, log_odds: float = LOG_ODDS) -> float:
+    """A length that `coordinates` standard normal numbers pass with probability at most e^-log_odds.
+
+    Laurent & Massart 2000, Lemma 1. It needs E exp(t‖Z‖²) ≤ (1 − 2t)^(−d/2) and nothing else of the law. The discrete
+    Gaussian has it: E exp(⟨u, Z⟩) ≤ exp(‖u‖²s²/2) (Canonne, Kamath & Steinke 2020, Fact 18), taken at u = √(2t) G with
+    G normal, and the mean over G.
+    """
+    return math.sqrt(coordinates + 2 * math.sqrt(coordinates * log_odds) + 2 * log_odds)
+
+
+def longest_update(settings: StudySettings, coordinates: int, round: int, *, anchor: float, clients: int = 1) -> float:
+    """Bound on the L2 norm of the sum of the updates of `clients` clients in round `round`.
+
+    Args:
+        anchor: `anchor` of what the round starts from.
+    """
+    privacy, training = settings.privacy, settings.training
+    if privacy.rules.central:
+        noise = CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
+        # Of the noised sum: updates alone are held to the clip norm.
+        return clients * noise.sensitivity + noise.std * noise_length(coordinates)
+    mean, std = _one_step(settings, coordinates)
+    if training.algorithm == "fedsgd":
+        longest = clients * mean + math.sqrt(clients) * std * noise_length(coordinates)
+        return (longest + clients * anchor) * (1 + 8 * _FLOAT32)
+    steps = training.local_steps
+    rate = training.learning_rate * training.learning_rate_schedule.share(round, settings.rounds)
+    if training.local_optimiser.name == "adam":
+        reached = mean + std * noise_length(coordinates, LOG_ODDS + math.log(clients * steps))
+        each = np.minimum(
+            _adam_steps(training.local_optimiser, steps) * math.sqrt(coordinates),
+            reached / training.local_optimiser.stability,
+        )
+        longest = clients * rate * float(each.sum())
+    else:
+        weights = _weights(training.local_optimiser, steps)
+        noise = math.sqrt(clients * float(weights @ weights)) * std * noise_length(coordinates)
+        longest = rate * (clients * mean * float(weights.sum()) + noise)
+    # Every step rounds weights and momenta to float32, and so does taking the difference.
+    rounded = (steps + 8) * _FLOAT32
+    return longest * (1 + 2 * rounded) + clients * rounded * (anchor + longest)
+
+
+def has_anchor(settings: StudySettings) -> bool:
+    """Whether `longest_update` depends on the model that a round starts from."""
+    if settings.privacy.rules.central:
+        return False
+    return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
+
+
+def anchor(settings: StudySettings, weights: Mapping[str, Array], previous: Mapping[str, Array] | None) -> float:
+    """The norm of the weights, whose rounding is in a difference of weights; or of the centre of clipping, which is
+    added to a gradient.
+
+    previous: the weights released before these, None where there are none.
+    """
+    if settings.training.algorithm == "fedavg":
+        return length(weights)
+    if previous is None:
+        return 0.0
+    moved = {name: previous[name].astype(np.float64) - weights[name] for name in weights}
+    return length(moved) / settings.training.optimiser.learning_rate
+
+
+def length(tensors: Mapping[str, Array]) -> float:
+    """L2 norm over all tensors together, in float64."""
+    return math.sqrt(math.fsum(float(np.square(values, dtype=np.float64).sum()) for values in tensors.values()))
+
+
+def draw_back(total: dict[str, NDArray[np.float64]], longest: float) -> bool:
+    """Move the sum, in place, to the nearest point of norm at most `longest`; whether it had to be moved."""
+    found = length(total)
+    # Written so that NaN is left for whoever refuses it.
+    if not found > longest:
+        return False
+    for values in total.values():
+        values *= longest / found
+    return True
+
+
+def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
+    """(bound on the sum before its noise, deviation of the noise), both divided by the expected batch size."""
+    privacy, radius = settings.privacy, settings.sum_radius
+    if radius is None:
+        raise ValueError(f"scheme {privacy.scheme} has no noise of its clients")
+    grid = privacy.noise_multiplier * privacy.clip_norm * _GRID * math.sqrt(coordinates)
+    std = privacy.noise_multiplier * (privacy.clip_norm * (1 + _SUMMING) + grid)
+    return (radius + grid) / privacy.expected_batch_size, std / privacy.expected_batch_size
+
+
+def _weights(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
+    """(steps,) how often each step's gradient is in the whole way: 1, or (1 − β^(K−j+1))/(1 − β) under momentum."""
+    if optimiser.name == "plain":
+        return np.ones(steps)
+    return (1 - optimiser.momentum ** np.arange(steps, 0.0, -1.0)) / (1 - optimiser.momentum)
+
+
+def _adam_steps(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
+    """(steps,) most that one coordinate moves in each step of Adam, in learning rates; may be infinite.
+
+    With bias corrections |m̂|/√v̂ ≤ (1 − β₁)/(1 − β₁ᵏ) · √((1 − β₂ᵏ)/(1 − β₂) · Σ_{i<k} (β₁²/β₂)ⁱ), by the inequality
+    of Cauchy and Schwarz, whatever the gradients were.
+    """
+    first, second, k = optimiser.momentum, optimiser.second_momentum, np.arange(1.0, steps + 1)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ratio = np.float64(first * first) / second if first else np.float64(0)
+        summed = np.cumsum(ratio ** (k - 1))
+        found = (1 - first) / (1 - first**k) * np.sqrt((1 - second**k) / (1 - second) * summed)
+    return np.where(np.isfinite(found), found, np.inf)

@@ -1,0 +1,153 @@
+"""The bound on what one hospital sends: honest updates stay below it, and it is not much longer than they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from client_sdk import tasks
+from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.training import LocalTraining, weights_of
+from server.domain.bounds import (
+    anchor,
+    draw_back,
+    has_anchor,
+    length,
+    longest_update,
+    noise_length,
+)
+from tests.factories.hospitals import records
+from tests.factories.settings import TASK_PARAMETERS, settings
+
+TASK = tasks.load("logistic-regression", TASK_PARAMETERS)
+START = weights_of(TASK.model())
+SIZE = sum(array.size for array in START.values())
+
+
+def test_the_noise_length_is_a_quantile_from_above() -> None:
+    for coordinates in (1, 2, 10, 1000, 10**6, 10**9):
+        for log_odds in (1.0, math.log(1e12)):
+            beyond = stats.chi2.sf(noise_length(coordinates, log_odds) ** 2, coordinates)
+            assert beyond <= math.exp(-log_odds)
+    assert noise_length(10**6) < 1010
+
+
+@pytest.mark.parametrize("std", [0.3, 1.0, 50.0])
+def test_the_discrete_law_has_the_moments_that_the_bound_needs(std: float) -> None:
+    """E exp(t X²) ≤ (1 − 2 t s²)^(−1/2) below t = 1/2s², summed over the integers."""
+    x = np.arange(-math.ceil(60 * std) - 5, math.ceil(60 * std) + 6, dtype=np.float64)
+    squares = x**2 / (2 * std**2)
+    for share in (0.1, 0.5, 0.9):
+        moment = np.exp((share - 1) * squares).sum() / np.exp(-squares).sum()
+        assert moment <= (1 - share) ** -0.5 * (1 + 1e-12)
+
+
+def study(**chosen: Any) -> StudySettings:
+    training = {"learning_rate": 0.3, "optimiser": {"name": "plain", "learning_rate": 0.5}} | chosen.pop("training", {})
+    return settings(training=training, max_steps=chosen.pop("max_steps", 40), **chosen)
+
+
+LOCAL = {"algorithm": "fedavg", "local_steps": 8}
+STUDIES = {
+    "fedsgd": study(),
+    "a narrow radius": study(robustness={"sum_radius": 1.0}),
+    "small noise": study(noise_multiplier=0.01),
+    "around the last round": study(training={"clipping_centre": "previous-update"}),
+    "plain": study(training=LOCAL),
+    "schedule": study(training=LOCAL | {"learning_rate_schedule": {"name": "step", "every": 1, "factor": 0.25}}),
+    "momentum": study(training=LOCAL | {"local_optimiser": {"name": "momentum", "momentum": 0.9}}),
+    "adam": study(training=LOCAL | {"local_optimiser": {"name": "adam", "momentum": 0.9, "second_momentum": 0.999}}),
+    "adam, short memory": study(
+        training=LOCAL | {"local_optimiser": {"name": "adam", "momentum": 0.5, "second_momentum": 0.1}}
+    ),
+    "a rate next to nothing": study(training=LOCAL | {"learning_rate": 1e-9}),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_honest_updates_stay_below_their_bound(name: str) -> None:
+    """200 updates from many seeds and far weights; false alarms: 200 in 10¹²."""
+    chosen = STUDIES[name]
+    data = TASK.dataset(records(60))
+    draw = np.random.default_rng(5)
+    reached = []
+    for seed in range(200):
+        weights = {n: (draw.normal(size=a.shape) * 3).astype(np.float32) for n, a in START.items()}
+        previous = {n: (weights[n] + draw.normal(size=a.shape)).astype(np.float32) for n, a in START.items()}
+        local = LocalTraining(TASK, data, chosen, SeededRandomness(seed, allow_insecure=True))
+        made = local.contribution(weights, None, round=1 + seed % 5, previous=previous).update
+        assert has_anchor(chosen) == (name not in ("fedsgd", "a narrow radius", "small noise"))
+        bound = longest_update(chosen, SIZE, 1 + seed % 5, anchor=anchor(chosen, weights, previous))
+        reached.append(length(made) / bound)
+    assert max(reached) <= 1.0
+    # Not out of proportion either, though three coordinates are few for a bound that holds in all but 10⁻¹² of rounds.
+    assert name == "a rate next to nothing" or max(reached) > 0.08
+
+
+def test_several_steps_sum_their_noise_as_noise_is_summed() -> None:
+    """In many dimensions four steps are twice as long as one where noise is nearly all, four times where it is none."""
+    many, size = {"algorithm": "fedavg", "local_steps": 4}, 10**6
+
+    def bound(**options: Any) -> float:
+        return longest_update(study(robustness={"sum_radius": 1.0}, **options), size, 1, anchor=0.0)
+
+    one = {"algorithm": "fedavg", "local_steps": 1}
+    assert bound(training=many, noise_multiplier=5.0) / bound(training=one, noise_multiplier=5.0) == pytest.approx(
+        2, 1e-3
+    )
+    assert bound(training=many, noise_multiplier=1e-8) / bound(training=one, noise_multiplier=1e-8) == pytest.approx(
+        4, 1e-2
+    )
+
+
+@pytest.mark.parametrize("second", [0.999, 0.5, 0.05])
+def test_no_gradients_move_adam_farther(second: float) -> None:
+    """Torch's own Adam under gradients that grow, alternate or come once; one coordinate, ε next to nothing."""
+    chosen = study(
+        training={
+            "algorithm": "fedavg",
+            "local_steps": 12,
+            "local_optimiser": {"name": "adam", "momentum": 0.9, "second_momentum": second, "stability": 1e-30},
+        }
+    )
+    bound = longest_update(chosen, 1, 1, anchor=0.0)
+    ratio = second / 0.9
+    ways = [np.ones(12), ratio ** np.arange(12.0), ratio ** np.arange(0.0, -12.0, -1), np.eye(12)[0], np.eye(12)[5]]
+    reached = 0.0
+    for way in ways:
+        parameter = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        adam = torch.optim.Adam([parameter], lr=0.3, betas=(0.9, second), eps=1e-30)
+        for gradient in way:
+            parameter.grad = torch.tensor([gradient])
+            adam.step()
+        reached = max(reached, abs(float(parameter.detach())))
+    assert 0.2 * bound < reached <= bound
+
+
+def test_adam_without_a_second_moment_is_bounded_by_its_stability() -> None:
+    adam = {"name": "adam", "momentum": 0.9, "second_momentum": 0.0, "stability": 1e-3}
+    chosen = study(training={"algorithm": "fedavg", "local_steps": 3, "local_optimiser": adam})
+    assert math.isfinite(longest_update(chosen, 5, 1, anchor=0.0))
+
+
+def test_a_sum_is_bounded_as_sums_of_noise_are() -> None:
+    chosen = study(masked=True)
+    alone = longest_update(chosen, 1000, 1, anchor=0.0)
+    assert math.sqrt(5) * alone < longest_update(chosen, 1000, 1, anchor=0.0, clients=5) < 5 * alone
+
+
+def test_what_is_too_long_is_drawn_back_and_nothing_else_is_touched() -> None:
+    total = {"a": np.array([3.0, 0.0]), "b": np.array([[4.0]])}
+    assert not draw_back(total, 5.0)
+    assert total["a"].tolist() == [3.0, 0.0]
+    assert draw_back(total, 0.5)
+    assert length(total) == pytest.approx(0.5)
+    np.testing.assert_allclose(total["b"], [[0.4]])
+    # Left for whoever refuses it.
+    assert not draw_back({"a": np.array([np.nan])}, 1.0)
