@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.protocol.study import messages
+from client_sdk.protocol.study.messages import WitnessedHead
+from client_sdk.protocol.study.witness import to_header
 
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"
@@ -57,15 +59,19 @@ def get(
     return Call("GET", target, _as(model), quiet_seconds=quiet_seconds, answer_limit=answer_limit)
 
 
-def put(target: str, body: BaseModel | None = None) -> Call[None]:
-    """A PUT of `body` as JSON, whose answer is empty."""
-    return Call("PUT", target, nothing, *_json(body))
+def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | None = None) -> Call[None]:
+    """A PUT of `body` as JSON, whose answer is empty. `witness`: vouches for the ledger on the way."""
+    return Call("PUT", target, nothing, *_json(body), headers=_vouching(witness))
 
 
 def _post(
     target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, open: bool = False
 ) -> Call[M]:
     return Call("POST", target, _as(model), *_json(body), repeatable=repeatable, open=open)
+
+
+def _vouching(witness: WitnessedHead | None) -> dict[str, str]:
+    return {} if witness is None else to_header(witness)
 
 
 def _json(body: BaseModel | None) -> tuple[bytes, str | None]:
@@ -147,14 +153,25 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
     return Call("GET", path("studies", name, "models", version), read, answer_limit=largest)
 
 
-def put_update(name: str, round: int, client: str, body: bytes) -> Call[messages.UpdateReceipt]:
+def put_update(
+    name: str, round: int, client: str, body: bytes, witness: WitnessedHead | None = None
+) -> Call[messages.UpdateReceipt]:
     """body: safetensors, the update and, where records have a Bayesian limit, the log-moments beside it."""
     target = path("studies", name, "rounds", round, "updates", client)
-    return Call("PUT", target, _as(messages.UpdateReceipt), body, OCTETS)
+    return Call("PUT", target, _as(messages.UpdateReceipt), body, OCTETS, headers=_vouching(witness))
 
 
-def put_refusal(name: str, round: int, client: str, refusal: messages.Refusal) -> Call[None]:
-    return put(path("studies", name, "rounds", round, "refusals", client), refusal)
+def put_refusal(
+    name: str, round: int, client: str, refusal: messages.Refusal, witness: WitnessedHead | None = None
+) -> Call[None]:
+    return put(path("studies", name, "rounds", round, "refusals", client), refusal, witness)
+
+
+def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
+    """Vouch for the ledger in a request of its own; repeatable."""
+    signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
+    target = path("studies", name, "witnesses", witness.client)
+    return Call("PUT", target, _as(WitnessedHead), *_json(signed))
 
 
 def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None]:

@@ -184,6 +184,7 @@ class Client(_Base):
     put_update = _method(calls.put_update)
     put_refusal = _method(calls.put_refusal)
     put_metrics = _method(calls.put_metrics)
+    put_witness = _method(calls.put_witness)
     budget = _method(calls.budget)
     ledger = _method(calls.ledger)
     rounds = _method(calls.rounds)
@@ -256,7 +257,8 @@ class Attempts(Generic[T]):
 
     def headers(self) -> dict[str, str]:
         call = self._call
-        headers = {} if call.content_type is None else {"Content-Type": call.content_type}
+        typed = {} if call.content_type is None else {"Content-Type": call.content_type}
+        headers = {**call.headers, **typed}
         if self._credentials is not None and not call.open:
             # Signed anew for each attempt: the signature holds for a minute only.
             headers["Authorization"] = self._credentials.authorization(

@@ -38,6 +38,7 @@ class Call(Generic[T]):
 
     target         path and query
     read           what its answer says
+    headers        beside the content's type and who asks
     repeatable     sending it twice does what sending it once does
     open           nobody needs to say who asks
     quiet_seconds  is added to the longest silence allowed
@@ -49,6 +50,7 @@ class Call(Generic[T]):
     read: Callable[[Answer], T]
     body: bytes = field(default=b"", repr=False)
     content_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     repeatable: bool = True
     open: bool = False
     quiet_seconds: float = 0.0

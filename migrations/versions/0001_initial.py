@@ -21,6 +21,7 @@ def upgrade() -> None:
     _membership()
     _ledger()
     _forbid_rewriting_the_ledger()
+    _witnesses()
     _budgets()
     _rounds()
     _participants()
@@ -172,6 +173,25 @@ def _forbid_rewriting_the_ledger() -> None:
             f"CREATE TRIGGER ledger_no_{action.lower()} BEFORE {action} ON ledger "
             "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
         )
+
+
+def _witnesses() -> None:
+    op.create_table(
+        "witnesses",
+        sa.Column("study_id", sa.Integer(), nullable=False, comment="whose ledger"),
+        sa.Column("client", sa.String(63), nullable=False, comment="who signed"),
+        sa.Column("public_key", sa.String(43), nullable=False, comment="the key it signed with"),
+        sa.Column("entries", sa.BigInteger(), nullable=False, comment="up to which entry"),
+        sa.Column("sha256", sa.String(64), nullable=False, comment="hash of that entry"),
+        sa.Column("signature", sa.String(86), nullable=False, comment="the client's, on the head"),
+        _written_by(),
+        sa.CheckConstraint("entries >= 1", name=op.f("ck_witnesses_entries")),
+        sa.CheckConstraint("length(sha256) = 64", name=op.f("ck_witnesses_sha256")),
+        sa.ForeignKeyConstraint(
+            ["study_id", "client"], ["clients.study_id", "clients.name"], name=op.f("fk_witnesses_study_id_client")
+        ),
+        sa.PrimaryKeyConstraint("study_id", "client", name=op.f("pk_witnesses")),
+    )
 
 
 def _budgets() -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeVar, cast
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.values import NAME_PATTERN
+from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from client_sdk.protocol.wire.signing import RequestClaims as Claims
 from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key, verify_request_token
 from server.api.problems import ApiProblem
@@ -55,6 +56,10 @@ RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]
 PageSize = Annotated[int, Query(ge=1, le=500, description="most items of one answer")]
 Wait = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for news")]
+Witness = Annotated[
+    str | None,
+    Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
+]
 OPERATOR_KEY_PREFIX = "wrk_"
 
 

@@ -74,6 +74,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "study-finished": ProblemKind(409, "The study is finished"),
     "not-sampled": ProblemKind(409, "The client was not sampled in this round"),
     "different-update": ProblemKind(409, "Another update is recorded already"),
+    "unknown-head": ProblemKind(409, "The signed head is not one of this ledger"),
     "model-missing": ProblemKind(409, "The study has no initial model"),
     "invitation-used": ProblemKind(409, "The invitation has been used"),
     "different-message": ProblemKind(409, "Another message of this step is recorded already"),

@@ -25,6 +25,7 @@ from server.api.auth import (
     StreamingItself,
     StudyName,
     Wait,
+    Witness,
     poll,
 )
 from server.api.bodies import BODY, answered, discarded, or_else, received
@@ -60,9 +61,12 @@ async def put_update(
     response: Response,
     sender: StreamingItself,
     here: Here,
+    witness: Witness = None,
 ) -> UpdateReceipt:
     """The update as safetensors, with its log-moments. Recorded durably when this answers."""
-    slot = await run_in_threadpool(submit_update.begin, here.coordinator, study, round, client, sender.body_sha256)
+    slot = await run_in_threadpool(
+        submit_update.begin, here.coordinator, study, round, client, sender.body_sha256, witness
+    )
     if isinstance(slot, UpdateReceipt):
         await discarded(request, slot.bytes)
         response.status_code = 200
@@ -88,9 +92,10 @@ def put_refusal(
     response: Response,
     _: Itself,
     here: Here,
+    witness: Witness = None,
 ) -> Refusal:
     """The site policy or the hospital's own budget says no to this round."""
-    written = submit_update.refuse(here.coordinator, study, round, client, refusal)
+    written = submit_update.refuse(here.coordinator, study, round, client, refusal, witness)
     here.wake()
     return answered(response, written)
 

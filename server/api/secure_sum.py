@@ -22,7 +22,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName, Wait, poll
+from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName, Wait, Witness, poll
 from server.api.bodies import BODY, discarded, received
 from server.api.problems import ApiProblem
 from server.domain.secure_sum import Message, Phase
@@ -42,17 +42,19 @@ async def session(
     return await poll(here, study, wait, look, lambda found: found.phase != phase)
 
 
-def _said(here: Context, me: Itself, round: int, message: Message, reply: Response) -> None:
+def _said(here: Context, me: Itself, round: int, message: Message, reply: Response, witness: str | None = None) -> None:
     # `Itself` has compared the path with the signer; the message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message) else 200
+    reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message, witness) else 200
 
 
 @router.put("/keys/{client}", status_code=201)
-def put_keys(round: RoundNumber, message: KeysMessage, reply: Response, me: Itself, here: Here) -> None:
+def put_keys(
+    round: RoundNumber, message: KeysMessage, reply: Response, me: Itself, here: Here, witness: Witness = None
+) -> None:
     """Step 0: two public keys of this session, signed by the identity key."""
-    _said(here, me, round, message, reply)
+    _said(here, me, round, message, reply, witness)
 
 
 @router.get("/keys")

@@ -19,9 +19,11 @@ from client_sdk.protocol.study.messages import (
     ModelInfo,
     Roster,
     RosterEntry,
+    SignedLedgerHead,
     Study,
     StudyCreate,
     StudyList,
+    WitnessedHead,
 )
 from client_sdk.protocol.study.values import NAME_PATTERN
 from server.api.auth import (
@@ -39,7 +41,7 @@ from server.api.auth import (
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, model_answer, or_else, received
 from server.services import views
-from server.services.studies import enrolment, models
+from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
 
@@ -193,3 +195,16 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> BudgetStatement:
 def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> LedgerPage:
     """Entries above `after`, with the signed head of the whole ledger."""
     return views.read_ledger(here.coordinator, study, after, limit)
+
+
+@router.put(
+    "/studies/{study}/witnesses/{client}",
+    tags=["ledger"],
+    status_code=201,
+    responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
+)
+def put_witness(
+    study: StudyName, client: ClientName, signed: SignedLedgerHead, response: Response, _: Itself, here: Here
+) -> WitnessedHead:
+    """A hospital vouches for the ledger up to this head: once the study has ended, when no update carries it."""
+    return answered(response, witnesses.put(here.coordinator, study, client, signed))

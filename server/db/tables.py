@@ -170,6 +170,24 @@ class LedgerRow(Base):
     written_at: Mapped[float] = mapped_column(comment="when it was appended")
 
 
+class WitnessRow(Base):
+    """The newest head of the ledger that each client has signed."""
+
+    __tablename__ = "witnesses"
+    __table_args__ = (
+        ForeignKeyConstraint(["study_id", "client"], ["clients.study_id", "clients.name"]),
+        CheckConstraint("entries >= 1", name="entries"),
+        hexadecimal("sha256", "sha256"),
+    )
+
+    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="whose ledger")
+    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who signed")
+    public_key: Mapped[str] = mapped_column(String(43), comment="the key it signed with")
+    entries: Mapped[int] = mapped_column(comment="up to which entry")
+    sha256: Mapped[str] = mapped_column(SHA256, comment="hash of that entry")
+    signature: Mapped[str] = mapped_column(String(86), comment="the client's, on the head")
+
+
 class InvitationRow(Base):
     """One-time tokens; only the hash of the secret is kept."""
 

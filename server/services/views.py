@@ -38,6 +38,7 @@ from server.db.ledger_store import entries
 from server.db.session import Transaction
 from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.witness_store import witnesses
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 
@@ -192,7 +193,8 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
     """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> LedgerPage:
-        study_id = rows.find_study(tx, study).id
+        study_row = rows.find_study(tx, study)
+        study_id = study_row.id
         # In the transaction of the entries, or the head might be of another length.
         row = tx.session.get_one(BudgetRow, study_id)
         page = entries(tx, study_id, after, limit)
@@ -200,6 +202,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
         return LedgerPage(
             entries=[LedgerEntry.model_validate(entry.to_dict()) for entry in page],
             head=SignedLedgerHead(head=ledger_head(study, row), signature=row.signature),
+            witnesses=witnesses(tx, study_row),
             next=str(last) if last < row.entries else None,
         )
 

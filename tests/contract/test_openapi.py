@@ -29,6 +29,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.study.witness import sign_head
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
 from client_sdk.protocol.wire.tensors import encode
 from server.api.docs import describe
@@ -63,7 +65,7 @@ STEPS_BEFORE = {
     "put_unmask": 5,
     "get_result": 6,
 }
-BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "rotate_key", "withdraw"}
+BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
 
 
@@ -110,6 +112,11 @@ def _new_key(who: Hospital) -> dict[str, str]:
     public = encode_public_key(new.public_key())
     proof = sign_document(new, ENROLMENT, {"client": who.name, "study": who.study, "key": public})
     return {"public_key": public, "proof": proof}
+
+
+def _signed_head(here: Live, who: Hospital) -> dict[str, Any]:
+    head = LedgerHead.model_validate(here.operator("GET", f"/v1/studies/{who.study}/ledger").json()["head"]["head"])
+    return {"head": head.model_dump(mode="json"), "signature": sign_head(who.key, who.name, head).signature}
 
 
 def _good(here: Live, operation: str) -> Good:
@@ -173,6 +180,7 @@ def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
     bodies: dict[str, Any] = {
         "put_update": update(),
         "put_refusal": {"code": "site-policy"},
+        "put_witness": _signed_head(here, north),
         "rotate_key": _new_key(north),
         "put_metrics": {"evaluation_set": "held-out", "values": {"accuracy": 0.5}},
     }

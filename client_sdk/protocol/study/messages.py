@@ -219,9 +219,24 @@ class LedgerEntry(Message):
     sha256: Sha256
 
 
+class WitnessedHead(Message):
+    """One hospital saw the ledger up to this head, and found in it nothing that it knows to be otherwise.
+
+    signature  by `public_key` under the witness label over {"client"} and the fields of `head`
+    """
+
+    client: Name
+    public_key: EncodedKey
+    head: LedgerHead
+    signature: Signature
+
+
 class LedgerPage(Message):
+    """`witnesses`: the newest head that each hospital has signed, by name."""
+
     entries: list[LedgerEntry]
     head: SignedLedgerHead
+    witnesses: list[WitnessedHead] = Field(default_factory=list[WitnessedHead])
     next: str | None = None
 
 

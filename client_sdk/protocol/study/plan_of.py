@@ -71,6 +71,11 @@ def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> StudyS
     return found
 
 
+def hides_attendance(settings: StudySettings) -> bool:
+    """Whether nobody but the coordinator may learn who takes part in a round: the sampling of clients is credited."""
+    return settings.privacy.rules.protects[0].credit is Credit.CLIENTS and _credited_rate(settings) < 1.0
+
+
 def _credited_rate(settings: StudySettings) -> float:
     """The Poisson rate that may be credited to what the noise protects first.
 

@@ -22,6 +22,7 @@ from jwt.types import Options
 TOKEN_LIFETIME_SECONDS = 60
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
+LEDGER_WITNESS = "wardround/1/ledger-witness"
 ENROLMENT = "wardround/1/enrolment"
 # A token's claims that are texts, and what PyJWT would check of the others.
 _TEXTS = ("iss", "sub", "aud", "htm", "htu", "bh")

@@ -14,6 +14,7 @@ from server.db.blobs import Blob, IncomingFile, update_scope
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.witness_store import keep_header
 from server.domain.admission import Findings, body_spec, coordinates, examine, expects_log_moments, update_spec
 from server.domain.bounds import longest_update
 from server.domain.errors import Rejected
@@ -52,13 +53,18 @@ class Slot:
         return encoded_size_limit(body_spec(self.settings, self.model))
 
 
-def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str) -> Slot | UpdateReceipt:
+def begin(
+    coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str, witness: str | None = None
+) -> Slot | UpdateReceipt:
     """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
 
     From here on the coordinator may have seen something of the update, and the round is charged in full.
 
+    witness  the header that vouches for the ledger, kept in the same transaction
+
     Raises:
-        Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.
+        Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`, `unknown-head`.
+        SigningError: the witness's signature is not the client's.
     """
 
     def work(tx: Transaction) -> Slot | UpdateReceipt:
@@ -67,6 +73,7 @@ def begin(coordinator: Coordinator, study: str, round: int, client: str, signed_
         row = rows.lock_participant(tx, round_row, client)
         if _is_recorded(tx, round_row, row, signed_sha256):
             return _receipt(study, row)
+        keep_header(tx, study_row, client, witness)
         if row.sending_since is None:
             row.sending_since = tx.now()
         base, before = (tx.session.get(ModelRow, (study_row.id, round_row.base_version - i)) for i in (0, 1))
@@ -160,11 +167,13 @@ def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) ->
         coordinator.blobs.remove(update_scope(slot.study, slot.round, slot.client), blob.sha256)
 
 
-def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal) -> Written[Refusal]:
-    """Repeatable; the first refusal stays.
+def refuse(
+    coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal, witness: str | None = None
+) -> Written[Refusal]:
+    """Repeatable; the first refusal stays. `witness`: as in `begin`.
 
     Raises:
-        Rejected: `unknown-study`, `round-unknown`, `not-sampled`, `round-closed`, `different-update`.
+        Rejected, SigningError: as `begin`.
     """
 
     def work(tx: Transaction) -> Written[Refusal] | None:
@@ -181,6 +190,7 @@ def refuse(coordinator: Coordinator, study: str, round: int, client: str, refusa
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
             raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
+        keep_header(tx, study_row, client, witness)
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
         _leave_session(tx, study_row, round, client)

@@ -27,6 +27,7 @@ from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.session import Transaction
 from server.db.session_store import has_ended, load_session, lock_session, masks_updates, record_message, store_phase
 from server.db.tables import OctetsRow, ParticipantRow, SessionRow, Step, StudyRow
+from server.db.witness_store import keep_header
 from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
 from server.domain.secure_sum import Declined, Repeated, Session
@@ -87,11 +88,14 @@ def read_session(coordinator: Coordinator, study: str, round: int) -> SessionVie
     return coordinator.database.read("read-session", work)
 
 
-def put(coordinator: Coordinator, study: str, round: int, message: rules.Message) -> bool:
+def put(coordinator: Coordinator, study: str, round: int, message: rules.Message, witness: str | None = None) -> bool:
     """What a client says at the step of this message; False when it was said before.
 
+    witness  the header that vouches for the ledger, kept in the same transaction
+
     Raises:
-        Rejected: `unknown-study`, `no-session`, and the code of what is wrong with the message.
+        Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of what is wrong with the message.
+        SigningError: the witness's signature is not the client's.
     """
     step, admit = _STEPS[type(message)]
 
@@ -102,6 +106,7 @@ def put(coordinator: Coordinator, study: str, round: int, message: rules.Message
         if isinstance(found, Repeated):
             return False
         moved = _require_admitted(found)
+        keep_header(tx, study_row, message.client, witness)
         record_message(tx, row, message.client, step, message.model_dump_json())
         advance(tx, study_row, row, moved)
         return True

@@ -1,0 +1,79 @@
+"""Which head of the ledger each hospital has signed; the newest one of each is kept, and shown to everybody."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
+from client_sdk.protocol.study.plan_of import hides_attendance
+from client_sdk.protocol.study.witness import from_header, require_witnessed
+from server.db.rows import known_client, settings_of
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow, StudyRow, WitnessRow
+from server.domain.errors import Rejected
+
+
+def keep_header(tx: Transaction, study: StudyRow, client: str, header: str | None) -> None:
+    """What a request carried, if it carried a signed head. Raises as `keep_witness`."""
+    if header is not None:
+        key = known_client(tx, study.id, client).public_key
+        keep_witness(tx, study.id, from_header(header, study=study.name, client=client, public_key=key))
+
+
+def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool:
+    """Keep it if it is newer than what is kept of this client; False if it is not.
+
+    Raises:
+        SigningError: the signature is not that of the key beside it.
+        Rejected: `unknown-head`, for a head that is not on this ledger.
+    """
+    require_witnessed(witness)
+    # First, because a number may be larger than a database can hold.
+    known = witness.head.entries <= tx.session.get_one(BudgetRow, study_id).entries
+    entry = tx.session.get(LedgerRow, (study_id, witness.head.entries)) if known else None
+    # Never passed on: it would stop the others, who cannot tell whose ledger is the right one.
+    if entry is None or entry.sha256 != witness.head.sha256:
+        raise Rejected(
+            "unknown-head", "the signed head is not on this ledger: compare ledgers with the other hospitals"
+        )
+    row = tx.session.get(WitnessRow, (study_id, witness.client))
+    if row is None:
+        tx.session.add(_row(study_id, witness))
+        return True
+    # An older one is a repetition that was long on its way; under another key the same head is news.
+    repeated = (row.entries, row.public_key) == (witness.head.entries, witness.public_key)
+    if repeated or row.entries > witness.head.entries:
+        return False
+    row.public_key, row.entries = witness.public_key, witness.head.entries
+    row.sha256, row.signature = witness.head.sha256, witness.signature
+    return True
+
+
+def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
+    """The newest signed head of each client, by name.
+
+    Where the sampling of clients is credited a signed head would tell in which round its hospital was drawn: there
+    nothing is shown before the study has ended, and then only who signed the ledger's last entry.
+    """
+    wanted = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
+    if hides_attendance(settings_of(study)):
+        if study.state != "finished":
+            return []
+        wanted = wanted.where(WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries)
+    return [_shown(study.name, row) for row in tx.session.scalars(wanted)]
+
+
+def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:
+    return WitnessRow(
+        study_id=study_id,
+        client=witness.client,
+        public_key=witness.public_key,
+        entries=witness.head.entries,
+        sha256=witness.head.sha256,
+        signature=witness.signature,
+    )
+
+
+def _shown(study: str, row: WitnessRow) -> WitnessedHead:
+    head = LedgerHead(study=study, entries=row.entries, sha256=row.sha256)
+    return WitnessedHead(client=row.client, public_key=row.public_key, head=head, signature=row.signature)
