@@ -16,6 +16,9 @@ WardroundError
 ├── NotTrusted                    what the coordinator says contradicts what it said before; the hospital stops
 │   ├── BadAssignment             signature, study, client, settings or model digest
 │   ├── LedgerNotExtended         a shorter or rewritten ledger
+│   ├── LedgerContradicted        an entry says what this hospital knows to be otherwise
+│   ├── LedgerForked              another hospital vouches for another ledger
+│   ├── EvidenceKept              an earlier one of these three was proved, and nobody has looked at the proof
 │   ├── RosterNotPinned           a member that the pinned roster does not hold
 │   └── UpdateDisputed            the coordinator holds another update under this hospital's name
 ├── Refused                       this hospital says no before anything is computed; `code` goes to the coordinator
@@ -30,6 +33,9 @@ WardroundError
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.wire.shown import shown
@@ -107,9 +113,16 @@ class UnexpectedAnswer(WardroundError):
 
 
 class NotTrusted(WardroundError):
-    """The hospital stops and sends nothing until a person has looked. `code` is stable."""
+    """The hospital stops and sends nothing until a person has looked. `code` is stable.
+
+    proof  what the coordinator has signed and shown, where that proves it; JSON, to be kept
+    """
 
     code = "not-trusted"
+
+    def __init__(self, detail: str, proof: Mapping[str, Any] | None = None) -> None:
+        super().__init__(detail)
+        self.proof = proof
 
 
 class BadAssignment(NotTrusted):
@@ -122,6 +135,24 @@ class LedgerNotExtended(NotTrusted):
     """The coordinator's ledger is shorter than it was, or rewritten, or unsigned."""
 
     code = "ledger-not-extended"
+
+
+class LedgerContradicted(NotTrusted):
+    """An entry cannot be, or is not what this hospital knows: of the settings, of its own part, of what it costs."""
+
+    code = "ledger-contradicted"
+
+
+class LedgerForked(NotTrusted):
+    """Two hospitals were shown two ledgers."""
+
+    code = "ledger-forked"
+
+
+class EvidenceKept(NotTrusted):
+    """A proof against this study's coordinator lies in this hospital's directory: a person decides what follows."""
+
+    code = "evidence-kept"
 
 
 class RosterNotPinned(NotTrusted):

@@ -18,13 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, append, verify_chain
+from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
+from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
+from client_sdk.guard.seen import SeenLedger
 from client_sdk.protocol.study.values import NAME_PATTERN
 
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     sequence INTEGER PRIMARY KEY,
     kind     TEXT NOT NULL,
@@ -35,12 +37,6 @@ CREATE TABLE IF NOT EXISTS entries (
     sha256   TEXT NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_charge_per_round ON entries (study, round, kind);
-CREATE TABLE IF NOT EXISTS heads_seen (
-    study    TEXT PRIMARY KEY,
-    sequence INTEGER NOT NULL,
-    sha256   TEXT NOT NULL,
-    reserved INTEGER NOT NULL
-);
 CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS egress_log (
     number   INTEGER PRIMARY KEY,
@@ -53,6 +49,7 @@ CREATE TABLE IF NOT EXISTS egress_log (
     ready_at TEXT NOT NULL,
     answer   TEXT,
     sent_at  TEXT,
+    taken    INTEGER NOT NULL DEFAULT 0,
     UNIQUE (study, round, what, sha256)
 );
 """
@@ -77,12 +74,17 @@ class ChargedRound:
 
 
 @dataclass(frozen=True)
-class SeenHead:
-    """How far the coordinator's ledger had come: entries, last hash, last round reserved. By default: nothing seen."""
+class OwnRound:
+    """What this hospital knows of its own part in a round.
 
-    sequence: int = 0
-    sha256: str = GENESIS
-    reserved: int = 0
+    taken     the coordinator acknowledged an update, or shares that open it: it may have learnt something
+    finished  an update was made ready, and may have left
+    reported  the bound that it told, or the distance that it fell into; None where it told none
+    """
+
+    taken: bool
+    finished: bool
+    reported: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -196,18 +198,27 @@ class HospitalLedger:
             self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
 
     def finish_update(
-        self, study: str, round: int, *, sha256: str, size: int, sums: bytes | None, individual: bytes | None = None
+        self,
+        study: str,
+        round: int,
+        *,
+        sha256: str,
+        size: int,
+        sums: bytes | None,
+        individual: bytes | None = None,
+        reported: Mapping[str, Any] | None = None,
     ) -> None:
         """The update of a charged round lies finished on the disk: its digest and what it cost, in one commit.
 
         sums        the study's running sums
         individual  the patients' own sums over all studies
+        reported    what it tells of its cost, to hold the coordinator's ledger against
         """
         charged = self.charged_round(study, round)
         if charged is None:
             raise LedgerDamaged(f"round {round} of study {study} was computed without a charge")
         with self._writing():
-            self._append("settled", study, round, {"sha256": sha256, "bytes": size})
+            self._append("settled", study, round, {"sha256": sha256, "bytes": size, "reported": reported})
             for key, data in ((study, sums), (_INDIVIDUAL, individual)):
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
@@ -218,14 +229,24 @@ class HospitalLedger:
         with self._writing():
             self._ready(study, round, "refusal", sha256, size, None)
 
-    def mark_answered(self, study: str, round: int, sha256: str, answer: str) -> None:
-        """The coordinator answered to a body that left; a second answer to it changes nothing."""
+    def mark_answered(self, study: str, round: int, sha256: str, answer: str, *, taken: bool = False) -> None:
+        """The coordinator answered to a body that left; a second answer to it changes nothing.
+
+        taken  it acknowledged what it may have learnt something from, whatever became of the round
+        """
         with self._writing():
             self._connection.execute(
-                "UPDATE egress_log SET answer = ?, sent_at = ?"
+                "UPDATE egress_log SET answer = ?, sent_at = ?, taken = ?"
                 " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
-                (answer, self._moment(), study, round, sha256),
+                (answer, self._moment(), taken, study, round, sha256),
             )
+
+    def own_round(self, study: str, round: int) -> OwnRound:
+        """What is known here of the hospital's own part in a round of `study`."""
+        query = "SELECT MAX(taken) FROM egress_log WHERE study = ? AND round = ? AND what = 'update'"
+        (taken,) = self._connection.execute(query, (study, round)).fetchone()
+        settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round), None)
+        return OwnRound(bool(taken), settled is not None, None if settled is None else settled["reported"])
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
@@ -262,17 +283,9 @@ class HospitalLedger:
         """Of the entry that is written next."""
         return self._entries[-1].sequence + 1 if self._entries else 1
 
-    def head_seen(self, study: str) -> SeenHead:
-        """The coordinator's ledger when it was last looked at."""
-        query = "SELECT sequence, sha256, reserved FROM heads_seen WHERE study = ?"
-        row = self._connection.execute(query, (study,)).fetchone()
-        return SeenHead() if row is None else SeenHead(*row)
-
-    def see_head(self, study: str, head: SeenHead) -> None:
-        """From now on the coordinator's ledger must extend this head."""
-        with self._writing():
-            values = (study, head.sequence, head.sha256, head.reserved)
-            self._connection.execute("INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?)", values)
+    def seen(self, study: str) -> SeenLedger:
+        """The coordinator's ledger as it was last looked at."""
+        return SeenLedger(self._connection, self._writing, study)
 
     def departures(self, study: str | None = None) -> list[Departure]:
         """The egress log: everything that left or may have left, oldest first."""
@@ -358,7 +371,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         # With WAL the lesser NORMAL would sync at checkpoints only, and a power cut could undo a charge.
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA)
+        connection.executescript(SCHEMA + SEEN_SCHEMA)
     except sqlite3.DatabaseError:
         connection.close()
         raise

@@ -32,7 +32,7 @@ from client_sdk.protocol.secure_sum.parameters import (
     sums_as_in_papers,
 )
 from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode
-from client_sdk.protocol.study.messages import AssignmentBody, Roster
+from client_sdk.protocol.study.messages import AssignmentBody, Roster, WitnessedHead
 from client_sdk.protocol.study.settings import Privacy
 from client_sdk.protocol.wire import tensors
 from client_sdk.protocol.wire.signing import decode_public_key
@@ -52,6 +52,7 @@ class MaskedDelivery:
     floors  what the hospital demands of any session
     folder  of the sessions' state; taken at the first round, so that no other process uses it until `close`
     roster  the members of an assignment's round, checked against the assignment
+    vouch   the newest head of the coordinator's ledger under this hospital's signature
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class MaskedDelivery:
         training: LocalTraining,
         folder: Path,
         roster: Callable[[AssignmentBody], Roster],
+        vouch: Callable[[], WitnessedHead | None],
     ) -> None:
         self._client, self._membership, self._floors = client, membership, floors
-        self._training, self._folder, self._roster = training, folder, roster
+        self._training, self._folder, self._roster, self._vouch = training, folder, roster, vouch
+        self._taken = False
         self._settings = training.settings
         self._store: FileStore | None = None
         self._left_behind: set[int] = set()
@@ -79,7 +82,7 @@ class MaskedDelivery:
                 for this hospital.
             BadAssignment: the roster shown is not the assigned one.
         """
-        self._round = None
+        self._round, self._taken = None, False
         joined = self._of(assignment)
         vectors = joined.prepare()
         # Only now: a session that was refused while it was prepared has been left already.
@@ -115,7 +118,15 @@ class MaskedDelivery:
         words, clear = from_bytes(body)
         if clear:
             self._client.put_update(self._membership.study, round, self._membership.client, tensors.encode(clear))
-        joined.complete(words)
+            self._taken = True
+        try:
+            joined.complete(words)
+        finally:
+            self._taken = self._taken or joined.shares_taken
+
+    @property
+    def taken(self) -> bool:
+        return self._taken
 
     def leave(self, assignment: AssignmentBody) -> None:
         """Erase the session's secrets and say so; also of a session that this hospital joined before it was killed."""
@@ -179,7 +190,8 @@ class MaskedDelivery:
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
         )
-        return MaskedRound(self._client, party, plan, store, exact_updates=self._settings.privacy.rules.central)
+        exact = self._settings.privacy.rules.central
+        return MaskedRound(self._client, party, plan, store, exact_updates=exact, witness=self._vouch())
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

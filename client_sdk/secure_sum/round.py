@@ -29,6 +29,7 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.messages import WitnessedHead
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
@@ -55,11 +56,21 @@ class MaskedRound:
 
     plan           what this hospital expects of the session
     exact_updates  the hospitals put no noise on their updates
+    witness        vouches for the ledger, with the keys
+    shares_taken   the coordinator has acknowledged this hospital's shares: the sum may be opened
     """
 
     def __init__(
-        self, client: Client, party: Party, plan: SessionPlan, store: Store, *, exact_updates: bool = False
+        self,
+        client: Client,
+        party: Party,
+        plan: SessionPlan,
+        store: Store,
+        *,
+        exact_updates: bool = False,
+        witness: WitnessedHead | None = None,
     ) -> None:
+        self._witness, self.shares_taken = witness, False
         self._client, self._party = client, party
         self._plan, self._exact_updates = plan, exact_updates
         self._sum = SecureSumClient(party, plan.study, plan.round, store)
@@ -86,7 +97,7 @@ class MaskedRound:
             if self._sum.phase in ("masked", "confirmed", "unmasked"):
                 return vectors
             keys = self._sum.advertise(view.signed, self._plan, self._now())
-            self._send(self._calls.put("keys", keys))
+            self._send(self._calls.put("keys", keys, self._witness))
             failpoint("hospital.after-keys")
             self._wait_past("keys")
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
@@ -142,18 +153,23 @@ class MaskedRound:
         message = self._sum.unmask(signatures, self._now())
         # In a later phase the others have opened the sum, and nobody asks for this share.
         if view.phase == "unmask":
-            self._reply(self._calls.put("unmask", message))
+            self.shares_taken = self._reply(self._calls.put("unmask", message))
             failpoint("hospital.after-unmask")
         self._wait_past("unmask")
         self._sum.check_result(self._send(self._calls.shown("result", SumResult)))
 
-    def _reply(self, call: Call[None]) -> None:
-        """Send what the sum can also do without: this hospital's vectors are in it, others may have opened it first."""
+    def _reply(self, call: Call[None]) -> bool:
+        """Send what the sum can also do without: this hospital's vectors are in it, others may have opened it first.
+
+        Returns whether it was taken.
+        """
         try:
             self._send(call)
         except SessionEnded as ended:
             if ended.code != "round-closed" or self._view(None).phase != "summed":
                 raise
+            return False
+        return True
 
     def _wait_past(self, phase: str) -> SessionView:
         """The session, once it has left `phase`."""
@@ -216,9 +232,9 @@ class SessionCalls:
         target = query(path(*self._base), phase=left, wait=wait)
         return get(target, SessionView, quiet_seconds=wait_seconds, answer_limit=_MIB)
 
-    def put(self, step: str, message: BaseModel | None = None) -> Call[None]:
+    def put(self, step: str, message: BaseModel | None = None, witness: WitnessedHead | None = None) -> Call[None]:
         """Say something as this client; without a message the step's name says it all."""
-        return put(path(*self._base, step, self._client), message)
+        return put(path(*self._base, step, self._client), message, witness)
 
     def put_octets(self, vector: str, octets: bytes) -> Call[None]:
         return Call("PUT", path(*self._base, "masked", self._client, vector), nothing, octets, OCTETS)

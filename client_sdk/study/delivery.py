@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -12,7 +12,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import AssignmentBody
-from client_sdk.protocol.wire.tensors import UPDATE, encode
+from client_sdk.protocol.wire.tensors import TERMS, UPDATE, encode
 from client_sdk.secure_sum.delivery import MaskedDelivery
 from client_sdk.study.verifier import CoordinatorVerifier
 from client_sdk.training import Contribution, LocalTraining
@@ -54,6 +54,12 @@ class Delivery(Protocol):
             Refused: the others' part is not acceptable.
         """
 
+    @property
+    def taken(self) -> bool:
+        """Whether the coordinator acknowledged, in the round prepared last, what it may have learnt something from: an
+        update in the clear, or shares that open a sum. Also after `send` has raised."""
+        ...
+
     def leave(self, assignment: AssignmentBody) -> None:
         """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
 
@@ -68,10 +74,11 @@ class ClearDelivery:
     """
 
     def __init__(self, put: Callable[[int, bytes], object]) -> None:
-        self._put = put
+        self._put, self.taken = put, False
 
     def prepare(self, assignment: AssignmentBody) -> tuple[()]:
         """Nobody needs anything before."""
+        self.taken = False
         return ()
 
     def total_records(self) -> None:
@@ -86,6 +93,7 @@ class ClearDelivery:
 
     def send(self, round: int, body: bytes) -> None:
         self._put(round, body)
+        self.taken = True
 
     def leave(self, assignment: AssignmentBody) -> None:
         """The refusal says everything."""
@@ -104,5 +112,18 @@ def delivery_of(
 ) -> Delivery:
     """The delivery that the study's settings ask for. folder: of the study's files on this disk."""
     if training.settings.privacy.masking is None:
-        return ClearDelivery(lambda round, body: client.put_update(membership.study, round, membership.client, body))
-    return MaskedDelivery(client, membership, policy.floors(), training, folder / "secure-sum", verifier.roster)
+        study, name = membership.study, membership.client
+        return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
+    floors, state = policy.floors(), folder / "secure-sum"
+    return MaskedDelivery(client, membership, floors, training, state, verifier.roster, verifier.vouch)
+
+
+def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
+    """What an update tells of its cost: the bounds that go with it, or the distance that it falls into."""
+    told: dict[str, Any] = {}
+    if log_moments is not None:
+        bounds = log_moments.tensors()
+        told |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
+    if made.client_distance is not None:
+        told["distance"] = made.client_distance
+    return told or None

@@ -27,6 +27,7 @@ from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
+from client_sdk.study.evidence import Evidence
 from client_sdk.study.verifier import rounds_received
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ class Hospital:
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
             # 5. Take part.
-            outbox = self.directory / "outbox" / study
-            return Participation(client, membership, ledger, rules, training, dataset, outbox, on_round).run()
+            outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
+            return Participation(client, membership, ledger, rules, training, dataset, outbox, evidence, on_round).run()
 
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.

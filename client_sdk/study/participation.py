@@ -22,6 +22,8 @@ from client_sdk.errors import (
     BadAssignment,
     ConflictError,
     ConnectionFailed,
+    LedgerContradicted,
+    LedgerForked,
     LedgerNotExtended,
     NotFoundError,
     NotTrusted,
@@ -39,12 +41,13 @@ from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.source import Purpose
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal, WitnessedHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit
-from client_sdk.study.delivery import delivery_of
+from client_sdk.study.delivery import delivery_of, reported
 from client_sdk.study.events import OnRound, round_event
+from client_sdk.study.evidence import Evidence
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.training import LocalTraining
 
@@ -62,6 +65,9 @@ register(
     "hospital.after-answer",
     "hospital.before-refusal",
     "hospital.after-refusal",
+    "hospital.after-evidence",
+    "hospital.before-witness",
+    "hospital.after-witness",
 )
 
 
@@ -92,7 +98,8 @@ class _Accounts:
 class Participation:
     """One hospital in one study; `run` returns when the study has ended.
 
-    outbox  folder of the study's finished bytes and checkpoints
+    outbox    folder of the study's finished bytes and checkpoints
+    evidence  where a proof against the coordinator is kept, which ends the participation for good
     """
 
     def __init__(
@@ -104,13 +111,15 @@ class Participation:
         training: LocalTraining,
         dataset: str,
         outbox: Path,
+        evidence: Evidence,
         on_round: OnRound | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
         self._settings, self._outbox = training.settings, Outbox(outbox)
         self.study, self.name = membership.study, membership.client
-        self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger.head_seen(self.study))
+        self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
+        self._evidence = evidence
         self._delivery = delivery_of(client, membership, policy, training, self._verifier, outbox)
         self._sent = self._refused = self._reported = 0
         self._on_round = on_round
@@ -126,6 +135,7 @@ class Participation:
             LostLedger: rounds are missing from the own ledger.
             ApiError, ConnectionFailed: nothing is lost; run again.
         """
+        self._evidence.require_none()
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
         with closing(self._delivery):
             return self._rounds()
@@ -151,20 +161,18 @@ class Participation:
         try:
             self._take_part(given)
         except Refused as refused:
-            self._refuse(round, refused)
+            self._refuse(round, refused, self._verifier.vouch())
         except TrainingStopped:
             # Where it was stays in this building: the coordinator learns no more than that training stopped.
             self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
             raise
-        except (BadAssignment, LedgerNotExtended, RosterNotPinned) as error:
+        except (BadAssignment, LedgerNotExtended, LedgerContradicted, LedgerForked, RosterNotPinned) as error:
             self._stop(round, error)
         self._tell(round, self._client.clock.read() - begun)
 
     def _take_part(self, given: Assignment) -> None:
         # 1. Believe: what is signed, what continues the ledger that was seen, who is on the roster.
         assignment = self._verifier.assignment(given)
-        # Durable before anything else: a head counts as seen also where the round is refused.
-        self._ledger.see_head(self.study, self._verifier.head)
         # No earlier round is assigned again once this one's reservation has been seen.
         self._outbox.forget_before(assignment.round)
         try:
@@ -256,8 +264,10 @@ class Participation:
         sums = None if log_moments is None else log_moments.to_bytes()
         # Counted with the entry that this commit adds.
         own = None if individual is None else individual.to_bytes(entries=self._ledger.next_sequence)
-        digest = hashlib.sha256(body).hexdigest()
-        self._ledger.finish_update(self.study, round, sha256=digest, size=len(body), sums=sums, individual=own)
+        told, digest = reported(made, log_moments), hashlib.sha256(body).hexdigest()
+        self._ledger.finish_update(
+            self.study, round, sha256=digest, size=len(body), sums=sums, individual=own, reported=told
+        )
         failpoint("hospital.after-settle")
         if checkpoints is not None:
             checkpoints.erase()
@@ -279,10 +289,11 @@ class Participation:
             answer = error.code
             _LOG.warning("round %d: the coordinator did not take the update (%s); its charge stays", round, error.code)
         failpoint("hospital.after-send")
-        self._ledger.mark_answered(self.study, round, hashlib.sha256(body).hexdigest(), answer)
+        taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
+        self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
         failpoint("hospital.after-answer")
 
-    def _refuse(self, round: int, refused: Refused) -> None:
+    def _refuse(self, round: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
         """Write the no down, then tell the coordinator."""
         _LOG.warning("round %d refused: %s", round, refused.detail)
         # The message takes no more than 500 characters.
@@ -292,7 +303,7 @@ class Participation:
         self._ledger.ready_refusal(self.study, round, sha256=digest, size=len(body))
         failpoint("hospital.before-refusal")
         try:
-            self._client.put_refusal(self.study, round, self.name, refusal)
+            self._client.put_refusal(self.study, round, self.name, refusal, witness)
             answer = "recorded"
         except ConflictError as error:
             answer = error.code
@@ -301,12 +312,20 @@ class Participation:
         self._ledger.mark_answered(self.study, round, digest, answer)
 
     def _stop(self, round: int, error: NotTrusted) -> NoReturn:
-        """Say why, so that the round does not wait for this hospital, and stop."""
+        """Keep the proof, say why, so that the round does not wait for this hospital, and stop."""
+        said = str(error)
+        self._keep(error)
         try:
-            self._refuse(round, Refused(error.code, str(error)))
+            # Without a signature on the ledger.
+            self._refuse(round, Refused(error.code, said))
         except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
+
+    def _keep(self, error: NotTrusted) -> None:
+        # Before anybody is told: whoever is killed here has it already.
+        self._evidence.keep(error, self._membership, self._ledger.seen(self.study).head.sequence)
+        failpoint("hospital.after-evidence")
 
     def _tell(self, round: int, seconds: float) -> None:
         """Let whoever joined know of a round that was answered, once."""
@@ -352,8 +371,17 @@ class Participation:
             # No round can follow, but the coordinator has not written the end down yet.
             self._client.sleep(_PAUSE_SECONDS)
             statement = self._client.budget(self.study)
-        self._verifier.statement(statement)
-        self._ledger.see_head(self.study, self._verifier.head)
+        try:
+            self._verifier.statement(statement)
+        except NotTrusted as error:
+            self._keep(error)
+            raise
+        witness = self._verifier.vouch()
+        if witness is not None:
+            # In a request of its own: no update follows that could carry it.
+            failpoint("hospital.before-witness")
+            self._client.put_witness(self.study, witness)
+            failpoint("hospital.after-witness")
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
         return Outcome(self.study, reason, self._sent, self._refused, statement)

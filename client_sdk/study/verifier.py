@@ -1,17 +1,30 @@
 """What a hospital believes of its coordinator: only what is signed, and only what continues what it saw before.
 
-What the coordinator says it took from this hospital must be in the hospital's own ledger.
+What it saw, checked and stored it signs, so that no two hospitals can be shown two ledgers unnoticed. What the
+coordinator says it took from this hospital must be in the hospital's own ledger.
 """
 
 from __future__ import annotations
 
-from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from collections.abc import Iterable
+from functools import partial
+
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
-from client_sdk.guard.ledger import HospitalLedger, SeenHead
+from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, LedgerHead, Roster
+from client_sdk.protocol.study.messages import (
+    Assignment,
+    AssignmentBody,
+    BudgetStatement,
+    LedgerHead,
+    LedgerPage,
+    Roster,
+    WitnessedHead,
+)
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.witness import require_witnessed, sign_head
+from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import (
     ASSIGNMENT,
     LEDGER_HEAD,
@@ -21,6 +34,10 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     verify_document,
 )
+from client_sdk.study.entries import EntryChecks
+from client_sdk.study.walk import Signed, Walk
+
+register("hospital.after-seen")
 
 
 class CoordinatorVerifier:
@@ -28,35 +45,44 @@ class CoordinatorVerifier:
 
     settings  frozen when the hospital joined; where they ask for masks, the keys for these are believed through the
               study's roster, which is then looked at in every round
-    head      the coordinator's ledger as it was last seen; it only ever moves on
+    ledger    the hospital's own: it holds the coordinator's ledger as it was last seen, which only ever moves on, and
+              what is known of this hospital's part
     """
 
-    def __init__(self, client: Client, membership: Membership, settings: StudySettings, head: SeenHead) -> None:
+    def __init__(self, client: Client, membership: Membership, settings: StudySettings, ledger: HospitalLedger) -> None:
         self._client, self._membership, self._settings_sha256 = client, membership, settings.digest()
         self._key, self._masked = decode_public_key(membership.coordinator_key), settings.privacy.masking is not None
-        self.head = head
+        self._ledger, self._settings, self._seen = ledger, settings, ledger.seen(membership.study)
+        account = self._seen.account
+        self._exceeded = account is not None and account["exceeded"] is not None
         self._roster: tuple[str, Roster] | None = None
 
     def assignment(self, given: Assignment) -> AssignmentBody:
-        """The assignment, if everything about it is as it must be; `head` has moved on then.
+        """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
 
         Raises:
             BadAssignment: signature, study, client, settings or roster.
             LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
+            LedgerContradicted, LedgerForked: as `follow`.
+            OwnBudgetExceeded: the study has passed one of its own limits; a refusal of the round.
             RosterNotPinned: somebody takes part whom the pinned roster does not hold.
         """
         body = given.assignment
+        signed = Signed(ASSIGNMENT, body.model_dump(mode="json"), given.signature)
         try:
-            verify_document(self._key, ASSIGNMENT, body.model_dump(mode="json"), given.signature)
+            verify_document(self._key, signed.label, signed.document, signed.signature)
         except SigningError as error:
             raise BadAssignment("the assignment is not signed by the coordinator pinned at enrolment") from error
         if (body.study, body.client) != (self._membership.study, self._membership.client):
             raise BadAssignment("the assignment is for another study or another client")
         if body.settings_sha256 != self._settings_sha256:
             raise BadAssignment("the study's settings are not those that this hospital joined under")
-        self.follow(body.ledger, reserved_round=body.round)
+        # Before the ledger: it shows whose signatures are to be believed.
+        roster = self.roster(body)
+        checks = self.follow(body.ledger, signed, reserved_round=body.round)
         if self._masked or self._membership.pinned is not None:
-            self._require_pinned(self.roster(body))
+            self._require_pinned(roster)
+        checks.require_within_limits()
         return body
 
     def roster(self, assignment: AssignmentBody) -> Roster:
@@ -78,55 +104,91 @@ class CoordinatorVerifier:
 
         Raises:
             LedgerNotExtended: it does not, or is not signed.
+            LedgerContradicted, LedgerForked: as `follow`.
         """
         sha256 = given.ledger.head.removeprefix("sha256:")
         head = LedgerHead(study=given.study, entries=given.ledger.entries, sha256=sha256)
         self._require_signed(head, given.ledger.signature)
-        self.follow(head)
+        self.follow(head, Signed(LEDGER_HEAD, head.model_dump(mode="json"), given.ledger.signature))
 
-    def follow(self, head: LedgerHead, *, reserved_round: int | None = None) -> None:
-        """Walk the ledger from the head last seen to this one.
+    def vouch(self) -> WitnessedHead | None:
+        """The head that was last seen, under this hospital's signature; None where there is nothing to vouch for.
+
+        It is read from the disk, where only extensions come: killed before it is sent, the hospital signs the same
+        bytes again, or a later head.
+        """
+        head, credentials = self._seen.head, self._client.credentials
+        if head.sequence == 0 or self._exceeded or not isinstance(credentials, Signature):
+            return None
+        named = LedgerHead(study=self._membership.study, entries=head.sequence, sha256=head.sha256)
+        return sign_head(credentials.key, self._membership.client, named)
+
+    def follow(self, head: LedgerHead, signed: Signed, *, reserved_round: int | None = None) -> EntryChecks:
+        """Walk the ledger from the head last seen to this one, check every entry on the way, and keep them.
+
+        signed  the coordinator's document that names `head`
+
+        Returns:
+            This hospital's reckoning at the new head.
 
         Raises:
             LedgerNotExtended: as its text says.
+            LedgerContradicted: an entry is not true, as far as this hospital knows.
+            LedgerForked: another hospital has signed a head that is not on this ledger.
         """
-        seen = self.head
+        walk = Walk(self._seen, head, signed)
         if head.study != self._membership.study:
             raise LedgerNotExtended("the ledger head is of another study")
-        if head.entries < seen.sequence:
-            raise LedgerNotExtended(
-                f"the coordinator's ledger has {head.entries} entries; this hospital has seen {seen.sequence}. It was "
-                "restored from an older copy: what was spent since then is missing"
-            )
-        reached, reserved = (seen.sequence, seen.sha256), seen.reserved
-        while reached[0] < head.entries:
-            found = self._page(reached[0], head.entries)
-            try:
-                reached = verify_chain(found, after=reached)
-            except LedgerError as error:
-                text = f"the coordinator's ledger does not continue what this hospital saw: {error}"
-                raise LedgerNotExtended(text) from error
-            reserved = max([reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
-        # Also where nothing was walked: a ledger of the same length may have another past.
-        if reached != (head.entries, head.sha256):
-            raise LedgerNotExtended("the coordinator's ledger was rewritten: its head is not the one it names")
+        walk.require_not_shorter()
+        own = partial(self._ledger.own_round, self._membership.study)
+        checks = EntryChecks(self._membership.study, self._settings, own, walk.past).load(self._seen.account)
+        while walk.position < head.entries:
+            found = walk.take(self._page(walk.position))
+            with walk.proving():
+                for entry in found:
+                    checks.check(entry)
+        walk.require_reached()
         # The newest one, so that an assignment of an earlier round cannot come again.
-        if reserved_round is not None and reserved != reserved_round:
+        if reserved_round is not None and walk.reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
-        self.head = SeenHead(*reached, reserved)
+        step = walk.step(checks.to_json(), walk.compare(self._believed(walk.shown)))
+        if step is not None:
+            # Durable before anything else: a head counts as seen also where the round is refused.
+            self._seen.extend(step)
+            failpoint("hospital.after-seen")
+        self._exceeded = checks.exceeded
+        return checks
 
-    def _page(self, after: int, last: int) -> list[Entry]:
-        """The next entries up to `last`; at least one, so that following a ledger comes to an end."""
+    def _page(self, after: int) -> LedgerPage:
         page = self._client.ledger(self._membership.study, after)
         self._require_signed(page.head.head, page.head.signature)
-        try:
-            entries = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
-        except LedgerError as error:
-            raise LedgerNotExtended(f"the coordinator's ledger is not one: {error}") from error
-        found = [entry for entry in entries if entry.sequence <= last]
-        if not found:
-            raise LedgerNotExtended(f"the coordinator does not show entry {after + 1} of its ledger")
+        return page
+
+    def _believed(self, witnesses: Iterable[WitnessedHead]) -> list[WitnessedHead]:
+        """Those whose signature and key are good. Without a pin the keys are those that the coordinator shows.
+
+        Raises:
+            LedgerNotExtended: a signature is not that of the key that stands beside it.
+        """
+        found: list[WitnessedHead] = []
+        for witness in witnesses:
+            # Also of members that have left; of a key that was changed since, only its owner can sign anew.
+            if witness.head.study != self._membership.study or self._keys().get(witness.client) != witness.public_key:
+                continue
+            try:
+                require_witnessed(witness)
+            except SigningError as error:
+                text = f"the coordinator passes on a signature as {witness.client}'s that is not"
+                raise LedgerNotExtended(text) from error
+            found.append(witness)
         return found
+
+    def _keys(self) -> dict[str, str]:
+        """Whom this hospital believes, by name."""
+        if self._membership.pinned is not None:
+            return {member.client: member.public_key for member in self._membership.pinned}
+        shown = self._client.roster(self._membership.study) if self._roster is None else self._roster[1]
+        return {member.client: member.public_key for member in shown.members}
 
     def _require_signed(self, head: LedgerHead, signature: str) -> None:
         try:

@@ -25,6 +25,7 @@ from accounting.units import Level
 from client_sdk.protocol.secure_sum.messages import SAME_MODEL_AGAIN
 from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.messages import RoundState
+from client_sdk.protocol.study.reports import fault_of_counts
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
 
@@ -210,6 +211,9 @@ def masked_round_report(
     measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
     records = _moments(sums, attendance) if measured and not unreported else None
     clients = None if histogram is None else _counts(privacy, sums.get(histogram), attendance)
+    # One hospital can write any word: what no honest ones add up to says nothing, and would stop every hospital.
+    if clients is not None and fault_of_counts(settings, clients, len(attendance.survivors) + attendance.silent):
+        clients = None
     if histogram is None or not measured:
         return records if histogram is None else clients
     return JointReport(clients, records)

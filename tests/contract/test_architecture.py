@@ -84,7 +84,7 @@ def test_the_way_of_an_update_goes_through_both_sides() -> None:
 def test_every_table_has_its_journey() -> None:
     tables = set(Base.metadata.tables)
     hospital = sqlite3.connect(":memory:")
-    hospital.executescript(hospital_ledger._SCHEMA)  # pyright: ignore[reportPrivateUsage]
+    hospital.executescript(hospital_ledger.SCHEMA + hospital_ledger.SEEN_SCHEMA)
     tables |= {name for (name,) in hospital.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     hospital.close()
     assert sorted(name for name in tables if f"`{name}`" not in PAGE) == []

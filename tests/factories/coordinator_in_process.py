@@ -42,9 +42,11 @@ from client_sdk.protocol.study.messages import (
     SignedLedgerHead,
     Study,
     UpdateReceipt,
+    WitnessedHead,
 )
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.witness import WITNESS_HEADER, from_header, require_witnessed
 from client_sdk.protocol.wire.signing import (
     ASSIGNMENT,
     ENROLMENT,
@@ -83,6 +85,8 @@ class Coordinator:
     refusals: dict[int, dict[str, Refusal]] = field(default_factory=dict)
     models: dict[int, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    witnesses: dict[str, WitnessedHead] = field(default_factory=dict)
+    vouched: list[WitnessedHead] = field(default_factory=list)
     round: int = 0
     model_version: int = 0
     paused: bool = False
@@ -121,6 +125,9 @@ class Coordinator:
         client = self._caller(request)
         if isinstance(client, httpx.Response):
             return client
+        if (vouched := request.headers.get(WITNESS_HEADER)) is not None:
+            key = self.members[client]
+            self.keep(from_header(vouched, study=self.study, client=client, public_key=key))
         path = request.url.path.removeprefix(f"/v1/studies/{self.study}")
         for pattern, handler in self._routes():
             found = re.fullmatch(pattern, path)
@@ -137,6 +144,7 @@ class Coordinator:
             (r"/rounds/(\d+)/refusals/([a-z0-9-]+)", self._refusal),
             ("/budget", self._budget),
             ("/ledger", self._ledger),
+            (r"/witnesses/([a-z0-9-]+)", self._witness),
             ("/roster", self._roster),
             ("/rounds", self._rounds),
         ]
@@ -272,7 +280,21 @@ class Coordinator:
         # Two entries a page: hospitals must follow pages.
         entries = [LedgerEntry.model_validate(entry.to_dict()) for entry in self.entries[after : after + 2]]
         more = after + 2 < len(self.entries)
-        return reply(LedgerPage(entries=entries, head=self.signed(self.head()), next=str(after + 2) if more else None))
+        witnesses = list(self.witnesses.values())
+        more_after = str(after + 2) if more else None
+        page = LedgerPage(entries=entries, head=self.signed(self.head()), witnesses=witnesses, next=more_after)
+        return reply(page)
+
+    def keep(self, witness: WitnessedHead) -> None:
+        require_witnessed(witness)
+        self.vouched.append(witness)
+        self.witnesses[witness.client] = witness
+
+    def _witness(self, request: httpx.Request, client: str, name: str) -> httpx.Response:
+        signed = SignedLedgerHead.model_validate_json(request.content)
+        key = self.members[client]
+        self.keep(WitnessedHead(client=name, public_key=key, head=signed.head, signature=signed.signature))
+        return reply(self.witnesses[name], 201)
 
     def _roster(self, request: httpx.Request, client: str) -> httpx.Response:
         members = [RosterEntry(client=n, public_key=k, state="active") for n, k in self.members.items()]

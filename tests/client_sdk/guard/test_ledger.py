@@ -12,7 +12,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
-from client_sdk.guard.ledger import ChargedRound, HospitalLedger, SeenHead, ledger_path
+from client_sdk.guard.ledger import ChargedRound, HospitalLedger, ledger_path
 from client_sdk.guard.policy import Charge, LimitSection, OwnLimit, epsilon_spent, require_affordable
 from tests.factories.settings import settings
 
@@ -32,11 +32,9 @@ def test_a_round_is_charged_finished_and_found_again_after_a_restart(tmp_path: P
         ledger.charge("sepsis", 1, CHARGE, (), MODEL)
         assert ledger.charged_round("sepsis", 1) == ChargedRound(2, MODEL, None)
         ledger.finish_update("sepsis", 1, sha256="d" * 64, size=10, sums=b"sums")
-        ledger.see_head("sepsis", SeenHead(3, "b" * 64, 1))
     with HospitalLedger.open(ledger_path(tmp_path, "icu")) as again:
         assert again.charged_round("sepsis", 1) == ChargedRound(2, MODEL, "d" * 64)
         assert again.sums("sepsis") == b"sums"
-        assert again.head_seen("sepsis") == SeenHead(3, "b" * 64, 1)
         assert again.charges() == [CHARGE]
         assert again.rounds_known("sepsis") == {1}
         assert again.opened("stroke") is None

@@ -42,7 +42,7 @@ def study(folder: Path, report: dict[str, Any] | None) -> MaskedDelivery:
     )
     training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
-    return MaskedDelivery(ledger, membership, Floors(1, 4, False), training, folder, _nobody)
+    return MaskedDelivery(ledger, membership, Floors(1, 4, False), training, folder, _nobody, lambda: None)
 
 
 def _nobody(assignment: object) -> Roster:
@@ -109,7 +109,7 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
     assignment: Any = SimpleNamespace(
         round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
     )
-    made = MaskedDelivery(client, membership, Floors(1, 4, False), training, folder, lambda _: roster)
+    made = MaskedDelivery(client, membership, Floors(1, 4, False), training, folder, lambda _: roster, lambda: None)
     made._of(assignment)
     made.close()
     return SecureSumClient(mine.party, STUDY, ROUND, FileStore(folder))

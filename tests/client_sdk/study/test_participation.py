@@ -53,7 +53,7 @@ def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[
         left = ledger.departures()
         assert [(d.round, d.answer) for d in left] == [(r, "accepted") for r in range(1, rounds + 1)]
         assert [d.sha256 for d in left] == [hashlib.sha256(other.updates[r]["mercy"]).hexdigest() for r in (1, 2, 3)]
-        assert ledger.head_seen("sepsis").sha256 == other.entries[-1].sha256
+        assert ledger.seen("sepsis").head.sha256 == other.entries[-1].sha256
 
 
 def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:
@@ -68,7 +68,10 @@ def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:
     join(hospital(other, tmp_path))
     sent = [(what, body) for what, body in bodies if "/updates/" in what]
     assert len(sent) == 3
-    assert [what for what, _ in bodies if "/updates/" not in what] == ["POST/v1/enrolments"]
+    assert [what for what, _ in bodies if "/updates/" not in what] == [
+        "POST/v1/enrolments",
+        "PUT/v1/studies/sepsis/witnesses/mercy",
+    ]
     for _, body in sent:
         header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
         assert set(header) == {"update/weight", "update/bias", "log-moments/filter", "log-moments/moments"}

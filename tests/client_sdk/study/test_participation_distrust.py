@@ -165,6 +165,7 @@ def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> Non
     run_until_forbidden(here, policy=plain_policy(unpinned_roster="refused"))
     other.meddle = None
     other.members["mole"] = encode_public_key(Ed25519PrivateKey.generate().public_key())
+    other._append("roster", None, {"change": "enrolled"})
     with pytest.raises(RosterNotPinned, match="mole"):
         join(here)
 

@@ -34,7 +34,10 @@ ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
 MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "manifest", "octets", "consistency", "unmask"))
 # Met in rounds of several local steps only: tests/client_sdk/training/test_checkpoint.py.
 CHECKPOINT = ("hospital.after-checkpoint",)
-APART = ENROLMENT + REFUSAL + ROTATION + MASKED + CHECKPOINT
+# Met at the end of a study, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
+ENDING = ("hospital.after-witness", "hospital.before-witness")
+LIED_TO = ("hospital.after-evidence",)
+APART = ENROLMENT + ENDING + LIED_TO + REFUSAL + ROTATION + MASKED + CHECKPOINT
 ROUND = tuple(name for name in failpoints.names("hospital.") if name not in APART)
 
 
@@ -79,6 +82,7 @@ def laws(other: Coordinator, directory: Path) -> None:
 
 def test_the_list_of_failpoints_is_whole() -> None:
     assert set(ROUND) == {
+        "hospital.after-seen",
         "hospital.before-charge",
         "hospital.after-charge",
         "hospital.after-training",
@@ -146,6 +150,7 @@ def test_killed_while_enrolling_and_started_again(
     monkeypatch.delenv("WARDROUND_FAILPOINT")
     # The coordinator may know the key already; the token is good for the same key once more.
     other.members.clear()
+    other.entries = other.entries[:1]
     again = hospital(other, tmp_path)
     join(again, plain_policy())
     laws(other, tmp_path)

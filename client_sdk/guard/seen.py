@@ -1,0 +1,150 @@
+"""The coordinator's ledger as this hospital has seen it, in the hospital's own file: what must be continued.
+
+Every entry is kept whole. Another hospital's head can then be looked up, and whoever asks what was shown here can be
+given it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from accounting.budget.ledger import GENESIS, Entry
+from client_sdk.errors import LedgerDamaged
+from client_sdk.protocol.study.messages import WitnessedHead
+
+# `signed`: the document of the coordinator that named the head, with its signature. `account`: this hospital's own
+# reckoning of the study's budget up to it. `heads_ahead`: what others have signed beyond it.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS heads_seen (
+    study    TEXT PRIMARY KEY,
+    sequence INTEGER NOT NULL,
+    sha256   TEXT NOT NULL,
+    reserved INTEGER NOT NULL,
+    signed   TEXT NOT NULL,
+    account  TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS entries_seen (
+    study    TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    sha256   TEXT NOT NULL,
+    entry    TEXT NOT NULL,
+    PRIMARY KEY (study, sequence)
+);
+CREATE TABLE IF NOT EXISTS heads_ahead (
+    study    TEXT NOT NULL,
+    client   TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    sha256   TEXT NOT NULL,
+    witness  TEXT NOT NULL,
+    PRIMARY KEY (study, client, sequence, sha256)
+);
+"""
+
+
+@dataclass(frozen=True)
+class SeenHead:
+    """How far the coordinator's ledger had come: entries, last hash, last round reserved. By default: nothing seen."""
+
+    sequence: int = 0
+    sha256: str = GENESIS
+    reserved: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one head to a later one.
+
+    entries  those between them;  signed: the document that names the new head
+    account  the hospital's own reckoning after them
+    ahead    heads of other hospitals that lie beyond the new one
+    """
+
+    entries: Sequence[Entry]
+    head: SeenHead
+    signed: Mapping[str, Any]
+    account: Mapping[str, Any]
+    ahead: Sequence[WitnessedHead]
+
+
+class SeenLedger:
+    """One study's. writing: a transaction that is synced when it ends."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, writing: Callable[[], AbstractContextManager[None]], study: str
+    ) -> None:
+        self._connection, self._writing, self._study = connection, writing, study
+
+    @property
+    def head(self) -> SeenHead:
+        """What must be continued. Whatever is signed is read from here: durable, and only ever an extension."""
+        row = self._one("SELECT sequence, sha256, reserved FROM heads_seen WHERE study = ?")
+        return SeenHead() if row is None else SeenHead(*row)
+
+    @property
+    def signed(self) -> dict[str, Any] | None:
+        """The coordinator's document that named the head; None where nothing was seen."""
+        row = self._one("SELECT signed FROM heads_seen WHERE study = ?")
+        return None if row is None else json.loads(row[0])
+
+    @property
+    def account(self) -> dict[str, Any] | None:
+        """The hospital's own reckoning of the study's budget at the head; None where nothing was seen."""
+        row = self._one("SELECT account FROM heads_seen WHERE study = ?")
+        return None if row is None else json.loads(row[0])
+
+    def hash_of(self, sequence: int) -> str | None:
+        """Of an entry; None for one that was not seen."""
+        row = self._one("SELECT sha256 FROM entries_seen WHERE study = ? AND sequence = ?", sequence)
+        return None if row is None else row[0]
+
+    def entries(self) -> list[Entry]:
+        """All that were seen, in order."""
+        rows = self._connection.execute(
+            "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence", (self._study,)
+        )
+        return [Entry.from_dict(json.loads(row[0])) for row in rows]
+
+    def ahead(self) -> list[WitnessedHead]:
+        """Heads that other hospitals signed and that this one has not come to yet."""
+        rows = self._connection.execute(
+            "SELECT witness FROM heads_ahead WHERE study = ? ORDER BY sequence, client", (self._study,)
+        )
+        return [WitnessedHead.model_validate_json(row[0]) for row in rows]
+
+    def extend(self, step: Step) -> None:
+        """From now on the coordinator's ledger must extend `step.head`. Durable when this returns.
+
+        Raises:
+            LedgerDamaged: the entries do not lead from the head that was seen to the new one; nothing is written.
+            LedgerNotWritten: nothing was changed.
+        """
+        before = self.head
+        links = [(before.sequence, before.sha256), *((entry.sequence, entry.sha256) for entry in step.entries)]
+        parents = [(entry.sequence - 1, entry.previous) for entry in step.entries]
+        # The last guard of what is signed: no two heads that are stored here one after the other lie on two chains.
+        if links[:-1] != parents or links[-1] != (step.head.sequence, step.head.sha256):
+            raise LedgerDamaged("the ledger that was seen is not continued by what was to be written after it")
+        rows = [(self._study, e.sequence, e.sha256, json.dumps(e.to_dict())) for e in step.entries]
+        others = [
+            (self._study, w.client, w.head.entries, w.head.sha256, w.model_dump_json())
+            for w in step.ahead
+        ]  # fmt: skip
+        values = (self._study, step.head.sequence, step.head.sha256, step.head.reserved)
+        with self._writing():
+            self._connection.executemany("INSERT INTO entries_seen VALUES (?, ?, ?, ?)", rows)
+            self._connection.execute(
+                "DELETE FROM heads_ahead WHERE study = ? AND sequence <= ?", (self._study, step.head.sequence)
+            )
+            self._connection.executemany("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", others)
+            self._connection.execute(
+                "INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?, ?, ?)",
+                (*values, json.dumps(step.signed), json.dumps(step.account)),
+            )
+
+    def _one(self, query: str, *more: int) -> tuple[Any, ...] | None:
+        return self._connection.execute(query, (self._study, *more)).fetchone()

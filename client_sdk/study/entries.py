@@ -1,0 +1,188 @@
+"""What a hospital holds every new entry of the coordinator's ledger against: its settings, its own part, its own count.
+
+The study's budget is reckoned here once more, entry by entry, from the settings that this hospital joined under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.budget import Budget
+from accounting.budget.ledger import Entry, LedgerError
+from accounting.errors import AccountingError
+from accounting.plan.report import DISTANCE_BINS, RoundReport, distance_bin, histogram_in, moments_in, report_from_dict
+from client_sdk.errors import LedgerContradicted, OwnBudgetExceeded
+from client_sdk.guard.ledger import OwnRound
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.reports import fault_of_report, reach
+from client_sdk.protocol.study.settings import StudySettings
+
+_CODES = {"max-steps-reached": "max-steps-exceeded", "budget-exhausted": "study-limit-exceeded"}
+# The coordinator measures an update's norm again, in another order: its last bits may differ from this hospital's.
+_SAME_NORM = 1 - 1e-9
+_JOINS = {"enrolled": 1, "key-rotated": 0, "revoked": -1, "withdrawn": -1}
+
+
+class EntryChecks:
+    """One hospital's reckoning of one study, after every entry that it has seen.
+
+    own   what is known here of the hospital's part in a round
+    past  every entry before the one that is checked
+    """
+
+    def __init__(
+        self, study: str, settings: StudySettings, own: Callable[[int], OwnRound], past: Callable[[], Iterable[Entry]]
+    ) -> None:
+        self._study, self._settings, self._own, self._past = study, settings, own, past
+        self._plan, self._digest = plan_of(settings), settings.digest()
+        self._budget = Budget(self._plan)
+        self._exceeded: tuple[str, str] | None = None
+        self._members = self._reserved_of = 0
+
+    def load(self, saved: Mapping[str, Any] | None) -> Self:
+        """Go on from what `to_json` gave; None: before the first entry."""
+        if saved is not None:
+            self._budget = Budget.restore(self._plan, saved["budget"])
+            self._exceeded = None if saved["exceeded"] is None else (saved["exceeded"][0], saved["exceeded"][1])
+            self._members, self._reserved_of = saved["members"], saved["reserved_of"]
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """What has to be kept beside the head."""
+        state = {"members": self._members, "reserved_of": self._reserved_of, "exceeded": self._exceeded}
+        return {"budget": self._budget.state(), **state}
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether a round was reserved that passes a limit of the study by this hospital's own reckoning."""
+        return self._exceeded is not None
+
+    def require_within_limits(self) -> None:
+        """Whether the study has kept its own limits, classical, Bayesian and of steps.
+
+        Raises:
+            OwnBudgetExceeded: one was passed; no round is taken part in any more.
+        """
+        if self._exceeded is not None:
+            raise OwnBudgetExceeded(*self._exceeded)
+
+    def check(self, entry: Entry) -> None:
+        """Take in the next entry.
+
+        Raises:
+            LedgerContradicted: it cannot be, or this hospital knows better. Nothing after it is looked at.
+        """
+        try:
+            self._check(entry, event_in(entry), Standing.within(entry))
+        except LedgerError as error:
+            raise LedgerContradicted(f"the coordinator's ledger holds an entry that cannot be: {error}") from error
+
+    def _check(self, entry: Entry, event: Mapping[str, Any], standing: Standing) -> None:
+        if standing.settings_sha256 != self._digest:
+            raise _untrue(entry, "it names other settings than those that this hospital joined under")
+        self._check_members(entry, event, standing.members)
+        if entry.sequence == 1 and entry.kind != "opened":
+            raise _untrue(entry, "it opens no study")
+        if entry.kind == "opened":
+            self._check_opening(entry, event)
+            return
+        if entry.kind == "reserved":
+            self._reserved_of = standing.members
+            self._authorise(entry.round or 0)
+        elif entry.kind == "settled":
+            self._check_report(entry, entry.round or 0, event["report"], self._reserved_of)
+        elif entry.kind == "cancelled":
+            self._check_cancelled(entry, entry.round or 0)
+        elif entry.kind == "finished":
+            self._check_withheld(entry, event["report"])
+        # Past a limit nothing is reckoned any more: no round is taken part in, whatever follows.
+        if self._exceeded is None:
+            self._budget.happen(entry.sequence, entry.kind, entry.round, event)
+
+    def _check_opening(self, entry: Entry, event: Mapping[str, Any]) -> None:
+        if event["study"] != self._study or settings_in(entry) != self._settings.as_json():
+            raise _untrue(entry, "it opens another study, or under other settings, than this hospital joined")
+        if event["plan"] != self._plan.to_dict():
+            raise _untrue(entry, "its plan is not that of the study's settings: the budget is kept by other numbers")
+
+    def _check_members(self, entry: Entry, event: Mapping[str, Any], members: int) -> None:
+        change = _JOINS[event["change"]] if entry.kind == "roster" else 0
+        if members != self._members + change:
+            raise _untrue(entry, f"it counts {members} members where {self._members + change} are left")
+        self._members = members
+
+    def _authorise(self, round: int) -> None:
+        asked = self._budget.authorise(round)
+        if self._exceeded is not None or asked.allowed or asked.reason not in _CODES:
+            return
+        level, definition = asked.limit or ("", "")
+        which = f"the {definition} limit at {level} level" if asked.limit else "its limit of noised steps"
+        text = f"round {round} was reserved although it would pass {which}, by this hospital's own reckoning"
+        self._exceeded = (_CODES[asked.reason], text)
+
+    def _check_cancelled(self, entry: Entry, round: int) -> None:
+        if self._own(round).taken:
+            raise _untrue(
+                entry,
+                f"round {round} was cancelled, which makes it free, although the coordinator has taken what this "
+                "hospital sent in it",
+            )
+
+    def _check_withheld(self, entry: Entry, reports: list[Any] | None) -> None:
+        """Disclosure `at-end`: one report for each charged round, in order."""
+        if reports is None:
+            return
+        members, charged = 0, list[tuple[int, int]]()
+        for past in self._past():
+            if past.kind == "reserved":
+                members = Standing.within(past).members
+            elif past.kind in ("settled", "charged-in-full") and past.round is not None:
+                charged.append((past.round, members))
+        if len(charged) != len(reports):
+            raise _untrue(entry, f"it shows {len(reports)} reports of {len(charged)} charged rounds")
+        for (round, of), report in zip(charged, reports, strict=True):
+            self._check_report(entry, round, report, of)
+
+    def _check_report(self, entry: Entry, round: int, value: Mapping[str, Any] | None, members: int) -> None:
+        try:
+            report = report_from_dict(value)
+        except AccountingError as error:
+            raise _untrue(entry, f"the report of round {round} is none: {error}") from error
+        fault = fault_of_report(self._settings, report, round=round, members=members)
+        if fault is None:
+            fault = self._own_fault(self._own(round), round, report)
+        if fault is not None:
+            raise _untrue(entry, f"the report of round {round} cannot be true: {fault}")
+
+    def _own_fault(self, own: OwnRound, round: int, report: RoundReport | None) -> str | None:
+        moments, histogram = moments_in(report), histogram_in(report)
+        if moments is not None and moments.complete and not own.finished and self._took_part_before(round):
+            return "it is said to hold the bounds of all clients, and this hospital sent none"
+        told = own.reported
+        if not own.taken or told is None:
+            return None
+        if moments is not None and "filter" in told:
+            pairs = zip((moments.filter, *moments.moments), (told["filter"], *told["moments"]), strict=True)
+            if any(shown < mine for shown, mine in pairs):
+                return "the largest of all bounds is smaller than the one that this hospital reported"
+        if histogram is not None and "distance" in told:
+            return self._fault_of_counts(histogram.counts, histogram.count_noise, told["distance"])
+        return None
+
+    def _fault_of_counts(self, counts: tuple[int, ...], noise: float, distance: float) -> str | None:
+        privacy = self._settings.privacy
+        top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
+        own = distance_bin(distance * _SAME_NORM, top)
+        # With noise on the counts only what is surely too few is a contradiction.
+        if sum(counts[own:]) < 1 - reach(noise, DISTANCE_BINS - own):
+            return "no client is counted at the distance of this hospital's own update, or further"
+        return None
+
+    def _took_part_before(self, round: int) -> bool:
+        return any(self._own(number).taken for number in range(1, round))
+
+
+def _untrue(entry: Entry, why: str) -> LedgerContradicted:
+    return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {why}")

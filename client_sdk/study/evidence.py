@@ -1,0 +1,59 @@
+"""The proof against a coordinator: kept in a file, and while it lies there the hospital takes no part in the study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from client_sdk.durable import write_durably
+from client_sdk.errors import EvidenceKept, NotTrusted
+from client_sdk.identity import Membership
+from client_sdk.protocol.study.messages import Name
+
+# Only what the coordinator signed and showed, and others' signatures: nothing of this hospital's records.
+_CALL = (
+    "Nothing more is sent to this study. Do not settle it with the operator alone: call the privacy officers of the "
+    "other hospitals, by numbers that you have from elsewhere, and compare entry {entry} of your ledgers "
+    "(wardround ledger seen {study})"
+)
+
+
+class Evidence:
+    """One study's file. folder: of this hospital's proofs."""
+
+    def __init__(self, folder: Path, study: Name) -> None:
+        self.path, self._study = folder / f"{study}.json", study
+
+    def require_none(self) -> None:
+        """Raises EvidenceKept while a proof lies here; a person who moves it elsewhere has looked at it."""
+        try:
+            kept: Mapping[str, Any] = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            raise EvidenceKept(
+                f"{self.path} cannot be read: it is where proofs against a coordinator are kept"
+            ) from error
+        raise EvidenceKept(
+            f"this hospital stopped taking part in {self._study} on {kept.get('at')}: {kept.get('said')}. The proof is "
+            f"in {self.path}. When the hospitals have settled what happened, move that file elsewhere and join again"
+        )
+
+    def keep(self, error: NotTrusted, membership: Membership, entry: int) -> None:
+        """Write down what proves the error, if anything does, and say in it whom to call.
+
+        entry  the newest that was seen
+        """
+        if error.proof is None:
+            return
+        said = str(error)
+        kept = {"study": self._study, "client": membership.client, "coordinator_key": membership.coordinator_key}
+        kept |= {"at": datetime.now(UTC).isoformat(timespec="seconds"), "code": error.code, "said": said}
+        # The first one stays: what follows from it proves less.
+        if not self.path.exists():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_durably(self.path, json.dumps({**kept, **error.proof}, indent=1).encode())
+        error.args = (f"{said}. The proof is in {self.path}. {_CALL.format(entry=entry, study=self._study)}",)

@@ -1,0 +1,144 @@
+"""One walk over the coordinator's ledger, from the head that was last seen to a later one, and what it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from client_sdk.errors import LedgerForked, LedgerNotExtended, NotTrusted
+from client_sdk.guard.seen import SeenHead, SeenLedger, Step
+from client_sdk.protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
+
+_REWRITTEN = (
+    "the coordinator's ledger was rewritten: it does not continue the one that this hospital saw, so that what was "
+    "charged before may be charged no more"
+)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A document of the coordinator, as it was signed."""
+
+    label: str
+    document: Mapping[str, Any]
+    signature: str
+
+
+class Walk:
+    """Entries in order, each hanging on the one before. What is raised carries the proof, where there is one.
+
+    head    where the walk must end;  signed: the document that names it
+    """
+
+    def __init__(self, seen: SeenLedger, head: LedgerHead, signed: Signed) -> None:
+        self._seen, self._head, self._signed = seen, head, signed
+        self._before = seen.head
+        self._at, self._reserved = (self._before.sequence, self._before.sha256), self._before.reserved
+        self._entries: list[Entry] = []
+        self._pages: list[LedgerPage] = []
+
+    @property
+    def position(self) -> int:
+        """Of the newest entry that was reached."""
+        return self._at[0]
+
+    @property
+    def reserved(self) -> int:
+        """The last round that was reserved."""
+        return self._reserved
+
+    @property
+    def shown(self) -> list[WitnessedHead]:
+        """What other hospitals have signed, as it came with the newest page."""
+        return self._pages[-1].witnesses if self._pages else []
+
+    def past(self) -> Iterable[Entry]:
+        """Every entry that was reached, in this walk or before."""
+        return [*self._seen.entries(), *self._entries]
+
+    def require_not_shorter(self) -> None:
+        """Raises LedgerNotExtended: the head lies before the one that was seen."""
+        if self._head.entries >= self._before.sequence:
+            return
+        if self._head.entries and self._seen.hash_of(self._head.entries) != self._head.sha256:
+            raise LedgerNotExtended(_REWRITTEN, self._proof())
+        # No proof of a lie: a backup that is put back is an honest operator's accident.
+        raise LedgerNotExtended(
+            f"the coordinator's ledger has {self._head.entries} entries; this hospital has seen "
+            f"{self._before.sequence}. It was restored from an older copy: what was spent since then is missing"
+        )
+
+    def take(self, page: LedgerPage) -> list[Entry]:
+        """The page's entries up to the head; at least one, so that a walk comes to an end.
+
+        Raises:
+            LedgerNotExtended: they do not hang on what was reached, or are no entries.
+        """
+        self._pages.append(page)
+        try:
+            shown = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+        except LedgerError as error:
+            raise LedgerNotExtended(f"the coordinator's ledger is not one: {error}") from error
+        found = [entry for entry in shown if entry.sequence <= self._head.entries]
+        if not found:
+            raise LedgerNotExtended(f"the coordinator does not show entry {self.position + 1} of its ledger")
+        try:
+            self._at = verify_chain(found, after=self._at)
+        except LedgerError as error:
+            raise LedgerNotExtended(f"{_REWRITTEN} ({error})", self._proof()) from error
+        self._entries += found
+        self._reserved = max([self._reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
+        return found
+
+    def require_reached(self) -> None:
+        """Raises LedgerNotExtended: what was reached is not the head. A ledger as long may have another past."""
+        if self._at != (self._head.entries, self._head.sha256):
+            raise LedgerNotExtended(f"{_REWRITTEN}: its head is not the one it names", self._proof())
+
+    def compare(self, witnesses: Sequence[WitnessedHead]) -> list[WitnessedHead]:
+        """Look every hospital's signed head up in this ledger, also those that an earlier walk did not come to.
+
+        witnesses  whose signatures are good, and whose keys are believed
+
+        Returns:
+            Those that lie ahead of this walk, too.
+
+        Raises:
+            LedgerForked: one is not here.
+        """
+        walked = {entry.sequence: entry.sha256 for entry in self._entries}
+        heads = {(w.client, w.head.entries, w.head.sha256): w for w in (*self._seen.ahead(), *witnesses)}
+        for witness in heads.values():
+            number = witness.head.entries
+            if number <= self.position and (walked.get(number) or self._seen.hash_of(number)) != witness.head.sha256:
+                raise LedgerForked(
+                    f"the coordinator shows two ledgers: {witness.client} has signed one whose entry {number} is "
+                    "another than the one shown to this hospital",
+                    self._proof() | {"witness": witness.model_dump(mode="json")},
+                )
+        return [witness for witness in heads.values() if witness.head.entries > self.position]
+
+    def step(self, account: Mapping[str, Any], ahead: Sequence[WitnessedHead]) -> Step | None:
+        """What has to be kept of this walk; None where nothing is new."""
+        if not self._entries and ahead == self._seen.ahead():
+            return None
+        signed = asdict(self._signed) if self._entries else self._seen.signed or asdict(self._signed)
+        return Step(self._entries, SeenHead(*self._at, self._reserved), signed, account, ahead)
+
+    @contextmanager
+    def proving(self) -> Generator[None]:
+        """Within, whatever is raised for want of trust carries what was signed and shown."""
+        try:
+            yield
+        except NotTrusted as error:
+            error.proof = self._proof()
+            raise
+
+    def _proof(self) -> dict[str, Any]:
+        """The head that was seen and the one that is shown, each as signed, with the entries behind them."""
+        pages = [page.model_dump(mode="json") for page in self._pages]
+        seen = {"signed": self._seen.signed, "entries": [entry.to_dict() for entry in self._seen.entries()]}
+        return {"seen": seen, "shown": {"signed": asdict(self._signed), "pages": pages}}

@@ -1,0 +1,50 @@
+"""A proof is kept once, and keeps the hospital away until a person has moved it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended
+from client_sdk.identity import Membership
+from client_sdk.study.evidence import Evidence
+
+HERE = Membership(study="sepsis", client="mercy", url="https://x", origin="https://x", coordinator_key="k" * 43)
+
+
+def test_the_first_proof_stays_and_says_whom_to_call(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path / "evidence", "sepsis")
+    evidence.require_none()
+    first = LedgerContradicted("entry 7 is not true", {"shown": 1})
+    evidence.keep(first, HERE, 6)
+    assert str(first) == (
+        f"entry 7 is not true. The proof is in {evidence.path}. Nothing more is sent to this study. Do not settle it "
+        "with the operator alone: call the privacy officers of the other hospitals, by numbers that you have from "
+        "elsewhere, and compare entry 6 of your ledgers (wardround ledger seen sepsis)"
+    )
+    evidence.keep(LedgerForked("another", {"shown": 2}), HERE, 6)
+    kept = json.loads(evidence.path.read_bytes())
+    assert (kept["code"], kept["said"], kept["shown"]) == ("ledger-contradicted", "entry 7 is not true", 1)
+    assert stat.S_IMODE(evidence.path.stat().st_mode) == 0o600
+    with pytest.raises(EvidenceKept, match="entry 7 is not true"):
+        evidence.require_none()
+    Evidence(tmp_path / "evidence", "stroke").require_none()
+    evidence.path.rename(tmp_path / "kept.json")
+    evidence.require_none()
+
+
+def test_a_suspicion_is_no_proof(tmp_path: Path) -> None:
+    evidence, error = Evidence(tmp_path, "sepsis"), LedgerNotExtended("restored from an older copy")
+    evidence.keep(error, HERE, 6)
+    assert str(error) == "restored from an older copy"
+    evidence.require_none()
+
+
+def test_a_proof_that_cannot_be_read_keeps_the_hospital_away_too(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path, "sepsis")
+    evidence.path.write_bytes(b"{")
+    with pytest.raises(EvidenceKept, match="cannot be read"):
+        evidence.require_none()
