@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from client_sdk.commands import hospital, ledger, study
+from client_sdk.commands import hospital, ledger, study, witnesses
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("egress-log")(hospital.egress_log)
     app.command("own-budget")(hospital.own_budget)
     app.command("budget")(ledger.budget)
+    ledger.app.command("seen")(witnesses.seen)
     app.add_typer(ledger.app, name="ledger")
     app.add_typer(hospital.roster_app, name="roster")
     app.command("doctor")(hospital.doctor)

@@ -21,12 +21,13 @@ from client_sdk.commands.shared import (
     say,
     table,
 )
+from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
 from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.api.client import Client
-    from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, SignedLedgerHead
+    from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage, LimitStatement, SignedLedgerHead
 
 app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
 Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
@@ -73,9 +74,15 @@ def _row(limit: LimitStatement) -> list[str]:
 
 @app.command()
 def verify(
-    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+    study: StudyName,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    roster: Fingerprint = None,
+    colluders: Colluders = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Check the chain and the signed head, and compute every ε again from the raw events."""
+    """Check the chain and the signed head, compute every ε again from the raw events, and say who vouches for them."""
     from accounting.budget.budget import replay
     from accounting.budget.ledger import LedgerError
     from client_sdk.errors import LedgerNotExtended
@@ -83,8 +90,8 @@ def verify(
     with plain_errors(), reader(study, server, key_file, home) as client:
         # Asked first: the ledger may grow meanwhile, and what was shown must be somewhere inside it.
         shown = client.budget(study)
-        entries, head = fetch(client, study)
-        _require_signed(client, study, head)
+        entries, page = fetch(client, study)
+        _require_signed(client, study, page.head)
         if not 0 < shown.ledger.entries <= len(entries):
             raise LedgerNotExtended("the budget that is shown stands on entries that the ledger does not have")
         try:
@@ -96,27 +103,37 @@ def verify(
         rows = _compare(found, [limit.model_dump(mode="json") for limit in shown.limits])
         if any(row["shown"] != row["recomputed"] for row in rows):
             raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
+        vouched = Witnesses.of(entries, client.roster(study), page.witnesses, roster, colluders)
     if as_json:
-        print_json({"study": study, "entries": len(entries), "head": entries[-1].sha256, "limits": rows})
+        shown_head = {"study": study, "entries": len(entries), "head": entries[-1].sha256}
+        print_json(shown_head | {"limits": rows, "witnesses": vouched.to_json()})
         return
     cells = [[r["level"], r["definition"], number(r["shown"]), number(r["recomputed"])] for r in rows]
     title = f"{study}: {len(entries)} entries, chain and signature good"
     table(title, ["level", "definition", "shown", "recomputed"], cells)
+    vouched.show()
 
 
 @app.command()
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:
-    """Write the whole ledger to a file, checked on the way."""
+    """Write the whole ledger to a file, checked on the way; the last line holds the head and who signed it."""
     with plain_errors(), reader(study, server, key_file, home) as client:
-        entries, head = fetch(client, study)
-        _require_signed(client, study, head)
-        lines = [json.dumps(entry.to_dict(), sort_keys=True, ensure_ascii=False) for entry in entries]
+        entries, page = fetch(client, study)
+        _require_signed(client, study, page.head)
+        signed = {
+            "head": page.head.model_dump(mode="json"),
+            "coordinator_key": client.study(study).coordinator_key,
+            "roster": client.roster(study).model_dump(mode="json"),
+            "witnesses": [witness.model_dump(mode="json") for witness in page.witnesses],
+        }
+        told = [*(entry.to_dict() for entry in entries), signed]
+        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in told]
         write_durably(out, "".join(f"{line}\n" for line in lines).encode())
     say(f"{len(entries)} entries, head sha256:{entries[-1].sha256}")
 
 
-def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
-    """Every entry up to the head that came with the last page, the chain verified from the first.
+def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
+    """Every entry up to the head of the last page, which comes with them; the chain verified from the first.
 
     Raises:
         LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
@@ -137,7 +154,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], SignedLedgerHead]:
         raise LedgerNotExtended(str(error)) from error
     if not entries or reached != (page.head.head.entries, page.head.head.sha256):
         raise LedgerNotExtended("the entries do not lead to the head that the coordinator signed")
-    return entries, page.head
+    return entries, page
 
 
 def _require_signed(client: Client, study: str, head: SignedLedgerHead) -> None:

@@ -32,7 +32,11 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
 
     run("ledger", "export", "sepsis", "--out", str(tmp_path / "ledger.jsonl"), operator=True)
     lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
-    assert verify_chain([Entry.from_dict(json.loads(line)) for line in lines]) == (7, verified["head"])
+    *exported, signed = [json.loads(line) for line in lines]
+    assert {w["client"]: w["head"]["entries"] for w in signed["witnesses"]} == {"mercy": verified["entries"]}
+    assert signed["head"]["head"]["sha256"] == verified["head"]
+    assert [member["client"] for member in signed["roster"]["members"]] == ["mercy"]
+    assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (7, verified["head"])
 
     left = json.loads(run("egress-log", "--json").stdout)
     assert [(d["round"], d["what"], d["answer"]) for d in left] == [

@@ -1,0 +1,118 @@
+"""`wardround ledger seen`, and what `ledger verify` says of the hospitals that vouch for a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client_sdk.api.config import load as load_settings
+from client_sdk.commands.shared import AsJson, Home, StudyName, plain_errors, print_json, table
+
+if TYPE_CHECKING:
+    from accounting.budget.ledger import Entry
+    from client_sdk.protocol.study.messages import Roster, WitnessedHead
+    from client_sdk.study.vouching import Agreement, Voucher
+
+Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
+Fingerprint = Annotated[str | None, typer.Option("--roster", help="the roster's fingerprint, as a person told you")]
+Colluders = Annotated[
+    int | None, typer.Option(min=0, help="how many hospitals may sign for the coordinator; left out: as the study says")
+]
+EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="this entry instead of the newest")]
+
+
+def seen(
+    study: StudyName,
+    entry: EntryNumber = None,
+    dataset: Dataset = "records",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the coordinator's ledger as this hospital saw it: to compare on the telephone. Works without a network."""
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+
+    with plain_errors():
+        directory = home or load_settings().client_home
+        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
+            kept = ledger.seen(study)
+            number = kept.head.sequence if entry is None else entry
+            sha256 = kept.hash_of(number)
+        if sha256 is None:
+            raise ConfigurationError(f"this hospital has seen no entry {number} of the ledger of {study}")
+    if as_json:
+        print_json({"study": study, "entry": number, "sha256": sha256})
+    else:
+        # In groups, for whoever reads it out.
+        typer.echo(f"{study}, entry {number}: {' '.join(sha256[i : i + 8] for i in range(0, 64, 8))}")
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Who vouches for a ledger.
+
+    compared   the roster has the fingerprint that a person gave: its keys are the hospitals' own
+    colluders  how many of them may sign whatever the coordinator wants
+    """
+
+    found: Sequence[Voucher]
+    agreed: Agreement
+    compared: bool
+    colluders: int
+
+    @classmethod
+    def of(
+        cls,
+        entries: Sequence[Entry],
+        roster: Roster,
+        signed: Sequence[WitnessedHead],
+        fingerprint: str | None,
+        colluders: int | None,
+    ) -> Witnesses:
+        """What the signatures say of these entries.
+
+        fingerprint  of the roster, from a person;  colluders: None takes the study's own number
+
+        Raises:
+            RosterNotPinned: the roster has another fingerprint.
+            LedgerForked: a member has signed another ledger.
+        """
+        from client_sdk.errors import RosterNotPinned
+        from client_sdk.study.verifier import active_fingerprint
+        from client_sdk.study.vouching import agreement, vouchers
+
+        if fingerprint is not None and active_fingerprint(roster) != fingerprint.strip().lower():
+            raise RosterNotPinned("the roster that is shown has another fingerprint than the one that you were told")
+        found = vouchers(entries, roster.members, signed)
+        assumed = _colluders(entries[0]) if colluders is None else colluders
+        return cls(found, agreement(found, assumed), fingerprint is not None, assumed)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `ledger verify --json` says."""
+        signed = [{"client": v.client, "entries": v.entries, "why": v.why or None} for v in self.found]
+        said = {"signed": signed, "needed": self.agreed.needed, "vouched": self.agreed.entries}
+        return said | {"colluders": self.colluders, "roster_compared": self.compared}
+
+    def show(self) -> None:
+        """The table, and what it means."""
+        rows = [[v.client, str(v.entries) if v.entries else "-", v.why] for v in self.found]
+        table("Who vouches for this ledger", ["hospital", "up to entry", ""], rows)
+        needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
+        lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
+        if self.agreed.entries:
+            last = self.agreed.entries
+            typer.echo(f"entries 1 to {last} are what the hospitals saw: {needed} of {of} signed them, {lies}")
+        elif needed > len(self.found):
+            typer.echo(f"{of} cannot vouch for a ledger {lies}: it would take {needed}")
+        else:
+            typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
+        if not self.compared:
+            typer.echo("the keys are those that the coordinator shows: compare them with --roster FINGERPRINT")
+
+
+def _colluders(opening: Entry) -> int:
+    masking = opening.body["settings"]["privacy"]["masking"]
+    return 1 if masking is None else int(masking["colluders"])

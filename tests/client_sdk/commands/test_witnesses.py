@@ -1,0 +1,84 @@
+"""What a reader is told about who vouches for a ledger, and what a hospital reads out on the telephone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from client_sdk.commands.witnesses import Witnesses
+from client_sdk.identity import Identity
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.study.witness import sign_head
+from client_sdk.study.vouching import Agreement, Voucher
+from tests.factories.commands import Run, finished
+from tests.factories.live_coordinator import Live
+
+
+def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
+    here: Live, run: Run, tmp_path: Path
+) -> None:
+    finished(run, here, tmp_path)
+    fingerprint = here.operator("GET", "/v1/studies/sepsis/roster").json()["fingerprint"]
+    alone = ["ledger", "verify", "sepsis", "--colluders", "0", "--roster", fingerprint]
+    verified = json.loads(run(*alone, "--json").stdout)
+    last = verified["entries"]
+    assert verified["witnesses"] == {
+        "signed": [{"client": "mercy", "entries": last, "why": None}],
+        "needed": 1,
+        "vouched": last,
+        "colluders": 0,
+        "roster_compared": True,
+    }
+    assert f"entries 1 to {last} are what the hospitals saw: 1 of 1 hospital signed them" in run(*alone).stdout
+    # One hospital may be the coordinator's friend, and nobody gave a fingerprint.
+    shown = run("ledger", "verify", "sepsis").stdout
+    assert "1 hospital cannot vouch for a ledger" in shown
+    assert "the keys are those that the coordinator shows" in shown
+    assert (
+        "another fingerprint than the one that you were told"
+        in run("ledger", "verify", "sepsis", "--roster", "0" * 64, code=4).stderr
+    )
+    seen = json.loads(run("ledger", "seen", "sepsis", "--json").stdout)
+    assert seen == {"study": "sepsis", "entry": last, "sha256": verified["head"]}
+    first = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"][0]["sha256"]
+    assert run("ledger", "seen", "sepsis", "--entry", "1").stdout.replace(" ", "").strip().endswith(first)
+    assert "has seen no entry 99" in run("ledger", "seen", "sepsis", "--entry", "99", code=1).stderr
+
+
+def test_a_missing_signature_is_shown_and_one_of_another_ledger_is_refused(
+    here: Live, run: Run, tmp_path: Path
+) -> None:
+    finished(run, here, tmp_path)
+
+    def change(statement: str, **values: Any) -> None:
+        with here.coordinator.database.engine.begin() as connection:
+            connection.execute(text(statement), values)
+
+    other = LedgerHead(study="sepsis", entries=3, sha256="ab" * 32)
+    signed = sign_head(Identity.open(tmp_path / "mercy").key, "mercy", other)
+    values = {"entries": 3, "sha256": other.sha256, "signature": signed.signature}
+    change("UPDATE witnesses SET entries = :entries, sha256 = :sha256, signature = :signature", **values)
+    assert "mercy has signed another ledger than this one" in run("ledger", "verify", "sepsis", code=4).stderr
+    change("DELETE FROM witnesses")
+    shown = run("ledger", "verify", "sepsis", "--colluders", "0").stdout
+    assert "no signature" in shown
+    assert "no entry is signed by the 1 of 1 hospital that it takes" in shown
+
+
+@pytest.mark.parametrize(("masking", "expected"), [(None, 1), ({"colluders": 3}, 3)])
+def test_the_studys_own_number_of_colluders_is_assumed(masking: Any, expected: int) -> None:
+    opening: Any = SimpleNamespace(body={"settings": {"privacy": {"masking": masking}}})
+    roster: Any = SimpleNamespace(members=[])
+    assert Witnesses.of([opening], roster, [], None, None).colluders == expected
+    assert Witnesses.of([opening], roster, [], None, 7).colluders == 7
+
+
+def test_what_is_vouched_for_in_part_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [Voucher("grace", 9), Voucher("hope", 5), Voucher("mercy", 5), Voucher("state", 0, "no signature")]
+    Witnesses(found, Agreement(3, 5), True, 1).show()
+    assert "entries 1 to 5 are what the hospitals saw: 3 of 4 hospitals signed them" in capsys.readouterr().out
