@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from client_sdk.api import calls
 from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import UnexpectedAnswer
+from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
 from server.api.docs import describe
 from server.app import ROUTERS
 from tests.factories.answers import client, script
@@ -40,6 +41,12 @@ class Part(BaseModel):
 
 
 ANY: Any = Part()
+WITNESS = WitnessedHead(
+    client="c",
+    public_key="k" * 43,
+    head=LedgerHead(study="s", entries=1, sha256="a" * 64),
+    signature="s" * 86,
+)
 EVERY: dict[str, Call[Any]] = {
     "create_study": calls.create_study(ANY),
     "studies": calls.studies("a"),
@@ -59,6 +66,7 @@ EVERY: dict[str, Call[Any]] = {
     "budget": calls.budget("s"),
     "ledger": calls.ledger("s", 0, 10),
     "rounds": calls.rounds("s"),
+    "put_witness": calls.put_witness("s", WITNESS),
     "round_view": calls.round_view("s", 1),
     "create_operator_key": calls.create_operator_key(ANY),
     "operator_keys": calls.operator_keys(),
