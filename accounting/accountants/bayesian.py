@@ -31,7 +31,7 @@ from accounting.values import (
     check_array,
     check_count,
     check_nonnegative,
-    check_positive,
+    check_order,
     fields_to_json,
 )
 
@@ -136,14 +136,15 @@ class BayesianAccountant:
     def observe(self, log_values: Values, *, counts: Values | None = None, log_max: float, order: float) -> None:
         """Clients' own running sums G up to this step, at one conversion order (adaptive: taken at 2·order + 1).
 
-        log_values  (m,) sums in nats, or with `counts` the upper bin edges; log_max bounds all of them
+        log_values  (m,) sums in nats, or with `counts` the upper bin edges; log_max bounds all of them, and is at least
+                    what the steps charged here may have cost a record at this order
 
         Raises InvalidArgument, EstimatorRefused; the accountant is then as it was.
         """
         self._check_free()
         if not isinstance(self._ledger, RunningComposition):
             raise InvalidArgument("log_values", "belong to composition running")
-        rows = self.spec.rows == check_positive("order", order)
+        rows = self.spec.rows == check_order("order", order)
         if not rows.any():
             raise InvalidArgument("order", f"{order!r} is none of the orders of this account")
         values = check_array("log_values", log_values)

@@ -26,6 +26,7 @@ from accounting.values import (
     check_choice,
     check_count,
     check_delta,
+    check_order,
     check_orders,
     check_positive,
     fields_to_json,
@@ -135,9 +136,10 @@ class BayesianSpec(EstimateSpec):
             check_choice(name, getattr(self, name), choices)
         if self.max_steps is not None:
             check_count("max_steps", self.max_steps)
-        for name in ("filter_order", "limit_epsilon"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
+        if self.filter_order is not None:
+            check_order("filter_order", self.filter_order)
+        if self.limit_epsilon is not None:
+            check_positive("limit_epsilon", self.limit_epsilon)
         if self.limit_epsilon is not None and self.filter_order is None:
             raise InvalidArgument("limit_epsilon", "is enforced at a filter_order fixed beforehand")
         if self.composition == "running" and self.weights is not None:

@@ -13,7 +13,15 @@ from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument, Unreachable
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import Values, log_moment
-from accounting.values import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
+from accounting.values import (
+    FloatArray,
+    check_choice,
+    check_count,
+    check_delta,
+    check_order,
+    check_positive,
+    check_rate,
+)
 
 # Integers suffice but for large ε, where the best order lies between 0 and 2.
 DEFAULT_ORDERS = tuple(
@@ -71,7 +79,7 @@ def calibrate_noise(
     check_choice("method", method, ("rdp", "pld"))
     if method == "pld" and order is not None:
         raise InvalidArgument("order", "belongs to method rdp")
-    orders = DEFAULT_ORDERS if order is None else [check_positive("order", order)]
+    orders = DEFAULT_ORDERS if order is None else [check_order("order", order)]
 
     def by_moments(noise: float) -> float:
         return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)

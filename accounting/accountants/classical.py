@@ -13,7 +13,15 @@ from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
 from accounting.mechanisms.privacy_loss import ComposedLoss, Steps, grid_interval
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
-from accounting.values import FloatArray, check_choice, check_count, check_delta, check_positive, check_rate
+from accounting.values import (
+    FloatArray,
+    check_choice,
+    check_count,
+    check_delta,
+    check_order,
+    check_positive,
+    check_rate,
+)
 
 Method = Literal["pld", "rdp"]
 
@@ -63,23 +71,22 @@ class ClassicalAccountant:
     ) -> None:
         self.delta = check_delta(delta)
         self.method: str = check_choice("method", method, ("pld", "rdp"))
-        self.order = None if order is None else check_positive("order", order)
+        self.order = None if order is None else check_order("order", order)
         if self.order is not None and self.method == "pld":
             raise InvalidArgument("order", 'belongs to method "rdp": a loss distribution has no order to fix')
         self.level = Level(level)
         self.observer = Observer(observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
-        self._moments = np.zeros_like(self._orders)
         self._counts: dict[tuple[float, float], int] = {}
+        # What one step of each kind costs at every order.
+        self._costs: dict[tuple[float, float], FloatArray] = {}
         self._known: tuple[tuple[Steps, ...], float] = ((), 0.0)
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
         """Charge `count` steps with noise σ·C (noise_multiplier σ > 0) and Poisson rate q in [0, 1]."""
         key, count = self._check(noise_multiplier, sampling_rate, count)
-        # First, for it may refuse: nothing has changed then.
-        moments = self._moments_of(key, count)
+        self._costs[key] = self._cost(key)
         self._counts[key] = self._counts.get(key, 0) + count
-        self._moments = self._moments + moments
 
     @cached_property
     def _composed(self) -> ComposedLoss:
@@ -95,18 +102,17 @@ class ClassicalAccountant:
         """ε at this accountant's delta; asked again without a step in between, it is remembered."""
         events = self._events(self._counts)
         if events != self._known[0]:
-            self._known = (events, self._epsilon(events, self._moments, self.delta))
+            self._known = (events, self._epsilon(self._counts, self.delta))
         return self._known[1]
 
     def epsilon_at(self, delta: float) -> float:
         """ε of the same steps at another delta; a claim made at one delta only, unless the deltas are split."""
-        return self._epsilon(self._events(self._counts), self._moments, check_delta(delta))
+        return self._epsilon(self._counts, check_delta(delta))
 
     def epsilon_after(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> float:
         """ε if `count` such steps were charged now; the accountant is unchanged."""
         key, count = self._check(noise_multiplier, sampling_rate, count)
-        counts = self._counts | {key: self._counts.get(key, 0) + count}
-        return self._epsilon(self._events(counts), self._moments + self._moments_of(key, count), self.delta)
+        return self._epsilon(self._counts | {key: self._counts.get(key, 0) + count}, self.delta)
 
     def certificate(self) -> Guarantee:
         """ε together with everything needed to read it."""
@@ -160,17 +166,20 @@ class ClassicalAccountant:
         noise = check_positive("noise_multiplier", noise_multiplier)
         return (noise, check_rate("sampling_rate", sampling_rate)), check_count("count", count)
 
-    def _moments_of(self, key: tuple[float, float], count: int) -> FloatArray:
-        return count * _step_moments(*key, self.order)
+    def _cost(self, key: tuple[float, float]) -> FloatArray:
+        return self._costs[key] if key in self._costs else _step_moments(*key, self.order)
 
     @staticmethod
     def _events(counts: dict[tuple[float, float], int]) -> tuple[Steps, ...]:
         # A step that samples nobody shows nothing; its loss would have no distribution.
         return tuple(Steps(noise, rate, count) for (noise, rate), count in counts.items() if rate > 0)
 
-    def _epsilon(self, events: tuple[Steps, ...], moments: FloatArray, delta: float) -> float:
+    def _epsilon(self, counts: dict[tuple[float, float], int], delta: float) -> float:
+        events = self._events(counts)
         if not events:
             return 0.0
+        # One product a kind, not a running sum: charged singly, at once or replayed, it reads the same to the last bit.
+        moments = sum((count * self._cost(key) for key, count in counts.items()), np.zeros_like(self._orders))
         bound, _ = epsilon_from_moments(self._orders, moments, delta)
         if self.method == "rdp" or not 0 < bound <= PLD_LIMIT:
             return bound

@@ -17,6 +17,7 @@ from accounting.values import (
     check_array,
     check_count,
     check_delta,
+    check_order,
     check_positive,
     check_rate,
     fields_to_json,
@@ -38,6 +39,7 @@ class FilterSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level(self.level))
         object.__setattr__(self, "observer", Observer(self.observer))
+        check_order("order", self.order)
         check_positive("limit_epsilon", self.limit_epsilon)
         if self.bound <= 0:
             raise InvalidArgument(

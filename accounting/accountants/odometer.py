@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument, LimitExceeded
 from accounting.mechanisms.conversion import largest_moment
-from accounting.values import check_array, check_choice, check_delta, check_positive
+from accounting.values import check_array, check_choice, check_delta, check_order, check_positive
 
 Mode = Literal["checkpoints", "end-point"]
 
@@ -46,7 +46,7 @@ class Odometer:
             raise InvalidArgument("limit_epsilon", 'belongs to mode "end-point" and to it alone')
         if self.mode == "end-point" and order is None:
             raise InvalidArgument("order", "must be fixed before the first step in mode end-point")
-        self.order = None if order is None else check_positive("order", order)
+        self.order = None if order is None else check_order("order", order)
         self.limit_epsilon = None if limit_epsilon is None else check_positive("limit_epsilon", limit_epsilon)
         if order is not None and limit_epsilon is not None and largest_moment(order, limit_epsilon, delta) <= 0:
             raise InvalidArgument("limit_epsilon", "leaves no room for any step at this order and delta")

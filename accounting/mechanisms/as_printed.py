@@ -33,8 +33,18 @@ def centred_distances(updates: FloatArray, centre: FloatArray, *, clip_norm: flo
     point = check_array("centre", centre, low=-math.inf)
     if point.size != rows.shape[1]:
         raise InvalidArgument("centre", f"has {point.size} parameters, the updates {rows.shape[1]}")
-    norms = np.linalg.norm(rows - point, axis=1)
-    return np.minimum(np.nextafter(norms, np.inf), ceiling)
+    with np.errstate(over="ignore"):
+        moves = np.abs(rows - point)
+    largest = moves.max(axis=1)
+    charged = (largest > 0) & np.isfinite(largest)
+    # Clipped where a difference overflowed; nextafter would move a distance of 0.
+    norms = np.where(largest > 0, math.inf, 0.0)
+    # In units of the largest: squares neither overflow nor vanish. A sum of n squares may lose n units in the last
+    # place, its root half of them.
+    scaled = np.linalg.norm(moves[charged] / largest[charged, None], axis=1)
+    with np.errstate(over="ignore"):
+        norms[charged] = np.nextafter(scaled * largest[charged] * (1 + (point.size / 2 + 8) * 2.0**-53), np.inf)
+    return np.minimum(norms, ceiling)
 
 
 def sequential_as_in_papers(costs: FloatArray) -> FloatArray:

@@ -17,8 +17,8 @@ from accounting.values import (
     check_delta,
     check_nonnegative,
     check_number,
+    check_order,
     check_orders,
-    check_positive,
 )
 
 Conversion = Literal["improved", "chernoff"]
@@ -131,7 +131,7 @@ def largest_moment(order: float, epsilon: float, beta: float, *, conversion: Con
     >>> round(largest_moment(8, 1.0, 1e-5), 3), round(largest_moment(8, 2.0, 1e-5), 3)
     (-0.373, 7.627)
     """
-    lam = check_positive("order", order)
+    lam = check_order("order", order)
     offset = float(_log_constant(np.array([lam]), conversion)[0])
     spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
     return spendable - offset + log_beta - 1e-15 * (spendable + abs(offset) - log_beta)

@@ -136,7 +136,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         if direction == "printed":
             raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
         for row in np.flatnonzero(~whole):
-            raw[row] = _quadrature(float(orders[row]) + 1, points, rate)
+            raw[row] = _quadrature(float(orders[row]), points, rate)
     inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
     # A relative margin does nothing for a cost that underflowed to 0; one step up does.
     values[:, charged] = np.nextafter(raw * (1 + inflation[:, None]), np.inf)
@@ -163,13 +163,14 @@ def _binomial(trials: npt.NDArray[np.int64], ratio: FloatArray, rate: float, *, 
     return out
 
 
-def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
-    """log E_{z~N(0,1)} (1 − q + q e^{rz − r²/2})^α for real α > 1, by the trapezoidal rule in the log domain.
+def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
+    """log E_{z~N(0,1)} (1 − q + q e^{rz − r²/2})^{λ+1} for real λ > 0, by the trapezoidal rule in the log domain.
 
     The integrand is analytic for |Im z| < π/r, so the rule converges like e^{−2πy/h} in any strip y < π/r (Trefethen
     & Weideman 2014, Theorem 5.1); the step below puts that under e^{−45}.
     """
     strip = np.minimum(6.0, np.pi / (2 * ratio))
+    alpha = lam + 1
     # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip; the step pays for that too.
     step = 2 * np.pi * strip / (45 + strip**2 / 2)
     # From 13 deviations below 0 to 13 above αr, the peak of e^{αrz − z²/2}: outside is less than e^{−84}.
@@ -180,7 +181,7 @@ def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
     # A cost this large (α²r²/2 nats) decides nothing; the closed form without sampling bounds it.
     feasible = nodes[order] <= 4 * _CHUNK
     huge = order[~feasible]
-    out[huge] = alpha * (alpha - 1) * ratio[huge] ** 2 / 2
+    out[huge] = alpha * lam * ratio[huge] ** 2 / 2
     order = order[feasible]
     start = 0
     while start < order.size:
@@ -190,24 +191,30 @@ def _quadrature(alpha: float, ratio: FloatArray, rate: float) -> FloatArray:
         block = order[start : start + rows]
         r, h = ratio[block, None], step[block, None]
         z = h * np.arange(int(nodes[block[-1]])) - 13.0
-        logs = _log_excess(alpha, r * z - r * r / 2, rate) - z * z / 2
+        logs = _log_excess(lam, r * z - r * r / 2, rate) - z * z / 2
         out[block] = np.logaddexp(0.0, log_sum(logs) + np.log(h[:, 0] / np.sqrt(2 * np.pi)))
         start += rows
     return out
 
 
-def _log_excess(alpha: float, u: FloatArray, rate: float) -> FloatArray:
-    """log[(1+x)^α − 1 − αx] for x = q(e^u − 1); the linear part has mean zero, and without it nothing cancels."""
+def _log_excess(lam: float, u: FloatArray, rate: float) -> FloatArray:
+    """log[(1+x)^α − 1 − αx], α = λ + 1, for x = q(e^u − 1).
+
+    The linear part has mean zero, and without it nothing cancels. In λ, not α − 1, which at λ = 1e-6 has lost six
+    digits: (1+x)^α − 1 − αx = (1+x)(e^{λ ln(1+x)} − 1) − λx.
+    """
+    alpha = lam + 1
     # Beyond e^700 floats end, and x + 1 = x long before.
     x = rate * np.expm1(np.minimum(u, _LARGEST_EXPONENT))
     log_x = np.where(u > _LARGEST_EXPONENT, u + np.log(rate), np.log(np.maximum(np.abs(x), 1e-300)))
-    growth = alpha * np.where(u > _LARGEST_EXPONENT, log_x, np.log1p(x))
+    log_grown = np.where(u > _LARGEST_EXPONENT, log_x, np.log1p(x))
+    growth = alpha * log_grown
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         series = np.ones_like(x)
         for k in range(_SERIES_TERMS, 1, -1):
             series = 1 + series * x * (alpha - k) / (k + 1)
-        small = 2 * np.log(np.abs(x)) + np.log(alpha * (alpha - 1) / 2 * series)
-        middle = np.log(np.expm1(np.minimum(growth, 30.0)) - alpha * x)
+        small = 2 * np.log(np.abs(x)) + np.log(alpha * lam / 2 * series)
+        middle = np.log((1 + x) * np.expm1(np.minimum(lam * log_grown, 30.0)) - lam * x)
         linear = np.exp(np.log(alpha) + log_x - growth)
         large = growth + np.log1p(-np.exp(-growth) - linear)
     # (1+x)^α − 1 − αx cancels for small x, where the series does not, and overflows for large, where logs do not.

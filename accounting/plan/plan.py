@@ -19,6 +19,7 @@ from accounting.values import (
     check_choice,
     check_count,
     check_delta,
+    check_order,
     check_orders,
     check_positive,
     check_rate,
@@ -97,7 +98,7 @@ class BayesianPlan:
     def __post_init__(self) -> None:
         check_orders(self.orders)
         check_choice("sample", self.sample, ("members", "held-out"))
-        check_positive("filter_order", self.filter_order)
+        check_order("filter_order", self.filter_order)
         check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
         check_choice("composition", self.composition, ("holder", "running"))
         check_choice("adversary", self.adversary, ("path", "adaptive"))
@@ -180,8 +181,9 @@ class Plan:
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, tuple(SCHEMES))
         check_choice("disclosure", self.disclosure, ("plain", "noised", "at-end"))
-        for name in ("clip_norm", "noise_multiplier", "sampling_rate", "classical_order"):
+        for name in ("clip_norm", "noise_multiplier", "sampling_rate"):
             check_positive(name, getattr(self, name))
+        check_order("classical_order", self.classical_order)
         check_rate("sampling_rate", self.sampling_rate)
         check_count("steps_per_round", self.steps_per_round)
         if check_count("max_steps", self.max_steps) < self.steps_per_round:

@@ -69,6 +69,10 @@ class DiscreteGaussian:
         scale = 2.0 ** (_WEIGHT_BITS - math.ceil(math.log2(float((above * width).sum()))))
         weights = np.ceil(above * width * scale) + 1.0
         self.weights = np.cumsum(weights.astype(np.uint64))
+        # Picks end at 2⁶¹: cells beyond would never be drawn. The sum is a multiple of 2⁻¹⁶ and a little, so that it
+        # never lies so close below a power of two that rounding every weight up could pass it; this says so.
+        if int(self.weights[-1]) > 1 << _WEIGHT_BITS:
+            raise ValueError(f"std {std!r}: the cells' weights do not fit {_WEIGHT_BITS} bits")
         self.bound = weights / (scale * width)
         steps = np.arange((1 << _GUIDE_BITS) + 1, dtype=np.uint64) << np.uint64(_WEIGHT_BITS - _GUIDE_BITS)
         self._guide = np.searchsorted(self.weights, steps, side="right")

@@ -238,14 +238,29 @@ class TestClientsOwnSums:
         for _ in range(200):
             ours.step(None, **PLAN)
         ceiling = float(ours.log_moments()[0])
-        counts = [900, 50, 49] + [0] * 27 + [1]
-        ours.observe(self.EDGES, counts=counts, log_max=3.0, order=4.0)
-        truth = upper_mean(self.EDGES, 1e-6 / (200 * 201), method="betting", log_max=3.0, counts=counts)
+        counts, top = [900, 50, 49] + [0] * 27 + [1], max(3.0, ceiling)
+        ours.observe(self.EDGES, counts=counts, log_max=top, order=4.0)
+        truth = upper_mean(self.EDGES, 1e-6 / (200 * 201), method="betting", log_max=top, counts=counts)
         assert ours.log_moments()[0] == pytest.approx(min(truth, ceiling), rel=1e-12)
         assert truth < ceiling
         ours.step(None, **PLAN)
         assert ours.log_moments()[0] == pytest.approx(truth + ceiling / 200, rel=1e-9)
         assert "own sums" in ours.certificate().resolution
+
+    def test_a_ceiling_below_what_was_charged_here_is_refused(self) -> None:
+        """Whoever says that nobody can cost more than 0.01 nats would have every estimate read 0.01."""
+        ours = account(orders=[4.0], composition="running", max_steps=None)
+        for _ in range(200):
+            ours.step(None, **PLAN)
+        ceiling, before = float(ours.log_moments()[0]), ours.state()
+        for lie in (0.01, ceiling / 2, ceiling * (1 - 1e-6)):
+            with pytest.raises(InvalidArgument, match=r"^log_max:"):
+                ours.observe([0.0] * 1000, log_max=lie, order=4.0)
+        assert ours.state() == before
+        # The same steps added in another order end a few units in the last place lower.
+        ours.observe([0.0] * 1000, log_max=ceiling * (1 - 1e-13), order=4.0)
+        truth = upper_mean([0.0] * 1000, 1e-6 / (200 * 201), method="betting", log_max=ceiling)
+        assert ours.log_moments()[0] == pytest.approx(truth, rel=1e-9)
 
     def test_refusals(self) -> None:
         ours = account(composition="running", checkpoints=[2])

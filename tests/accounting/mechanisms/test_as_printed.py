@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -44,6 +45,19 @@ class TestClientLevel:
         assert (near >= np.linalg.norm(updates - centre, axis=1)).all()
         assert near.max() < 0.2
         assert (far == 1.0).all()
+
+    def test_a_distance_is_never_below_the_exact_one(self) -> None:
+        """In 50 digits: many coordinates lose units in the last place, tiny ones their squares, huge ones overflow."""
+        rng = np.random.default_rng(4)
+        cases = [rng.normal(size=(3, 100_000)), np.full((1, 3), 1e-170), np.full((1, 3), 1e300), np.ones((1, 77))]
+        for updates in cases:
+            found = as_printed.centred_distances(updates, np.zeros(updates.shape[1]), clip_norm=1e308)
+            for row, distance in zip(updates, found.tolist(), strict=True):
+                with mp.workdps(50):
+                    exact = mp.sqrt(mp.fsum(mp.mpf(x) ** 2 for x in row.tolist()))
+                    assert exact <= distance <= exact * (1 + mp.mpf(1e-10))
+        assert as_printed.centred_distances(np.full((1, 2), 1e308), np.full(2, -1e308), clip_norm=2.0).tolist() == [2.0]
+        assert as_printed.centred_distances(np.zeros((1, 2)), np.zeros(2), clip_norm=2.0).tolist() == [0.0]
 
     def test_pair_distances_under_the_add_remove_formula_understate_replacement(self) -> None:
         """Two clients that nearly agree are exchanged: the truth by quadrature, c^L at their distance, the bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import mpmath as mp
 import numpy as np
@@ -12,7 +13,18 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from accounting import InvalidArgument, log_moment, replace_one_moment
+from accounting import (
+    BayesianSpec,
+    ClassicalAccountant,
+    FilterSpec,
+    InvalidArgument,
+    Odometer,
+    calibrate_noise,
+    epsilon_from_moments,
+    largest_moment,
+    log_moment,
+    replace_one_moment,
+)
 from accounting.mechanisms.divergence import exact_moments, log_binomial, log_expm1, log_sum, tabulated
 
 mp.mp.dps = 30
@@ -63,6 +75,12 @@ def test_never_below_the_exact_value_and_never_a_millionth_above(seed: int) -> N
         (0.5, 40.0, 1.0, 1e-17),
         (150.5, 2.0, 1.0, 0.9),
         (40.5, 6.0, 1.0, 1e-10),
+        # The smallest orders that are accepted: in α − 1 they have lost up to ten digits.
+        (1e-6, 1.0, 1.1, 0.01),
+        (1e-6, 3.0, 1.0, 0.5),
+        (1.3e-6, 8.0, 1.0, 0.3),
+        (1e-5, 0.01, 1.0, 0.99),
+        (1e-4, 12.0, 1.0, 1e-3),
     ],
 )
 def test_extreme_real_orders(order: float, distance: float, std: float, rate: float) -> None:
@@ -126,6 +144,29 @@ def test_replace_one_is_joint_convexity() -> None:
     truth = np.log(1 - q + q * np.exp(lam * (lam + 1) * ratio**2 / 2))
     ours = float(replace_one_moment(lam, 1.0, noise_std=2.0, sampling_rate=q))
     assert truth <= ours <= truth * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("order", [9.9e-7, 7e-9, 1e-16, 5e-324])
+def test_orders_too_small_to_be_bounded_are_refused_everywhere(order: float) -> None:
+    """At 7e-9 the cost came out 1.8e-8 too low, at 1e-16 as NaN, which is above no limit."""
+    plan = {"delta": 1e-5, "estimator_failure_probability": 1e-6}
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("order", lambda: log_moment(order, 1.0, noise_std=1.0, sampling_rate=0.01)),
+        ("order", lambda: log_moment([order, 2.0], 1.0, noise_std=1.0, sampling_rate=0.01)),
+        ("order", lambda: replace_one_moment(order, 1.0, noise_std=1.0, sampling_rate=0.01)),
+        ("orders", lambda: epsilon_from_moments([order, 1.0], [0.1, 0.2], 1e-5)),
+        ("order", lambda: largest_moment(order, 1.0, 1e-5)),
+        ("order", lambda: ClassicalAccountant(delta=1e-5, method="rdp", order=order)),
+        ("order", lambda: Odometer(delta=1e-5, order=order)),
+        ("order", lambda: FilterSpec(order=order, delta=1e-5, limit_epsilon=1e30)),
+        ("order", lambda: calibrate_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1, order=order)),
+        ("orders", lambda: BayesianSpec(orders=[order], max_steps=1, **plan)),
+        ("filter_order", lambda: BayesianSpec(orders=[1.0], filter_order=order, max_steps=1, **plan)),
+    ]
+    for name, call in calls:
+        with pytest.raises(InvalidArgument) as refused:
+            call()
+        assert refused.value.argument == name
 
 
 def test_zero_distance_and_zero_rate_cost_exactly_nothing() -> None:

@@ -40,6 +40,14 @@ def test_a_weight_is_found_in_its_cell_at_every_edge_and_between(std: float) -> 
     assert found.tolist() == [bisect.bisect_right(ends, p) for p in picks]
 
 
+def test_the_weights_of_all_cells_can_be_picked() -> None:
+    """Picks are below 2⁶¹: a cell beyond would never be drawn."""
+    rng = np.random.default_rng(7)
+    # At 0.2 and 2^k the sum of what is left over lies within 1e-8 of a power of two, to which the weights are scaled.
+    for std in [0.2, 2.0, 4.0, 64.0, *(2.0 ** rng.uniform(-3, 40, 200)).tolist()]:
+        assert int(DiscreteGaussian(std).weights[-1]) <= 2**61
+
+
 @pytest.mark.parametrize("std", [0.2, 1.0, 3.9, 17.3, 300.5])
 def test_the_two_parts_add_up_to_the_law(std: float) -> None:
     """P(rectangles) · rectangle + P(rest) · rest = law, cell by cell, where the rest is what rejection leaves."""
