@@ -1,7 +1,7 @@
 """Privacy accounting for federated learning: Bayesian and classical, every number a certificate.
 
 Names load on first use, from where `__init__.pyi` says: importing this package, or `accounting.plan`, loads neither
-scipy nor dp_accounting, which both sides of the wire would otherwise load for the plan they share.
+scipy, which both sides of the wire would otherwise load for the plan they share.
 """
 
 import lazy_loader  # pyright: ignore[reportMissingTypeStubs]

@@ -60,6 +60,17 @@ def check_order(name: str, value: object) -> float:
     return number
 
 
+def order_or_alpha(order: object, alpha: object) -> float | None:
+    """The order λ, given as itself or as the Rényi order α = λ + 1; None: neither was given. Both are an error."""
+    if order is not None and alpha is not None:
+        raise InvalidArgument("alpha", "is order + 1: give one of the two")
+    if alpha is None:
+        return None if order is None else check_order("order", order)
+    if (number := check_positive("alpha", alpha) - 1) < LEAST_ORDER:
+        raise InvalidArgument("alpha", f"must be > 1 by at least {LEAST_ORDER!r}, not {alpha!r}")
+    return number
+
+
 def check_nonnegative(name: str, value: object) -> float:
     """A finite number ≥ 0."""
     number = check_number(name, value)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property, lru_cache
+from collections import Counter
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.conversion import epsilon_from_moments
-from accounting.mechanisms.divergence import log_moment
-from accounting.mechanisms.privacy_loss import ComposedLoss, Steps, grid_interval
-from accounting.units import Definition, Guarantee, Level, Observer, Relation
-from accounting.values import (
-    FloatArray,
-    check_choice,
-    check_count,
-    check_delta,
-    check_order,
-    check_positive,
-    check_rate,
+from accounting.mechanisms.composed_loss import composed_delta, composed_epsilon
+from accounting.mechanisms.conversion import delta_from_moments, epsilon_from_moments
+from accounting.mechanisms.events import (
+    Event,
+    GaussianEvent,
+    Kind,
+    NothingEvent,
+    PoissonSampledEvent,
+    gaussian_steps,
+    kind_from_json,
+    kind_moments,
+    kind_to_json,
+    kinds_of,
 )
+from accounting.mechanisms.unsampled import Steps, unsampled_delta, unsampled_epsilon
+from accounting.units import Definition, Guarantee, Level, Observer, Relation
+from accounting.values import FloatArray, check_choice, check_delta, check_nonnegative, order_or_alpha
 
 Method = Literal["pld", "rdp"]
 
@@ -32,32 +37,42 @@ ORDERS: FloatArray = np.unique(
     )
 )
 
+_ORDERS = tuple(ORDERS.tolist())
+
 # Above this no reader acts on the difference, and the distribution would need a very coarse grid.
 PLD_LIMIT = 1000.0
 
-_ASSUMPTIONS = {
-    "pld": "the plan and the moment it stops were fixed without looking at the data",
-    "rdp": "the plan and the moment it stops were fixed without looking at the data",
-    "filter": "every step kept its clip norm, sampling and noise; plan and stop may adapt to what was released",
-}
+# What was asked for, and what was used where the losses of some event have no distribution here.
+Used = Literal["pld", "analytic-gaussian", "rdp", "filter"]
+_FIXED = "the plan and the moment it stops were fixed without looking at the data"
+_ADAPTIVE = "every step kept its clip norm, sampling and noise; plan and stop may adapt to what was released"
+_RESOLUTION = {"pld": "losses discretised, tilted and rounded up", "analytic-gaussian": "closed form, rounded up"}
 
 
 class ClassicalAccountant:
-    """ε of Poisson-sampled Gaussian steps under add/remove.
+    """ε of whatever events were composed, for any record.
 
-    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance.
-    method "rdp": Rényi divergences at real orders. With `order` the account is read at that one order, fixed before
-    the first step, and is then valid for plans and stops that adapt to the releases (Feldman & Zrnic 2021).
+    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance. Gaussian steps
+    have one, unsampled ones in closed form; with other events it reads Rényi divergences, and its certificate says so.
+    method "rdp": Rényi divergences at real orders. With `order` λ (or `alpha` = λ + 1) the account is read at that one
+    order, fixed before the first step, and is then valid for plans and stops that adapt to the releases (Feldman &
+    Zrnic 2021).
+
+    relation  add-remove; replace-one, where one record is exchanged and moves a sum by twice the clip norm; zero-out
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
     Raises InvalidArgument naming the argument; the accountant is then unchanged.
 
     >>> account = ClassicalAccountant(delta=1e-5)
     >>> account.step(noise_multiplier=1.1, sampling_rate=0.01, count=1000)
-    >>> round(account.epsilon(), 2)
-    1.52
+    >>> account
+    ClassicalAccountant(delta=1e-05, method='pld', steps=1000, epsilon=1.521)
     >>> str(account.certificate().definition)
     'classical'
+    >>> from accounting import LaplaceEvent
+    >>> account.compose(LaplaceEvent(20.0))
+    >>> account.certificate().composition, round(account.delta_for(2.0), 8)
+    ('rdp', 2.44e-06)
     """
 
     def __init__(
@@ -66,32 +81,41 @@ class ClassicalAccountant:
         delta: float,
         method: Method = "pld",
         order: float | None = None,
+        alpha: float | None = None,
+        relation: Relation = Relation.ADD_REMOVE,
         level: Level = Level.INSTANCE,
         observer: Observer = Observer.RELEASES,
     ) -> None:
         self.delta = check_delta(delta)
         self.method: str = check_choice("method", method, ("pld", "rdp"))
-        self.order = None if order is None else check_order("order", order)
+        self.order = order_or_alpha(order, alpha)
         if self.order is not None and self.method == "pld":
             raise InvalidArgument("order", 'belongs to method "rdp": a loss distribution has no order to fix')
-        self.level = Level(level)
-        self.observer = Observer(observer)
+        self.relation, self.level, self.observer = Relation(relation), Level(level), Observer(observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
-        self._counts: dict[tuple[float, float], int] = {}
-        # What one step of each kind costs at every order.
-        self._costs: dict[tuple[float, float], FloatArray] = {}
-        self._known: tuple[tuple[Steps, ...], float] = ((), 0.0)
+        self._counts: Counter[Kind] = Counter()
+        # What one run of each kind costs at every order.
+        self._costs: dict[Kind, FloatArray] = {}
+        self._known: tuple[dict[Kind, int], float, Used] = ({}, 0.0, "rdp")
+
+    def __repr__(self) -> str:
+        order = "" if self.order is None else f", order={self.order!r}"
+        other = "" if self.relation is Relation.ADD_REMOVE else f", relation={str(self.relation)!r}"
+        numbers = f"delta={self.delta!r}, method={self.method!r}{order}{other}, steps={self.steps}"
+        return f"ClassicalAccountant({numbers}, epsilon={self.epsilon():.4g})"
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
         """Charge `count` steps with noise σ·C (noise_multiplier σ > 0) and Poisson rate q in [0, 1]."""
-        key, count = self._check(noise_multiplier, sampling_rate, count)
-        self._costs[key] = self._cost(key)
-        self._counts[key] = self._counts.get(key, 0) + count
+        self.compose(_step(noise_multiplier, sampling_rate), count)
 
-    @cached_property
-    def _composed(self) -> ComposedLoss:
-        """Losses composed so far; Rényi accounts have none."""
-        return ComposedLoss()
+    def compose(self, event: Event, count: int = 1) -> None:
+        """Charge an event `count` times. InvalidArgument: it is not known, and nothing is charged."""
+        kinds = kinds_of(event, count)
+        # Before anything changes, for it may refuse.
+        costs = {kind: self._cost(kind) for kind in kinds}
+        self._costs |= costs
+        for kind, times in kinds.items():
+            self._counts[kind] += times
 
     @property
     def steps(self) -> int:
@@ -100,40 +124,59 @@ class ClassicalAccountant:
 
     def epsilon(self) -> float:
         """ε at this accountant's delta; asked again without a step in between, it is remembered."""
-        events = self._events(self._counts)
-        if events != self._known[0]:
-            self._known = (events, self._epsilon(self._counts, self.delta))
-        return self._known[1]
+        return self._answer()[0]
 
     def epsilon_at(self, delta: float) -> float:
         """ε of the same steps at another delta; a claim made at one delta only, unless the deltas are split."""
-        return self._epsilon(self._counts, check_delta(delta))
+        return self._epsilon(self._counts, check_delta(delta))[0]
+
+    def delta_for(self, epsilon: float) -> float:
+        """δ at a given ε ≥ 0: the other way to read the same account. 0 before anything was charged."""
+        target = check_nonnegative("epsilon", epsilon)
+        kinds = _charged(self._counts)
+        if not kinds:
+            return 0.0
+        bound, _ = delta_from_moments(self._orders, self._moments(kinds), target)
+        steps = self._losses(kinds)
+        if steps is None or bound <= 0:
+            return bound
+        if all(step.sampling_rate == 1 for step in steps):
+            return min(bound, unsampled_delta(steps, target))
+        return min(bound, composed_delta(steps, target, bound))
 
     def epsilon_after(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> float:
         """ε if `count` such steps were charged now; the accountant is unchanged."""
-        key, count = self._check(noise_multiplier, sampling_rate, count)
-        return self._epsilon(self._counts | {key: self._counts.get(key, 0) + count}, self.delta)
+        return self.epsilon_after_event(_step(noise_multiplier, sampling_rate), count)
+
+    def epsilon_after_event(self, event: Event, count: int = 1) -> float:
+        """ε if this event were charged `count` times now; the accountant is unchanged."""
+        # In the order in which charging it would put them: sums then agree to the last bit.
+        counts = Counter(self._counts)
+        for kind, times in kinds_of(event, count).items():
+            counts[kind] += times
+        return self._epsilon(counts, self.delta)[0]
 
     def certificate(self) -> Guarantee:
-        """ε together with everything needed to read it."""
-        kind = "filter" if self.order is not None else self.method
-        rates = [rate for _, rate in self._counts]
+        """ε together with everything needed to read it; `composition` names the method that gave it."""
+        epsilon, used = self._answer()
+        rates = [kind.rate for kind in self._counts]
+        by_moments = used in ("rdp", "filter")
         return Guarantee(
-            epsilon=self.epsilon(),
+            epsilon=epsilon,
             delta=self.delta,
             level=self.level,
             definition=Definition.CLASSICAL,
-            relation=Relation.ADD_REMOVE,
+            relation=self.relation,
             observer=self.observer,
-            assumption=_ASSUMPTIONS[kind],
+            assumption=_FIXED if self.order is None else _ADAPTIVE,
             steps=self.steps,
-            orders=() if self.method == "pld" else tuple(float(order) for order in self._orders),
+            orders=tuple(float(order) for order in self._orders) if by_moments else (),
             order=self.order,
             sampling_rate=(min(rates), max(rates)) if rates else None,
-            composition=kind,
+            composition=used,
             adversary="path" if self.order is None else "adaptive",
-            conversion=None if self.method == "pld" else "improved",
-            resolution="rounded up" if self.method == "rdp" else "discretised and rounded up",
+            conversion="improved" if by_moments else None,
+            resolution=_RESOLUTION.get(used, "rounded up"),
         )
 
     def state(self) -> dict[str, Any]:
@@ -142,61 +185,84 @@ class ClassicalAccountant:
             "delta": self.delta,
             "method": self.method,
             "order": self.order,
+            "relation": str(self.relation),
             "level": str(self.level),
             "observer": str(self.observer),
-            "steps": [[noise, rate, count] for (noise, rate), count in self._counts.items()],
+            "events": [[*kind_to_json(kind), count] for kind, count in self._counts.items()],
         }
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """The accountant whose `state` this was; every value is checked again."""
-        out = cls(
-            delta=state["delta"],
-            method=state["method"],
-            order=state["order"],
-            level=Level(state["level"]),
-            observer=Observer(state["observer"]),
-        )
-        for noise, rate, count in state["steps"]:
-            out.step(noise_multiplier=noise, sampling_rate=rate, count=count)
+        settings = ("delta", "method", "order", "relation", "level", "observer")
+        out = cls(**{name: state[name] for name in settings})
+        for *kind, count in state["events"]:
+            charged = kind_from_json(kind)
+            out.compose(PoissonSampledEvent(charged.rate, charged.atom), count)
         return out
 
-    @staticmethod
-    def _check(noise_multiplier: float, sampling_rate: float, count: int) -> tuple[tuple[float, float], int]:
-        noise = check_positive("noise_multiplier", noise_multiplier)
-        return (noise, check_rate("sampling_rate", sampling_rate)), check_count("count", count)
+    def _answer(self) -> tuple[float, Used]:
+        if self._counts != self._known[0]:
+            self._known = (dict(self._counts), *self._epsilon(self._counts, self.delta))
+        nothing: Used = "filter" if self.order is not None else "pld" if self.method == "pld" else "rdp"
+        return self._known[1], self._known[2] if self._counts else nothing
 
-    def _cost(self, key: tuple[float, float]) -> FloatArray:
-        return self._costs[key] if key in self._costs else _step_moments(*key, self.order)
+    def _cost(self, kind: Kind) -> FloatArray:
+        return self._costs[kind] if kind in self._costs else _moments_at(kind, self.order, self.relation)
 
-    @staticmethod
-    def _events(counts: dict[tuple[float, float], int]) -> tuple[Steps, ...]:
-        # A step that samples nobody shows nothing; its loss would have no distribution.
-        return tuple(Steps(noise, rate, count) for (noise, rate), count in counts.items() if rate > 0)
-
-    def _epsilon(self, counts: dict[tuple[float, float], int], delta: float) -> float:
-        events = self._events(counts)
-        if not events:
-            return 0.0
+    def _moments(self, counts: dict[Kind, int]) -> FloatArray:
         # One product a kind, not a running sum: charged singly, at once or replayed, it reads the same to the last bit.
-        moments = sum((count * self._cost(key) for key, count in counts.items()), np.zeros_like(self._orders))
-        bound, _ = epsilon_from_moments(self._orders, moments, delta)
-        if self.method == "rdp" or not 0 < bound <= PLD_LIMIT:
-            return bound
-        # Both hold; where δ is below the numeric error, the distribution says ∞.
-        return min(bound, self._composed.epsilon(events, delta, grid_interval(events, delta, bound)))
+        return sum((count * self._cost(kind) for kind, count in counts.items()), np.zeros_like(self._orders))
+
+    def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
+        """The steps of which a loss distribution is computed; None where Rényi divergences answer."""
+        steps = [gaussian_steps(kind, count, self.relation) for kind, count in counts.items()]
+        known = [step for step in steps if step is not None]
+        return known if self.method == "pld" and len(known) == len(steps) else None
+
+    def _epsilon(self, counts: dict[Kind, int], delta: float) -> tuple[float, Used]:
+        kinds = _charged(counts)
+        by_moments: Used = "rdp" if self.order is None else "filter"
+        if not kinds:
+            return 0.0, "pld" if self.method == "pld" else by_moments
+        bound, _ = epsilon_from_moments(self._orders, self._moments(kinds), delta)
+        steps = self._losses(kinds)
+        if steps is None or not 0 < bound <= PLD_LIMIT:
+            return bound, by_moments
+        unsampled = all(step.sampling_rate == 1 for step in steps)
+        found = unsampled_epsilon(steps, delta, bound) if unsampled else composed_epsilon(steps, delta, bound)
+        # Both hold.
+        if not found < bound:
+            return bound, by_moments
+        return found, "analytic-gaussian" if unsampled else "pld"
+
+
+def _step(noise_multiplier: float, sampling_rate: float) -> Event:
+    return PoissonSampledEvent(sampling_rate, GaussianEvent(noise_multiplier))
+
+
+def _charged(counts: dict[Kind, int]) -> dict[Kind, int]:
+    # Who samples nobody shows nothing; the loss would have no distribution.
+    return {kind: count for kind, count in counts.items() if kind.rate > 0 and not isinstance(kind.atom, NothingEvent)}
+
+
+def _moments_at(kind: Kind, order: float | None, relation: Relation) -> FloatArray:
+    if order is not None:
+        return kind_moments(kind, (order,), relation)
+    if isinstance(kind.atom, GaussianEvent):
+        return _step_moments(kind.atom.noise_multiplier, kind.rate, relation)
+    return kind_moments(kind, _ORDERS, relation)
 
 
 @lru_cache(maxsize=256)
-def _step_moments(noise_multiplier: float, sampling_rate: float, order: float | None) -> FloatArray:
-    if order is not None:
-        return log_moment(np.array([order]), 1.0, noise_std=noise_multiplier, sampling_rate=sampling_rate)
+def _step_moments(noise_multiplier: float, sampling_rate: float, relation: Relation) -> FloatArray:
     # Where even the unsampled cost is this far out, it replaces the sampled one: no statement is read there. ceil: a
     # rate of 0 stays 0, any other becomes 1.
     far = ORDERS + 1 > 10 * PLD_LIMIT * noise_multiplier * noise_multiplier  # noqa: SIM300
+    atom = GaussianEvent(noise_multiplier)
     return np.concatenate(
         [
-            log_moment(part, 1.0, noise_std=noise_multiplier, sampling_rate=rate)
+            kind_moments(Kind(atom, rate), tuple(part.tolist()), relation)
             for part, rate in ((ORDERS[~far], sampling_rate), (ORDERS[far], min(1.0, math.ceil(sampling_rate))))
             if part.size
         ]

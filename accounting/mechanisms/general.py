@@ -62,11 +62,12 @@ class GaussianPair(OutcomePair):
     std_without: Values
 
     def __post_init__(self) -> None:
-        check_array("shift", np.atleast_1d(np.asarray(self.shift)), low=-math.inf)
-        for name in ("std_with", "std_without"):
-            values = check_array(name, np.atleast_1d(np.asarray(getattr(self, name))))
-            if bool((values <= 0).any()):
+        for name in ("shift", "std_with", "std_without"):
+            values = check_array(name, np.atleast_1d(np.asarray(getattr(self, name))), low=-math.inf)
+            if name != "shift" and bool((values <= 0).any()):
                 raise InvalidArgument(name, "must be > 0")
+            # As tuples: an event is a value, which can be compared and counted.
+            object.__setattr__(self, name, float(values[0]) if values.size == 1 else tuple(values.tolist()))
 
     @property
     def symmetric(self) -> bool:
@@ -186,15 +187,24 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     if rate == 1:
         both = lam * max(pair.divergence(lam + 1), pair.reverse_divergence(lam + 1))
         return both * (1 + INFLATION)
+    return float(subsampled_moments(np.array([lam]), pair, sampling_rate=rate)[0])
+
+
+def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: float) -> FloatArray:
+    """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1; divergences computed once."""
+    top = int(orders.max())
+    forward = np.array([(i - 1) * pair.divergence(float(i)) for i in range(2, top + 2)])
     # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).
-    k = np.arange(2, lam + 2)
-    forward = _mixture(log_binomial(lam + 1, rate)[2:], np.array([(i - 1) * pair.divergence(float(i)) for i in k]))
+    found = np.array(
+        [_mixture(log_binomial(int(lam) + 1, sampling_rate)[2:], forward[: int(lam)]) for lam in orders.tolist()]
+    )
     if pair.symmetric:
-        return forward
-    k = np.arange(1, lam + 1)
-    convex = _mixture(log_binomial(lam, rate)[1:], np.array([i * pair.reverse_divergence(float(i + 1)) for i in k]))
+        return found
+    reverse = np.array([i * pair.reverse_divergence(float(i + 1)) for i in range(1, top + 1)])
     # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
-    return max(forward, min(convex, pair.reverse_moment(lam, rate)))
+    convex = [_mixture(log_binomial(int(lam), sampling_rate)[1:], reverse[: int(lam)]) for lam in orders.tolist()]
+    own = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
+    return np.maximum(found, np.minimum(convex, own))
 
 
 def _mixture(log_weights: FloatArray, exponents: FloatArray) -> float:

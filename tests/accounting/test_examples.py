@@ -13,7 +13,7 @@ import accounting
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(accounting.__path__, "accounting."))
 # Words and bases that are used in the examples of others.
-SHOWN_ELSEWHERE = {"Definition", "EstimateSpec", "FilterSpec", "Level", "Observer", "OutcomePair", "Relation"}
+SHOWN_ELSEWHERE = {"Definition", "EstimateSpec", "Event", "FilterSpec", "Level", "Observer", "OutcomePair", "Relation"}
 
 
 @pytest.mark.parametrize("name", MODULES)

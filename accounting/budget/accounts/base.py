@@ -16,6 +16,7 @@ from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Samp
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
+from accounting.mechanisms.events import DiscreteGaussianEvent
 from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
@@ -222,9 +223,9 @@ class ClassicalLimit(LimitAccount):
                 count=rounds * step.steps_per_round,
             )
         if self.plan.release is not None and published:
-            # Towards less noise than there is.
-            multiplier = math.nextafter(self.plan.release.std / self.plan.rules.histogram_sensitivity, 0.0)
-            account.step(noise_multiplier=multiplier, sampling_rate=1.0, count=published)
+            # Few steps of the integers to a deviation: the loss of the discrete law is not the continuous one's.
+            event = DiscreteGaussianEvent(self.plan.release.std, self.plan.rules.histogram_sensitivity)
+            account.compose(event, published)
 
     def _worded(self, guarantee: Guarantee) -> Guarantee:
         plan, assumption = self.plan, guarantee.assumption

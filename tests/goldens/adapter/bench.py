@@ -14,7 +14,8 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from threadpoolctl import threadpool_limits
 
-from accounting.mechanisms.privacy_loss import ComposedLoss, Steps
+from accounting.accountants import classical
+from accounting.mechanisms.unsampled import Steps
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
 from server.db.blobs import FileBlobs
@@ -81,15 +82,15 @@ def _without_warnings() -> Iterator[None]:
 @contextmanager
 def _remembered_privacy_losses() -> Iterator[None]:
     """Compositions of privacy losses cost more than all the rest of a study, and many studies ask for the same one."""
-    computed = ComposedLoss.epsilon
+    computed = classical.composed_epsilon
 
     @cache
-    def once(steps: tuple[Steps, ...], delta: float, interval: float) -> float:
-        return computed(ComposedLoss(), steps, delta, interval)
+    def once(steps: tuple[Steps, ...], delta: float, guess: float) -> float:
+        return computed(steps, delta, guess)
 
-    def epsilon(_: ComposedLoss, steps: Sequence[Steps], delta: float, interval: float) -> float:
-        return once(tuple(steps), delta, interval)
+    def epsilon(steps: Sequence[Steps], delta: float, guess: float) -> float:
+        return once(tuple(steps), delta, guess)
 
-    ComposedLoss.epsilon = epsilon
+    classical.composed_epsilon = epsilon
     yield
-    ComposedLoss.epsilon = computed
+    classical.composed_epsilon = computed

@@ -1,0 +1,324 @@
+"""δ(ε) and ε(δ) of many Poisson-sampled Gaussian steps, from the law of their summed losses: an upper bound at every δ.
+
+Composition is a power of the Fourier transform, whose rounding is a share of the largest mass: 4·10⁻¹⁴ a step would
+drown δ = 1e-12. So each law is tilted first, p(l) → p(l) e^{θl}/M(θ), with θ near the order at which Chernoff's bound
+is least (exponential change of measure: Cramér 1938). The tilted sum has its mass around ε, the transform's rounding is
+a share of *that*, and untilting multiplies both by M^T e^{−θl}: the error becomes a share of δ itself, at any δ.
+
+What is added, so that the result is a bound:
+- one step's discretisation dominates, and its masses are rounded up (`step_losses`);
+- rounding of the transform, of its power and of the way back, bounded from the transform found (`_power`);
+- mass that wraps around the end of the window only adds; what leaves it upwards is added by Chernoff's bound;
+- tails that were cut count as infinite loss;
+- the discrete Gaussian, which is what is drawn, in place of the continuous one (`unsampled.lattice_excess`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.mechanisms.step_losses import UNIT, StepLosses, loss_at, output_range, step_losses
+from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps, lattice_excess, merged, step_excess
+from accounting.values import FloatArray
+
+# A grid this fine against one step's spread adds less than 2e-5 to the variance of the sum.
+_FINENESS = 0.01
+MOST_BINS = 2**21
+_MOST_STEP_BINS = 2**20
+_COARSE = 2**12
+# Tilted mass outside of the window: e⁻⁴¹.
+_OUTSIDE = 41.0
+_SHY = 0.85
+# Share of δ that cut tails may take.
+_TAIL_SHARE = 1e-7
+# Per level of the transform, in units in the last place (a butterfly has a product, a sum and a rounded twiddle).
+_LEVEL = 4.0
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of the neighbouring relation, on one grid: the laws of the steps and how often each is taken."""
+
+    laws: tuple[StepLosses, ...]
+    counts: tuple[int, ...]
+
+    def log_mgf(self, order: float) -> float:
+        return math.fsum(n * law.log_mgf(order) for n, law in zip(self.counts, self.laws, strict=True))
+
+    @property
+    def infinite(self) -> float:
+        return math.fsum(n * law.infinite for n, law in zip(self.counts, self.laws, strict=True))
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The composed law around its tilted mean: masses(l) = weights(l)·e^{log_scale}, weights counted from `anchor`.
+
+    losses, weights  (n,) ascending; the weights carry the untilting e^{−θ(l − anchor)} and are rounded up
+    spare            δ that the rest may take: infinite losses and what left the window
+    lattice          what the discrete law may add to δ(ε), as κ: δ grows by at most κ·e^{log_scale − θ(ε − anchor)}
+    """
+
+    losses: FloatArray
+    weights: FloatArray
+    order: float
+    anchor: float
+    log_scale: float
+    spare: float
+    lattice: float
+
+    def delta(self, epsilon: float) -> float:
+        above = self.losses > epsilon
+        losses, weights = self.losses[above], self.weights[above]
+        found = float((weights * -np.expm1(epsilon - losses)).sum())
+        found = found * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
+        return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(found, 1e-300)))) + self.spare)
+
+    def epsilon(self, delta: float) -> float:
+        """Least ε ≥ losses[0] with δ(ε) ≤ delta; inf where there is none."""
+        if delta <= self.spare:
+            return math.inf
+        target = math.exp(math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale)
+        # Σ w and Σ w e^{l₀ − l} over all larger losses; both from the small end.
+        first = float(self.losses[0])
+        falling = np.exp(first - self.losses)
+        sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
+        discounted = np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+        lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (self.losses - self.anchor)))
+        # 1e-9: the rounding of sums of up to 2²¹ terms.
+        deltas = (sums - discounted / falling) + 1e-9 * sums + lattice
+        over = np.flatnonzero(deltas > target)
+        if over.size == 0:
+            return first
+        place = int(over[-1])
+        if place == self.losses.size - 1:
+            return math.inf
+        # Between two grid points δ(ε) = Σw − e^ε Σw e^{−l}, with the larger of both points' other terms.
+        room = target - float(lattice[place]) - 1e-9 * float(sums[place])
+        low, high = float(self.losses[place]), float(self.losses[place + 1])
+        rest = float(discounted[place] / falling[place])
+        if room <= 0 or rest <= 0 or float(sums[place]) <= room:
+            return high
+        return min(high, max(low, low + math.log((float(sums[place]) - room) / rest)) + 4e-16 * abs(high))
+
+
+def composed_epsilon(steps: Sequence[Steps], delta: float, guess: float) -> float:
+    """Least ε with δ(ε) ≤ delta, rounded up; inf where this method has no answer.
+
+    steps non-empty, 0 < sampling_rate ≤ 1; guess: an upper bound on ε, which only chooses the grid.
+    """
+    return max((_sum(steps, delta, guess, removal=removal, epsilon=None) for removal in (True, False)), default=0.0)
+
+
+def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
+    """Least δ(ε), rounded up, at most 1; guess: an upper bound on it, which only chooses grid and tails."""
+    while True:
+        found = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
+        # Tails are cut as a share of the guess: far above the answer they would be most of it.
+        if not 0 < found < guess / 1000:
+            return found
+        guess = found
+
+
+def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, epsilon: float | None) -> float:
+    """One direction: ε at `delta`, or δ at `epsilon` where one is given."""
+    nothing = math.inf if epsilon is None else 1.0
+    parts = merged(steps)
+    if not all(_tractable(part) for part in parts):
+        return nothing
+    total = sum(part.count for part in parts)
+    tail = 10.0 ** math.floor(math.log10(delta * _TAIL_SHARE / total))
+    if tail < 1e-280:
+        return nothing
+    coarse = _laws(parts, _span(parts, tail, removal=removal) / _COARSE, tail, removal=removal)
+    order = _tilt(coarse, delta, epsilon)
+    _, deviation = _moments(coarse, order)
+    low, high, move = _window(coarse, order, deviation)
+    interval = _interval(parts, tail, scale, deviation, high - low, removal=removal)
+    direction = _laws(parts, interval, tail, removal=removal)
+    # Chernoff's bound on what leaves the window upwards.
+    beyond = math.exp(min(0.0, direction.log_mgf(order + move) - (order + move) * high))
+    near = scale if epsilon is None else epsilon
+    found = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
+    # Every step's losses are right to a few units in the last place.
+    drift = (
+        8
+        * UNIT
+        * math.fsum(
+            count * (1 + float(np.abs(law.losses[[0, -1]]).max()))
+            for count, law in zip(direction.counts, direction.laws, strict=True)
+        )
+    )
+    if epsilon is not None:
+        return found.delta(max(0.0, epsilon - drift))
+    answer = found.epsilon(delta)
+    return max(0.0, answer + drift + 1e-12)
+
+
+def _tractable(part: Steps) -> bool:
+    # Outside, a step is bounded by its Rényi divergence; nobody reads loss distributions there.
+    return 0.05 <= part.noise_multiplier <= 1e7 and part.sampling_rate >= 1e-9 and part.grid_std >= LEAST_GRID_STD
+
+
+def _laws(parts: Sequence[Steps], interval: float, tail: float, *, removal: bool) -> _Direction:
+    laws = tuple(
+        step_losses(1 / part.noise_multiplier, part.sampling_rate, interval, tail, removal=removal) for part in parts
+    )
+    return _Direction(laws, tuple(part.count for part in parts))
+
+
+def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
+    widths = []
+    for part in parts:
+        ratio = 1 / part.noise_multiplier
+        ends = output_range(ratio, part.sampling_rate, tail, removal=removal)
+        low, high = (loss_at(x, ratio, part.sampling_rate) for x in ends)
+        widths.append(high - low)
+    return max(widths)
+
+
+def _interval(
+    parts: Sequence[Steps], tail: float, scale: float, deviation: float, width: float, *, removal: bool
+) -> float:
+    """A grid that is fine against one step's spread and against the answer, as far as the arrays allow."""
+    steps = sum(part.count for part in parts)
+    variance = math.fsum(
+        part.count * part.sampling_rate**2 * math.expm1(min(part.noise_multiplier**-2, 50.0)) for part in parts
+    )
+    # Where rare large losses make the sum, the tilted spread is what counts.
+    spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
+    fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)
+    least = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
+    # A power of two, so that it changes seldom while steps are added.
+    return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * least else math.ceil(math.log2(least)))
+
+
+def _tilt(coarse: _Direction, delta: float, epsilon: float | None) -> float:
+    """θ at which Chernoff's bound is about least: golden section in ln θ; any θ gives a bound."""
+
+    def objective(log_order: float) -> float:
+        order = math.exp(log_order)
+        moments = coarse.log_mgf(order)
+        if epsilon is not None:
+            return moments - order * epsilon
+        return (moments - math.log1p(order) - order * math.log1p(1 / order) - math.log(delta)) / order
+
+    largest = max(float(law.losses[-1]) for law in coarse.laws)
+    low, high, golden = math.log(0.05), math.log(min(1e6, max(1.0, 2000 / max(largest, 1e-9)))), (math.sqrt(5) - 1) / 2
+    inner = [high - golden * (high - low), low + golden * (high - low)]
+    values = [objective(x) for x in inner]
+    while high - low > 0.02:
+        if values[0] < values[1]:
+            high, inner = inner[1], [inner[1] - golden * (inner[1] - low), inner[0]]
+            values = [objective(inner[0]), values[0]]
+        else:
+            low, inner = inner[0], [inner[1], inner[0] + golden * (high - inner[0])]
+            values = [values[1], objective(inner[1])]
+    # A little less: just above the best order the rarest losses may take over, and the tilted law grows very wide.
+    return _SHY * math.exp((low + high) / 2)
+
+
+def _moments(direction: _Direction, order: float) -> tuple[float, float]:
+    """Mean and deviation of the tilted sum."""
+    mean = variance = 0.0
+    for count, law in zip(direction.counts, direction.laws, strict=True):
+        weights, _ = law.tilted(order)
+        at = float(weights @ law.losses)
+        mean, variance = mean + count * at, variance + count * float(weights @ np.square(law.losses - at))
+    return mean, math.sqrt(variance)
+
+
+def _window(coarse: _Direction, order: float, deviation: float) -> tuple[float, float, float]:
+    """Losses between which the tilted sum lies but for e⁻⁴¹ on either side, and the move s of the upper one's bound.
+
+    From a coarse law: the window only has to be wide enough, and what leaves it upwards is bounded anew.
+    """
+    centre, spread = coarse.log_mgf(order), max(deviation, coarse.laws[0].interval)
+    moves = [deviations / spread for deviations in (0.5, 1.0, 2.0, 4.0, 9.0)]
+    upper = min(((coarse.log_mgf(order + move) - centre + _OUTSIDE) / move, move) for move in moves)
+    lower = max((coarse.log_mgf(order - move) - centre + _OUTSIDE) / -move for move in moves)
+    return lower, *upper
+
+
+def _untilted(
+    direction: _Direction,
+    parts: Sequence[Steps],
+    order: float,
+    window: tuple[float, float],
+    tail: float,
+    near: float,
+    *,
+    spare: float,
+) -> _Sum:
+    interval = direction.laws[0].interval
+    first, last = math.floor(window[0] / interval), math.ceil(window[1] / interval)
+    size = 1 << max(12, (last - first).bit_length())
+    tilted = [law.tilted(order) for law in direction.laws]
+    masses = _power([weights for weights, _ in tilted], direction, first, size)
+    log_mgf = math.fsum(n * log for n, (_, log) in zip(direction.counts, tilted, strict=True))
+    losses = np.arange(first, first + size) * interval
+    # From far below the answer on: weights grow like e^{−θl} downwards.
+    anchor = float(losses @ masses) / float(masses.sum())
+    start = int(np.searchsorted(losses, max(float(losses[0]), min(near, anchor - 100 / (order + 1)))))
+    start = min(max(start, 0), size - 1)
+    if near >= 0 > losses[start]:
+        start = max(start, int(np.searchsorted(losses, 0.0)) - 1)
+    kept = losses[start:]
+    steps = sum(direction.counts)
+    # Rounding of the weights' normalisation, once a step, and the discrete law at each sampled step.
+    slack = steps * 2 * UNIT + UNIT * abs(log_mgf) + math.fsum(step_excess(part, tail) for part in parts)
+    return _Sum(
+        losses=kept,
+        weights=masses[start:] * np.exp(np.minimum(-order * (kept - anchor), 700.0)),
+        order=order,
+        anchor=anchor,
+        log_scale=log_mgf - order * anchor + slack,
+        spare=spare,
+        lattice=lattice_excess([part for part in parts if part.sampling_rate == 1]),
+    )
+
+
+def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size: int) -> FloatArray:
+    """The tilted masses of the sum at losses first + j, j < size, wrapped around and rounded up.
+
+    An output of the transform is a tree of log₂ size sums of products, so it errs by at most a few units for each level
+    times the sum of the moduli: `rough` for a probability law. The power multiplies that by T|F|^{T−1}; logarithm and
+    phase add T units of their own; the way back adds `rough` times the mean modulus.
+    """
+    rough = _LEVEL * UNIT * (math.log2(size) + 2)
+    log_power, phase = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
+    log_most, relative = np.zeros(size // 2 + 1), np.full(size // 2 + 1, rough)
+    offset = 0
+    for weights, law, count in zip(tilted, direction.laws, direction.counts, strict=True):
+        # Around its mean, so that phases stay small where the power is large.
+        centre = round(float(weights @ np.arange(weights.size)))
+        offset += count * (law.first + centre)
+        transform = np.fft.rfft(_wrapped(weights, -centre, size))
+        modulus = np.abs(transform)
+        logs, angle = np.log(np.maximum(modulus, 1e-300)), np.angle(transform)
+        log_power, phase = log_power + count * logs, phase + count * angle
+        log_most = log_most + count * np.log(modulus + rough)
+        relative = relative + count * (rough / (modulus + rough) + 2 * UNIT * (np.abs(logs) + np.abs(angle)))
+    # What is smaller is left out, and stands in the error whole.
+    used = log_most > -60
+    powers = np.zeros(log_power.size, dtype=np.complex128)
+    powers[used] = np.exp(log_power[used] + 1j * phase[used])
+    error = np.exp(log_most) * np.where(used, np.minimum(2.0, relative), 1.0)
+    # Every frequency but the first and the last stands for two.
+    most = (2 * float(error.sum())) / size
+    return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + most
+
+
+def _wrapped(values: FloatArray, start: int, size: int) -> FloatArray:
+    """Values at places start, start + 1, … modulo size, added up."""
+    out = np.zeros(size)
+    for begin in range(0, values.size, size):
+        piece, place = values[begin : begin + size], (start + begin) % size
+        head = min(piece.size, size - place)
+        out[place : place + head] += piece[:head]
+        out[: piece.size - head] += piece[head:]
+    return out
