@@ -140,6 +140,24 @@ def check_orders(orders: Sequence[float] | FloatArray, name: str = "orders") -> 
     return array
 
 
+def orders_or_alphas(
+    orders: float | Sequence[float] | npt.NDArray[np.floating] | None,
+    alphas: float | Sequence[float] | npt.NDArray[np.floating] | None,
+    names: tuple[str, str] = ("orders", "alphas"),
+) -> npt.NDArray[np.float64]:
+    """Orders λ of the shape they were given in, as themselves or as Rényi orders α = λ + 1; exactly one of the two."""
+    if (orders is None) == (alphas is None):
+        raise InvalidArgument(names[1], f"is {names[0]} + 1: give one of the two")
+    if alphas is None:
+        check_orders(np.atleast_1d(np.asarray(orders)), names[0])
+        return np.asarray(orders, dtype=np.float64)
+    if bool((check_array(names[1], np.atleast_1d(np.asarray(alphas))) <= 1).any()):
+        raise InvalidArgument(names[1], "every Rényi order must be > 1")
+    found = np.asarray(alphas, dtype=np.float64) - 1
+    check_orders(np.atleast_1d(found), names[1])
+    return found
+
+
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """One of the texts in `choices`."""
     if value not in choices:

@@ -1,9 +1,11 @@
-"""How long the budget answer takes, as a ratio to /livez, with a ledger of ten entries and of ten thousand.
+"""How long the budget answer takes, after five rounds, a thousand and five thousand; and what settling a round takes.
 
-    python -m benchmarks.budget_latency [--entries 10 10000] [--pairs 600]
+    python -m benchmarks.budget_latency [--rounds 5 1000 5000] [--pairs 600]
 
-A coordinator on SQLite in a thread of this process; the two requests go out in turn over one kept connection, and
-the table gives medians of the ratios of pairs. Results go to benchmarks/results/budget_latency.json.
+A coordinator on SQLite in a thread of this process; the budget's answer and /livez go out in turn over one kept
+connection, and the table gives medians, and medians of the ratios of pairs. The answer is one row, written when a round
+is settled: restoring the budget, settling one more round and computing all statements is timed beside it. Results go to
+benchmarks/results/budget_latency.json.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from accounting.budget.budget import Budget
 from accounting.budget.ledger import append
 from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
+from client_sdk.protocol.wire.signing import LEDGER_HEAD
 from experiments import tiny
-from server.db.ledger_store import lock_account
+from server.db.ledger_store import Statement, lock_account
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import LedgerRow
@@ -33,27 +36,57 @@ from tests.factories.live_coordinator import Live, live
 RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 
 
-def open_with_ledger(here: Live, study: str, entries: int) -> None:
-    """A study whose ledger is `entries` long. The statement is the one of its opening: only the length matters here."""
-    limit = {"level": "instance", "definition": "classical", "epsilon": 1000.0, "delta": 1e-5}
-    chosen = tiny.settings("parallel", clients=2, rounds=50, bayesian=False, deadline_seconds=600.0, limits=[limit])
+def open_after(here: Live, study: str, rounds: int) -> None:
+    """A study that has settled so many rounds: a ledger of two entries for each, and the statement after the last."""
+    limits = [
+        {"level": "instance", "definition": "classical", "epsilon": 1e5, "delta": 1e-5},
+        {
+            "level": "instance",
+            "definition": "bayesian",
+            "epsilon": 1e5,
+            "delta": 1e-5,
+            "estimator_failure_probability": 1e-6,
+        },
+    ]
+    chosen = tiny.settings("parallel", clients=2, rounds=rounds + 10, deadline_seconds=600.0, limits=limits)
     here.open_study(study, chosen)
-    here.coordinator.database.write("benchmark", lambda tx: _lengthen(here, tx, study, entries))
+    here.coordinator.database.write("benchmark", lambda tx: _settle(here, tx, study, rounds))
 
 
-def _lengthen(here: Live, tx: Transaction, study: str, entries: int) -> None:
+def _settle(here: Live, tx: Transaction, study: str, rounds: int) -> None:
     account = lock_account(tx, here.coordinator.signer, find_study(tx, study))
-    newest, now = account.newest, tx.now()
-    last = newest.sequence
-    for sequence in range(last + 1, entries + 1):
-        round = sequence - last
-        newest = append(newest, "reserved" if round % 2 else "cancelled", (round + 1) // 2, account.newest.body)
-        body = canonical_json(newest.body).decode()
-        content = {name: value for name, value in newest.to_dict().items() if name != "body"}
-        tx.session.add(LedgerRow(study_id=account.row.study_id, body=body, written_at=now, **content))
+    newest, now, budget = account.newest, tx.now(), account.budget
+    for number in range(1, rounds + 1):
+        for kind in ("reserved", "settled"):
+            newest = append(newest, kind, number, {})
+            content = {name: value for name, value in newest.to_dict().items() if name != "body"}
+            tx.session.add(LedgerRow(study_id=account.row.study_id, body="{}", written_at=now, **content))
+        budget.reserve(number)
+        budget.settle(number, None)
+    shown = Statement.of(budget)
+    account.row.state, account.row.limits, account.row.percentiles = shown.state, shown.limits, shown.percentiles
     head = LedgerHead(study=study, entries=newest.sequence, sha256=newest.sha256)
     account.row.entries, account.row.head_sha256 = newest.sequence, newest.sha256
     account.row.signature = here.coordinator.signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))
+
+
+def settlement(here: Live, study: str, rounds: int, repeats: int = 9) -> float:
+    """Median milliseconds of restoring, settling the next round and computing every statement; each a round later."""
+
+    def once(tx: Transaction) -> list[float]:
+        account = lock_account(tx, here.coordinator.signer, find_study(tx, study))
+        state, taken = account.row.state, []
+        for number in range(rounds + 1, rounds + 1 + repeats):
+            started = time.perf_counter()
+            budget = Budget.restore(account.budget.plan, state)
+            budget.reserve(number)
+            budget.settle(number, None)
+            shown = Statement.of(budget)
+            taken.append(time.perf_counter() - started)
+            state = shown.state
+        return taken
+
+    return 1000 * statistics.median(here.coordinator.database.write("benchmark", once))
 
 
 def measure(here: Live, study: str, pairs: int) -> dict[str, float]:
@@ -81,13 +114,15 @@ def _seconds(here: Live, path: str, key: str | None) -> float:
 
 def report(sizes: Sequence[int], pairs: int) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    print(f"{'ledger entries':>15} {'budget, ms':>12} {'/livez, ms':>12} {'ratio':>8}")
+    print(f"{'rounds':>8} {'budget, ms':>12} {'/livez, ms':>12} {'ratio':>8} {'settling, ms':>14}")
     with tempfile.TemporaryDirectory() as folder, live(Path(folder)) as here:
-        for entries in sizes:
-            open_with_ledger(here, f"ledger-{entries}", entries)
-        for entries in sizes:
-            row = {"entries": entries, **measure(here, f"ledger-{entries}", pairs)}
-            print(f"{entries:15,} {row['budget_ms']:12.2f} {row['livez_ms']:12.2f} {row['ratio']:8.2f}")
+        for rounds in sizes:
+            open_after(here, f"rounds-{rounds}", rounds)
+        for rounds in sizes:
+            row = {"rounds": rounds, **measure(here, f"rounds-{rounds}", pairs)}
+            row["settlement_ms"] = settlement(here, f"rounds-{rounds}", rounds)
+            print(f"{rounds:8,} {row['budget_ms']:12.2f} {row['livez_ms']:12.2f} {row['ratio']:8.2f}", end="")
+            print(f" {row['settlement_ms']:14.1f}")
             rows.append(row)
     versions = {name: version(name) for name in ("fastapi", "uvicorn", "sqlalchemy", "pydantic")}
     machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
@@ -96,10 +131,10 @@ def report(sizes: Sequence[int], pairs: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Latency of the budget endpoint against /livez.")
-    parser.add_argument("--entries", type=int, nargs="+", default=[10, 10_000])
+    parser.add_argument("--rounds", type=int, nargs="+", default=[5, 1000, 5000])
     parser.add_argument("--pairs", type=int, default=600)
     options = parser.parse_args()
-    made = report(options.entries, options.pairs)
+    made = report(options.rounds, options.pairs)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(made, indent=1) + "\n")
 

@@ -120,7 +120,11 @@ class AveragedAccountant:
             self._known = self._least_epsilon()
         return self._known
 
-    def average_delta(self, epsilon: float) -> float:
+    def __repr__(self) -> str:
+        fixed = f"delta={self.spec.delta!r}, estimator={self.spec.estimator!r}"
+        return f"AveragedAccountant({fixed}, members={self.members}, steps={self.steps})"
+
+    def delta_for(self, epsilon: float) -> float:
         """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
         epsilons, deltas = self._profiles(self.spec.beta)
         place = int(np.searchsorted(epsilons, check_nonnegative("epsilon", epsilon), side="right")) - 1

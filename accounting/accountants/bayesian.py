@@ -57,6 +57,11 @@ class BayesianAccountant:
         self._resolution: set[str] = set()
         self._pending: Reservation | None = None
 
+    def __repr__(self) -> str:
+        fixed = f"{self.spec.definition}, {self.spec.composition}, {self.spec.estimator}, {self.spec.adversary}"
+        numbers = f"delta={self.spec.delta!r}, steps={self._steps}, epsilon={self.epsilon():.4g}"
+        return f"BayesianAccountant({fixed}, {numbers})"
+
     # -- taking steps ------------------------------------------------------------------------------------------
 
     def step(

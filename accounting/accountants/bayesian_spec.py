@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ from accounting.values import (
     check_orders,
     check_positive,
     fields_to_json,
+    order_or_alpha,
+    orders_or_alphas,
 )
 
 Composition = Literal["holder", "running"]
@@ -96,13 +98,14 @@ class EstimateSpec:
 class BayesianSpec(EstimateSpec):
     """Everything that a `BayesianAccountant` fixes beforehand.
 
-    orders         conversion orders λ > 0, increasing
+    orders         conversion orders λ, increasing; or alphas = λ + 1 in their place
     max_steps      the most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
     composition    "holder": each step is bounded by itself; "running": each record's own sum is
     adversary      "path": the papers' claim; "adaptive": rounds may depend on what earlier ones said
     weights        Hölder weights fixed beforehand, instead of 1/max_steps
     checkpoints    running: steps at which estimates are read, or how many of them; None: every step, failure/(t(t+1))
-    filter_order   λ* fixed before round 1: `epsilon` is read there alone, with the whole failure probability
+    filter_order   λ* (or filter_alpha = λ* + 1) fixed before round 1: `epsilon` is read there alone, with the whole
+                   failure probability
     limit_epsilon  steps that might pass it at λ* are refused
     cap            the log-moment never exceeds the classical one, Σ φ(λ, max_distance)
 
@@ -111,7 +114,7 @@ class BayesianSpec(EstimateSpec):
     ((2.0, 4.0, 8.0), 'bayesian')
     """
 
-    orders: Sequence[float]
+    orders: Sequence[float] = ()
     max_steps: int | None = None
     composition: Composition = "holder"
     estimator: Estimator = "student-t"
@@ -124,9 +127,14 @@ class BayesianSpec(EstimateSpec):
     weights: Sequence[float] | None = None
     relation: Relation = Relation.ADD_REMOVE
     direction: Direction = "forward"
+    alphas: InitVar[Sequence[float] | None] = None
+    filter_alpha: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, alphas: Sequence[float] | None, filter_alpha: float | None) -> None:  # type: ignore[override]
         super().__post_init__()
+        given = None if alphas is not None and not len(self.orders) else self.orders
+        self._keep(orders=tuple(orders_or_alphas(given, alphas).tolist()) if alphas is not None else self.orders)
+        self._keep(filter_order=order_or_alpha(self.filter_order, filter_alpha))
         points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
         weights = None if self.weights is None else _numbers("weights", self.weights)
         self._keep(orders=_numbers("orders", self.orders), checkpoints=points, weights=weights)

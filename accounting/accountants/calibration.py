@@ -18,9 +18,9 @@ from accounting.values import (
     check_choice,
     check_count,
     check_delta,
-    check_order,
     check_positive,
     check_rate,
+    order_or_alpha,
 )
 
 # Integers suffice but for large ε, where the best order lies between 0 and 2.
@@ -58,12 +58,14 @@ def calibrate_noise(
     steps: int,
     method: Literal["rdp", "pld"] = "rdp",
     order: float | None = None,
+    alpha: float | None = None,
     account: Callable[[float], float] | None = None,
     tolerance: float = 1e-3,
 ) -> float:
     """The smallest noise multiplier, to a relative tolerance, whose ε does not exceed the target.
 
-    method   "rdp" at the best order, or at the one `order` of a filter; "pld" for plans that never adapt
+    method   "rdp" at the best order, or at the one `order` λ (or `alpha` = λ + 1) of a filter; "pld" for plans that
+             never adapt
     account  another ε, as a non-increasing function of the noise multiplier
 
     Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Raises Unreachable where 2²⁰ is not enough.
@@ -77,9 +79,10 @@ def calibrate_noise(
     check_count("steps", steps)
     accuracy = check_positive("tolerance", tolerance)
     check_choice("method", method, ("rdp", "pld"))
-    if method == "pld" and order is not None:
+    fixed = order_or_alpha(order, alpha)
+    if method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
-    orders = DEFAULT_ORDERS if order is None else [check_order("order", order)]
+    orders = DEFAULT_ORDERS if fixed is None else [fixed]
 
     def by_moments(noise: float) -> float:
         return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)

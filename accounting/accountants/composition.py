@@ -338,12 +338,10 @@ class RunningComposition:
         """The clients' own sums up to this step, for the marked rows."""
         if self._sums is not None:
             raise InvalidArgument("log_values", "this account keeps its own accounting sample")
-        ceiling = float(self._ceiling[rows].max())
-        # A smaller ceiling says that nobody can cost more, whatever was charged here, and every estimate rests on it.
-        # The factor is for a caller who added the same steps in another order.
-        if math.isfinite(ceiling) and log_max < ceiling * (1 - 1e-9):
-            raise InvalidArgument("log_max", f"must be ≥ {ceiling!r}, which the steps so far may have cost a record")
-        log_max = max(log_max, ceiling) if math.isfinite(ceiling) else log_max
+        # A smaller ceiling would be the bound itself; the factor is for the same steps added in another order.
+        if (ceiling := float(self._ceiling[rows].max())) < math.inf and log_max < ceiling * (1 - 1e-9):
+            raise InvalidArgument("log_max", f"must be ≥ {ceiling!r}, which the steps so far may have cost")
+        log_max = max(log_max, ceiling)
         if self._checkpoints is not None and self._steps not in self._checkpoints and not self._rows.once[rows].all():
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
         found = {

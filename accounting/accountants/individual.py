@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.conversion import Values, largest_moment
+from accounting.mechanisms.conversion import Values, delta_from_moments, largest_moment
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
@@ -17,10 +17,10 @@ from accounting.values import (
     check_array,
     check_count,
     check_delta,
-    check_order,
     check_positive,
     check_rate,
     fields_to_json,
+    order_or_alpha,
 )
 
 BoolArray = npt.NDArray[np.bool_]
@@ -28,18 +28,24 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec:
-    """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument."""
+    """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument.
 
-    order: float
+    order  λ*, or alpha = λ* + 1 in its place
+    """
+
+    order: float = 0.0
     delta: float
     limit_epsilon: float
     level: Level = Level.INSTANCE
     observer: Observer = Observer.RELEASES
+    alpha: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, alpha: float | None) -> None:
+        # 0 is no order: none was given.
+        order = order_or_alpha(None if alpha is not None and self.order == 0 else self.order, alpha)
+        object.__setattr__(self, "order", order)
         object.__setattr__(self, "level", Level(self.level))
         object.__setattr__(self, "observer", Observer(self.observer))
-        check_order("order", self.order)
         check_positive("limit_epsilon", self.limit_epsilon)
         if self.bound <= 0:
             raise InvalidArgument(
@@ -142,6 +148,16 @@ class IndividualFilter:
     def epsilon(self) -> float:
         """The bound fixed in advance, or 0 before the first step."""
         return self.spec.limit_epsilon if self._steps else 0.0
+
+    def delta_for(self, epsilon: float) -> float:
+        """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
+        if self._steps == 0:
+            return 0.0
+        return delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
+
+    def __repr__(self) -> str:
+        # Neither sums nor exclusions: they are secret.
+        return f"IndividualFilter({self.spec!r}, members={self.members}, steps={self._steps})"
 
     def certificate(self) -> Guarantee:
         """The same for every reader and every path: nothing in it depends on a norm."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument, LimitExceeded
 from accounting.mechanisms.conversion import largest_moment
-from accounting.values import check_array, check_choice, check_delta, check_order, check_positive
+from accounting.values import check_array, check_choice, check_delta, check_positive, order_or_alpha
 
 Mode = Literal["checkpoints", "end-point"]
 
@@ -38,20 +38,31 @@ class Odometer:
         delta: float,
         mode: Mode = "checkpoints",
         order: float | None = None,
+        alpha: float | None = None,
         limit_epsilon: float | None = None,
     ) -> None:
         self.delta = check_delta(delta)
         self.mode: str = check_choice("mode", mode, ("checkpoints", "end-point"))
         if (limit_epsilon is None) != (self.mode == "checkpoints"):
             raise InvalidArgument("limit_epsilon", 'belongs to mode "end-point" and to it alone')
-        if self.mode == "end-point" and order is None:
+        self.order = order_or_alpha(order, alpha)
+        if self.mode == "end-point" and self.order is None:
             raise InvalidArgument("order", "must be fixed before the first step in mode end-point")
-        self.order = None if order is None else check_order("order", order)
         self.limit_epsilon = None if limit_epsilon is None else check_positive("limit_epsilon", limit_epsilon)
-        if order is not None and limit_epsilon is not None and largest_moment(order, limit_epsilon, delta) <= 0:
+        if (
+            self.order is not None
+            and limit_epsilon is not None
+            and largest_moment(self.order, limit_epsilon, delta) <= 0
+        ):
             raise InvalidArgument("limit_epsilon", "leaves no room for any step at this order and delta")
         self._account = ClassicalAccountant(delta=self.delta, method="rdp", order=self.order)
         self._shown: list[float] = []
+
+    def __repr__(self) -> str:
+        numbers = (
+            f"delta={self.delta!r}, mode={self.mode!r}, order={self.order!r}, limit_epsilon={self.limit_epsilon!r}"
+        )
+        return f"Odometer({numbers}, steps={self._account.steps}, shown={self._shown!r})"
 
     @property
     def checkpoints(self) -> tuple[float, ...]:
@@ -81,6 +92,10 @@ class Odometer:
             shown = self._account.epsilon_at(self.delta / (t * (t + 1)))
         self._shown.append(shown)
         return shown
+
+    def delta_for(self, epsilon: float) -> float:
+        """δ at a given ε if the study stopped now, with nothing shown before: an account, not a checkpoint."""
+        return self._account.delta_for(epsilon)
 
     def state(self) -> dict[str, Any]:
         """JSON-safe; `restore` of it goes on where this one is."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
+from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
 from accounting.errors import EstimatorRefused, InvalidArgument
-from accounting.estimation.upper_mean import student_upper_quantile
 from accounting.mechanisms.divergence import (
     INFLATION,
     Values,
@@ -36,6 +37,8 @@ from accounting.values import (
     check_positive,
     check_rate,
 )
+
+_functions = cast(Any, _special)
 
 # Sums of a few thousand float64 terms; covered once more by rounding every term up.
 _SUM_INFLATION = 1e-12
@@ -211,7 +214,7 @@ def student_t_from_summary(mean: float, deviation: float, count: int, failure_pr
     if spread == 0:
         raise EstimatorRefused("the sample variance is zero: Student t would claim to know the population exactly")
     # An upper quantile: 1 − γ is 1 for the γ in use.
-    bound = centre + student_upper_quantile(m - 1, gamma) * spread / math.sqrt(m - 1)
+    bound = centre + -float(_functions.stdtrit(m - 1, gamma)) * spread / math.sqrt(m - 1)
     return max(0.0, math.log(bound)) * (1 + _SUM_INFLATION)
 
 

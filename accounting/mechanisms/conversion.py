@@ -17,8 +17,9 @@ from accounting.values import (
     check_delta,
     check_nonnegative,
     check_number,
-    check_order,
     check_orders,
+    order_or_alpha,
+    orders_or_alphas,
 )
 
 Conversion = Literal["improved", "chernoff"]
@@ -28,13 +29,19 @@ SAMPLING_ERROR = 1e-40
 
 
 def epsilon_from_moments(
-    orders: Values, log_moments: Values, delta: float, *, conversion: Conversion = "improved"
+    orders: Values | None,
+    log_moments: Values,
+    delta: float,
+    *,
+    alphas: Values | None = None,
+    conversion: Conversion = "improved",
 ) -> tuple[float, float]:
     """ε = min_λ [C(λ) + ln c_λ − ln δ]/λ and the order λ that gives it.
 
     "improved": c_λ = (1/(λ+1))(λ/(λ+1))^λ (Canonne, Kamath & Steinke 2020, Proposition 12: pointwise in the loss, so
     it holds under the expectation over x' too). "chernoff": c_λ = 1 (Triastcyn & Faltings 2020, Corollary 1).
-    Subtract the estimator's failure probability from `delta` first.
+    Subtract the estimator's failure probability from `delta` first. `alphas` = orders + 1 may be given in place of
+    orders (None); the order that is returned is always λ.
 
     Edge cases: a log-moment of exactly 0 means no loss, ε = 0; never negative; infinite log-moments drop their order,
     and ε is inf when none is left.
@@ -43,7 +50,7 @@ def epsilon_from_moments(
     >>> round(epsilon, 3), order
     (1.159, 8.0)
     """
-    lams, moments = _curve(orders, log_moments)
+    lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_delta(delta)
     epsilons = epsilons_of(lams, moments, target, conversion)
     best = int(np.argmin(epsilons))
@@ -61,7 +68,12 @@ def epsilons_of(lams: FloatArray, moments: FloatArray, delta: float, conversion:
 
 
 def delta_from_moments(
-    orders: Values, log_moments: Values, epsilon: float, *, conversion: Conversion = "improved"
+    orders: Values | None,
+    log_moments: Values,
+    epsilon: float,
+    *,
+    alphas: Values | None = None,
+    conversion: Conversion = "improved",
 ) -> tuple[float, float]:
     """δ = min_λ c_λ exp(C(λ) − λε), at most 1, and its order. The estimator's failure is the caller's to add.
 
@@ -69,7 +81,7 @@ def delta_from_moments(
     >>> round(delta, 6), order
     (3.6e-05, 8.0)
     """
-    lams, moments = _curve(orders, log_moments)
+    lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_nonnegative("epsilon", epsilon)
     deltas = deltas_of(lams, moments, target, conversion)
     best = int(np.argmin(deltas))
@@ -133,13 +145,22 @@ def epsilon_delta_curve(
     return points
 
 
-def largest_moment(order: float, epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
+def largest_moment(
+    order: float | None,
+    epsilon: float,
+    beta: float,
+    *,
+    alpha: float | None = None,
+    conversion: Conversion = "improved",
+) -> float:
     """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits.
 
     >>> round(largest_moment(8, 1.0, 1e-5), 3), round(largest_moment(8, 2.0, 1e-5), 3)
     (-0.373, 7.627)
     """
-    lam = check_order("order", order)
+    lam = order_or_alpha(order, alpha)
+    if lam is None:
+        raise InvalidArgument("order", "is required, as itself or as alpha = order + 1")
     offset = float(_log_constant(np.array([lam]), conversion)[0])
     spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
     return spendable - offset + log_beta - 1e-15 * (spendable + abs(offset) - log_beta)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
 from accounting.errors import InvalidArgument
-from accounting.values import FloatArray, check_array, check_choice, check_orders, check_positive, check_rate
+from accounting.values import FloatArray, check_array, check_choice, check_positive, check_rate, orders_or_alphas
 
 _functions = cast(Any, _special)
 
@@ -49,9 +49,10 @@ _BLOCK = 1 << 16
 
 
 def log_moment(
-    order: Values,
-    distance: Values,
+    order: Values | None = None,
+    distance: Values = (),
     *,
+    alpha: Values | None = None,
     noise_std: float,
     sampling_rate: float,
     direction: Direction = "forward",
@@ -59,7 +60,8 @@ def log_moment(
 ) -> FloatArray:
     """φ(λ, d): λ times the Rényi divergence of order λ+1 that one noised step costs, rounded up.
 
-    order          λ > 0, integer or real, or a strictly increasing array of them
+    order          λ ≥ 1e-6, integer or real, or a strictly increasing array of them
+    alpha          the same as Rényi orders α = λ + 1; one of the two is given
     distance       L2 norm ≥ 0 of what one record (or client) adds to the noised sum
     noise_std      standard deviation s of the noise, on the scale of `distance`
     sampling_rate  Poisson rate q in [0, 1]
@@ -76,8 +78,11 @@ def log_moment(
     0.128
     >>> log_moment([2, 8], [0.1, 0.5, 1.0], noise_std=2.0, sampling_rate=0.1).shape
     (2, 3)
+    >>> round(float(log_moment(alpha=9, distance=1.0, noise_std=2.0, sampling_rate=0.1)), 3)
+    0.128
     """
-    orders = check_orders(np.atleast_1d(np.asarray(order)), "order")
+    asked = orders_or_alphas(order, alpha, ("order", "alpha"))
+    orders = np.atleast_1d(asked)
     distances = check_array("distance", distance, shape=None)
     std = check_positive("noise_std", noise_std)
     rate = check_rate("sampling_rate", sampling_rate)
@@ -91,10 +96,17 @@ def log_moment(
             values = tabulated(orders, ratio, rate)
         else:
             values = exact_moments(orders, ratio, rate, direction)
-    return values.reshape(np.shape(order) + np.shape(distance))
+    return values.reshape(asked.shape + np.shape(distance))
 
 
-def replace_one_moment(order: Values, distance: Values, *, noise_std: float, sampling_rate: float) -> FloatArray:
+def replace_one_moment(
+    order: Values | None = None,
+    distance: Values = (),
+    *,
+    alpha: Values | None = None,
+    noise_std: float,
+    sampling_rate: float,
+) -> FloatArray:
     """log(1 − q + q e^{λ(λ+1)d²/2s²}): the cost when one record is exchanged for another, by joint convexity.
 
     `distance` is the norm of the difference between the two contributions (≤ 2C for clipped ones). Shapes, errors
@@ -103,7 +115,7 @@ def replace_one_moment(order: Values, distance: Values, *, noise_std: float, sam
     >>> round(float(replace_one_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
     6.699
     """
-    full = log_moment(order, distance, noise_std=noise_std, sampling_rate=1.0, method="exact")
+    full = log_moment(order, distance, alpha=alpha, noise_std=noise_std, sampling_rate=1.0, method="exact")
     rate = check_rate("sampling_rate", sampling_rate)
     return sampled_bound(full, rate)
 

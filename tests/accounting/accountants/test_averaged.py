@@ -130,7 +130,7 @@ def test_the_bound_on_delta_matches_epsilon() -> None:
     rng = np.random.default_rng(31)
     one = account(rng.beta(2, 5, size=100), 60)
     epsilon = one.epsilon()
-    assert one.average_delta(epsilon) <= DELTA < one.average_delta(epsilon * 0.97)
+    assert one.delta_for(epsilon) <= DELTA < one.delta_for(epsilon * 0.97)
 
 
 def test_a_ratio_that_was_rounded_down_still_fits() -> None:
