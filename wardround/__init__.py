@@ -27,7 +27,9 @@ Leading a study (a principal investigator; extra `client`)
 Accounting and private training (researchers; accounting needs no extra, gradients and noise need `client`)
     ClassicalAccountant, BayesianAccountant, AveragedAccountant, IndividualFilter, Odometer and Reservation compose
     steps into a Guarantee: at a Level, by a Definition, in a Relation, against an Observer; BayesianSpec, EstimateSpec
-    and FilterSpec are what they fix before the first step. log_moment,
+    and FilterSpec are what they fix before the first step. ClassicalAccountant composes any Event: GaussianEvent,
+    DiscreteGaussianEvent, LaplaceEvent, PairEvent and NothingEvent, by themselves or in a PoissonSampledEvent,
+    SelfComposedEvent or ComposedEvent. log_moment,
     replace_one_moment and subsampled_moment (of a GaussianPair, LaplacePair, OutcomePair or RandomisedResponse) are
     what one step costs; upper_mean and binary_upper_mean bound a population by a sample; epsilon_from_moments,
     delta_from_moments, epsilon_delta_curve, largest_moment, group, percentile_delta, population_fraction,

@@ -88,6 +88,8 @@ class _Sum:
         falling = np.exp(first - self.losses)
         sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
         discounted = np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+        # Beyond 690 nats e^{l₀ − l} is no float. What is taken off is then too little.
+        falling = np.maximum(falling, 1e-300)
         lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (self.losses - self.anchor)))
         # 1e-9: the rounding of sums of up to 2²¹ terms.
         deltas = (sums - discounted / falling) + 1e-9 * sums + lattice
