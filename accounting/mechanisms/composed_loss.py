@@ -262,7 +262,7 @@ def _untilted(
     tilted = [law.tilted(order) for law in direction.laws]
     masses = _power([weights for weights, _ in tilted], direction, first, size)
     log_mgf = math.fsum(n * log for n, (_, log) in zip(direction.counts, tilted, strict=True))
-    losses = np.arange(first, first + size) * interval
+    losses = np.asarray(np.arange(first, first + size) * interval, dtype=np.float64)
     # From far below the answer on: weights grow like e^{−θl} downwards.
     anchor = float(losses @ masses) / float(masses.sum())
     start = int(np.searchsorted(losses, max(float(losses[0]), min(near, anchor - 100 / (order + 1)))))

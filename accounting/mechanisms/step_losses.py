@@ -42,7 +42,7 @@ class StepLosses:
     @property
     def losses(self) -> FloatArray:
         """(n,) nats."""
-        return np.arange(self.first, self.first + self.masses.size) * self.interval
+        return np.asarray(np.arange(self.first, self.first + self.masses.size) * self.interval, dtype=np.float64)
 
     def tilted(self, order: float) -> tuple[FloatArray, float]:
         """e^{θl}·mass/M, shape (n,), for θ = order, and ln M = ln Σ e^{θl}·mass: both rounded up."""
@@ -88,7 +88,7 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
     first = math.floor(low / interval)
     # A cell has two ends.
     last = max(math.ceil(high / interval), first + 1)
-    points = np.arange(first, last + 1) * interval
+    points = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it.
         excess = np.where(np.abs(points) < 0.5, np.expm1(points) + rate, np.exp(points) - (1 - rate))

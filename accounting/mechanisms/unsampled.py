@@ -17,8 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
+
+from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
 from accounting.mechanisms.step_losses import UNIT
+
+_functions = cast(Any, _special)
 
 # Grid steps to a standard deviation where nothing else is said. The project's grids for updates and gradients have
 # 2¹⁴·√coordinates and 2²² of them.
@@ -98,13 +103,16 @@ def unsampled_epsilon(steps: Sequence[Steps], delta: float, most: float) -> floa
 
 
 def _delta(ratio: float, epsilon: float, lattice: float) -> float:
-    from scipy.special import erfcx, ndtr  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     near, far = epsilon / ratio - ratio / 2, epsilon / ratio + ratio / 2
     # Φ(−near) − e^ε Φ(−far), where e^ε φ(far) = φ(near): the exponential never overflows.
     density = math.exp(-near * near / 2) / 2
-    first = float(ndtr(-near)) if near < 0 else density * float(erfcx(near / math.sqrt(2)))  # pyright: ignore[reportUnknownArgumentType]
-    second = density * float(erfcx(far / math.sqrt(2)))  # pyright: ignore[reportUnknownArgumentType]
+    first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
+    second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
     chernoff = math.exp(-(max(near, 0.0) ** 2) / 2)
     return min(1.0, first - second + rounding + chernoff * lattice)
+
+
+def _scaled_tail(x: float) -> float:
+    """2 e^{x²/2} Φ(−x)."""
+    return float(_functions.erfcx(x / math.sqrt(2)))
