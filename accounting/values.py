@@ -60,14 +60,14 @@ def check_order(name: str, value: object) -> float:
     return number
 
 
-def order_or_alpha(order: object, alpha: object) -> float | None:
+def order_or_alpha(order: object, alpha: object, names: tuple[str, str] = ("order", "alpha")) -> float | None:
     """The order λ, given as itself or as the Rényi order α = λ + 1; None: neither was given. Both are an error."""
     if order is not None and alpha is not None:
-        raise InvalidArgument("alpha", "is order + 1: give one of the two")
+        raise InvalidArgument(names[1], f"is {names[0]} + 1: give one of the two")
     if alpha is None:
-        return None if order is None else check_order("order", order)
-    if (number := check_positive("alpha", alpha) - 1) < LEAST_ORDER:
-        raise InvalidArgument("alpha", f"must be > 1 by at least {LEAST_ORDER!r}, not {alpha!r}")
+        return None if order is None else check_order(names[0], order)
+    if (number := check_positive(names[1], alpha) - 1) < LEAST_ORDER:
+        raise InvalidArgument(names[1], f"must be > 1 by at least {LEAST_ORDER!r}, not {alpha!r}")
     return number
 
 
@@ -146,7 +146,9 @@ def orders_or_alphas(
     names: tuple[str, str] = ("orders", "alphas"),
 ) -> npt.NDArray[np.float64]:
     """Orders λ of the shape they were given in, as themselves or as Rényi orders α = λ + 1; exactly one of the two."""
-    if (orders is None) == (alphas is None):
+    if orders is None and alphas is None:
+        raise InvalidArgument(names[0], f"is required, as itself or as {names[1]} = {names[0]} + 1")
+    if orders is not None and alphas is not None:
         raise InvalidArgument(names[1], f"is {names[0]} + 1: give one of the two")
     if alphas is None:
         check_orders(np.atleast_1d(np.asarray(orders)), names[0])

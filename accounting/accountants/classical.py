@@ -214,7 +214,9 @@ class ClassicalAccountant:
             moments = sum((count * curve.at(places) for count, curve in curves), np.zeros(places.size))
             return read(self._orders[places], moments, at)
 
-        return _best(value, self._orders.size)
+        # In closed form all orders cost less than a second round of questions.
+        closed = all(isinstance(kind.atom, GaussianEvent) and kind.rate == 1 for kind in counts)
+        return _best(value, self._orders.size, (1,) if closed else (24, 4, 1))
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
         """The steps of which a loss distribution is computed; None where Rényi divergences answer."""
@@ -281,13 +283,14 @@ def _curve(kind: Kind, relation: Relation, order: float | None) -> _Curve:
     return _Curve(kind, relation, ORDERS if order is None else np.array([order]))
 
 
-def _best(value: Callable[[IntArray], FloatArray], size: int) -> float:
+def _best(value: Callable[[IntArray], FloatArray], size: int, strides: tuple[int, ...]) -> float:
     """The least value over `size` places, of a function that falls and then rises; nowhere below its true minimum.
 
-    Between every 24th place, then every 4th around the best, then all: a first answer costs 40 orders, not 430.
+    By strides 24, 4 and 1, each around the best of the one before, a first answer costs 40 orders, not 430.
     """
     low, high = 0, size - 1
-    for stride in (24, 4, 1):
+    values = np.array([math.inf])
+    for stride in strides:
         places = np.array(sorted({*range(low, high + 1, stride), high}))
         values = value(places)
         best = int(places[int(np.argmin(values))])
