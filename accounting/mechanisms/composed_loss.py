@@ -174,7 +174,7 @@ def _laws(parts: Sequence[Steps], interval: float, tail: float, *, removal: bool
 
 
 def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
-    widths = []
+    widths: list[float] = []
     for part in parts:
         ratio = 1 / part.noise_multiplier
         ends = output_range(ratio, part.sampling_rate, tail, removal=removal)

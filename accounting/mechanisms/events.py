@@ -11,7 +11,7 @@ SelfComposedEvent(event=PoissonSampledEvent(sampling_rate=0.01, event=GaussianEv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,7 +234,7 @@ def _of_pair(pair: OutcomePair, rate: float, lams: FloatArray) -> FloatArray:
     return _convex(lams, rate, lambda whole: subsampled_moments(whole, pair, sampling_rate=rate))
 
 
-def _convex(lams: FloatArray, rate: float, at_integers: Any) -> FloatArray:
+def _convex(lams: FloatArray, rate: float, at_integers: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Read between integer orders by chords: λ·D_{λ+1} is convex in λ, as a logarithm of moments, and 0 at 0."""
     if rate == 1:
         return at_integers(lams)
