@@ -229,7 +229,7 @@ class ClassicalAccountant:
         by_moments: Used = "rdp" if self.order is None else "filter"
         if not kinds:
             return 0.0, "pld" if self.method == "pld" else by_moments
-        bound = self._best(kinds, epsilons_of, delta)
+        bound = max(0.0, self._best(kinds, epsilons_of, delta))
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
             return bound, by_moments

@@ -53,18 +53,18 @@ def epsilon_from_moments(
     lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_delta(delta)
     epsilons = epsilons_of(lams, moments, target, conversion)
-    best = int(np.argmin(epsilons))
-    return float(epsilons[best]), float(lams[best])
+    # D = 0 at any order says that the two laws are equal; the others would still charge ln c_λ − ln δ.
+    best = int(np.argmax(moments == 0)) if bool((moments == 0).any()) else int(np.argmin(epsilons))
+    return max(0.0, float(epsilons[best])), float(lams[best])
 
 
 def epsilons_of(lams: FloatArray, moments: FloatArray, delta: float, conversion: Conversion = "improved") -> FloatArray:
-    """ε at each order by itself, shape (orders,); the arguments are not checked again."""
+    """ε at each order by itself, shape (orders,), also where it is negative; the arguments are not checked again."""
     offset = _log_constant(lams, conversion)
     epsilons = (moments + offset - math.log(delta)) / lams
     # Three roundings of relative 2⁻⁵³ each, taken upwards.
     epsilons = epsilons + 4e-16 * (moments + np.abs(offset) - math.log(delta)) / lams
-    # D = 0 at any order says that the two laws are equal; the formula would still charge ln c_λ − ln δ.
-    return np.where(moments == 0, 0.0, np.maximum(epsilons, 0.0))
+    return np.where(moments == 0, 0.0, epsilons)
 
 
 def delta_from_moments(
@@ -83,18 +83,24 @@ def delta_from_moments(
     """
     lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_nonnegative("epsilon", epsilon)
-    deltas = deltas_of(lams, moments, target, conversion)
-    best = int(np.argmin(deltas))
-    return float(deltas[best]), float(lams[best])
+    logs = _log_deltas(lams, moments, target, conversion)
+    best = int(np.argmin(logs))
+    return float(deltas_of(lams, moments, target, conversion)[best]), float(lams[best])
 
 
 def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion = "improved") -> FloatArray:
     """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
+    # The factor is for the rounding of exp.
+    logs = _log_deltas(lams, moments, epsilon, conversion)
+    return np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+
+
+def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:
     offset = _log_constant(lams, conversion)
     logs = moments + offset - lams * epsilon
-    # The same roundings as of ε; the last factor is for exp.
+    # The same roundings as of ε.
     logs = logs + 4e-16 * (moments + np.abs(offset) + lams * epsilon)
-    return np.where(moments == 0, 0.0, np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15)))
+    return np.where(moments == 0, -np.inf, logs)
 
 
 def spendable_delta(delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0) -> float:
