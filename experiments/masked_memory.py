@@ -1,0 +1,128 @@
+"""Masked rounds in one process: every hospital's own half and the coordinator's values, without a network.
+
+Keys, shares, masks, the comparison of survivors and the recovery are those of a study; only the sending is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.guard.policy import Floors
+from client_sdk.protocol.randomness.source import SecureSource
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.messages import SignedParameters
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Spec
+from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.steps import Party
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
+
+STUDY, ROSTER, MODEL = "audit", "ab" * 32, "cd" * 32
+Words = Mapping[str, RingVector]
+T = TypeVar("T")
+
+
+class MaskedRoundFailed(Exception):
+    """A session in which everybody is there did not end with a sum: a defect."""
+
+
+@dataclass
+class _Memory:
+    """A hospital's file of sessions."""
+
+    records: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
+
+    def load(self, study: str, round_number: int) -> bytes | None:
+        return self.records.get((study, round_number))
+
+    def save(self, study: str, round_number: int, record: bytes) -> None:
+        self.records[study, round_number] = record
+
+
+class MaskedHospitals:
+    """Hospitals that know one another, and a coordinator whose key they have.
+
+    model  names and shapes of the parameters
+    """
+
+    def __init__(self, settings: StudySettings, model: Spec, names: list[str]) -> None:
+        masking = settings.privacy.masking
+        if masking is None:
+            raise ValueError("masking: this study sums nothing under masks")
+        self._settings, self._model = settings, model
+        self._coordinator = Ed25519PrivateKey.generate()
+        keys = {name: Ed25519PrivateKey.generate() for name in names}
+        self._roster = {name: key.public_key() for name, key in keys.items()}
+        floors = Floors(masking.colluders, masking.min_survivors, masking.allow_three)
+        coordinator = self._coordinator.public_key()
+        self._parties = {
+            name: Party(name, key, coordinator, self._roster, ROSTER, floors) for name, key in keys.items()
+        }
+        self._stores = {name: _Memory() for name in names}
+
+    def summed(
+        self, round: int, words: Callable[[str, tuple[VectorSpec, ...]], Words]
+    ) -> dict[str, tuple[VectorSpec, RingVector]]:
+        """Vector name -> (its specification, the sum over all hospitals).
+
+        words  what a hospital writes, given the session's vectors
+        """
+        plan = SessionPlan.of(self._settings, self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL)
+        parameters = plan.parameters(len(self._parties), session=SecureSource().read(32), now=0)
+        raw = parameters.to_bytes()
+        statement = transcript.parameters_statement(transcript.parameters_hash(raw))
+        signed = SignedParameters(parameters=raw, signature=transcript.sign(self._coordinator, statement))
+        session = domain.Session(parameters, self._roster)
+        clients = {
+            name: SecureSumClient(party, STUDY, round, self._stores[name]) for name, party in self._parties.items()
+        }
+        for client in clients.values():
+            session = _taken(domain.admit_keys(session, client.advertise(signed, plan, 0)))
+        for client in clients.values():
+            session = _taken(domain.admit_shares(session, client.share(_given(domain.key_list(session)), 0)))
+        uploads: dict[str, MaskedUpload] = {}
+        for name, client in clients.items():
+            upload = client.mask(_given(domain.inbox(session, name)), words(name, parameters.vectors), 0)
+            session = _taken(domain.admit_manifest(session, upload.manifest))
+            for vector, octets in upload.vectors.items():
+                digest = hashlib.sha256(octets).digest()
+                session = _taken(domain.admit_octets(session, name, vector, digest, octets.nbytes))
+            uploads[name] = upload
+        for client in clients.values():
+            survivors = _given(domain.survivor_list(session))
+            session = _taken(domain.admit_consistency(session, client.confirm(survivors, 0)))
+        for client in clients.values():
+            stories = _given(domain.consistency_list(session))
+            session = _taken(domain.admit_unmask(session, client.unmask(stories, 0)))
+        return _opened(session, uploads)
+
+
+def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dict[str, tuple[VectorSpec, RingVector]]:
+    recovered = _given(recovery.recover(session))
+    found: dict[str, tuple[VectorSpec, RingVector]] = {}
+    for spec in session.parameters.vectors:
+        total = recovery.masked_total(spec, (uploads[name].vectors[spec.name] for name in session.survivors))
+        if recovery.unmask_total(session, recovered, spec, total) is not None:
+            raise MaskedRoundFailed(spec.name)
+        found[spec.name] = (spec, total)
+    return found
+
+
+def _taken(outcome: domain.Session | domain.Repeated | domain.Declined) -> domain.Session:
+    if not isinstance(outcome, domain.Session):
+        raise MaskedRoundFailed(str(outcome))
+    return domain.advance(outcome, 0)
+
+
+def _given(shown: T | domain.Declined) -> T:
+    if isinstance(shown, domain.Declined):
+        raise MaskedRoundFailed(str(shown))
+    return shown
