@@ -16,9 +16,10 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
-from client_sdk.protocol.study.messages import RosterEntry
+from client_sdk.protocol.study.messages import Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.verifier import strangers
 from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
@@ -168,6 +169,31 @@ def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> Non
     other._append("roster", None, {"change": "enrolled"})
     with pytest.raises(RosterNotPinned, match="mole"):
         join(here)
+
+
+def test_one_s_own_new_key_needs_no_new_pin_and_everybody_else_s_does(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    old = encode_public_key(Ed25519PrivateKey.generate().public_key())
+    # As pinned before both changed their keys.
+    pinned = tuple(RosterEntry(client=name, public_key=old, state="active") for name in ("county", "mercy"))
+    membership = here.identity.membership("sepsis").model_copy(update={"pinned": pinned})
+    roster = Roster(
+        study="sepsis",
+        members=[RosterEntry(client="mercy", public_key=here.identity.public_key, state="active")],
+        fingerprint="0" * 64,
+    )
+    assert strangers(membership, roster, here.identity.public_key) == []
+    assert strangers(membership, roster, old) == ["mercy"]
+    other_key = encode_public_key(Ed25519PrivateKey.generate().public_key())
+    county = RosterEntry(client="county", public_key=other_key, state="active")
+    changed = roster.model_copy(update={"members": [county, *roster.members]})
+    assert strangers(membership, changed, here.identity.public_key) == ["county"]
+    # Who left is missed by nobody's pin.
+    gone = roster.model_copy(update={"members": [county.model_copy(update={"state": "revoked"}), *roster.members]})
+    assert strangers(membership, gone, here.identity.public_key) == []
+    here.identity.remember(membership)
+    assert join(here, policy=plain_policy(unpinned_roster="refused")).rounds_sent == 3
 
 
 def test_another_update_under_this_name_stops_the_hospital(tmp_path: Path) -> None:
