@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 from urllib.parse import quote, urlencode
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import WitnessedHead
 from client_sdk.protocol.study.witness import to_header
+from client_sdk.protocol.wire.documents import read_document
 
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"
@@ -28,8 +29,8 @@ LARGEST_MODEL = 4 << 30
 def _as(model: type[M]) -> Callable[[Answer], M]:
     def read(answer: Answer) -> M:
         try:
-            return model.model_validate_json(answer.body)
-        except ValidationError:
+            return read_document(model, answer.body)
+        except ValueError:
             # Without its cause, which quotes values in every traceback: an answer may hold a token.
             raise UnexpectedAnswer(
                 f"the answer is no {model.__name__}; do both sides run compatible versions?", answer.request_id
@@ -118,7 +119,8 @@ def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
     """A hospital's new identity key, which proves itself; the request is signed by the old one."""
-    return put(path("studies", name, "clients", client, "key"), rotation)
+    # Replayed later, it would undo what came after it.
+    return Call("PUT", path("studies", name, "clients", client, "key"), nothing, *_json(rotation), signed_once=True)
 
 
 def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:

@@ -21,14 +21,14 @@ from email.utils import parsedate_to_datetime
 from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ValidationError
 
 from client_sdk.api import calls
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.wire.signing import request_token
+from client_sdk.protocol.wire.documents import read_document
+from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS, request_token
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -97,7 +97,10 @@ class Signature:
 
 @dataclass
 class ServerClock:
-    """This machine's clock, corrected by what the coordinator said its time is."""
+    """When requests are signed: this machine's time, corrected by what the coordinator said its time is.
+
+    Nothing but tokens goes by it, for nobody signs what the coordinator says here: whatever expires goes by `read`.
+    """
 
     read: Callable[[], float] = time.time
     offset: float = 0.0
@@ -105,6 +108,15 @@ class ServerClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self.read() + self.offset
+
+    def correct(self, server_time: float) -> bool:
+        """Sign at `server_time` from now on; False, and nothing changed, where it lies too far from the own time."""
+        offset = server_time - self.read()
+        if not abs(offset) <= MOST_SKEW_SECONDS:
+            return False
+        self.offset = offset
+        _LOG.warning("this machine's clock and the coordinator's are %.0f s apart: set this one", abs(offset))
+        return True
 
 
 class _Base:
@@ -251,7 +263,7 @@ class Attempts(Generic[T]):
             raise ConfigurationError("this request needs an operator key or an enrolled hospital")
         self._call, self._credentials, self._clock, self._backoff = call, credentials, clock, backoff
         # One per call, not per attempt: a POST that did arrive is recognised when it comes again.
-        self._token_id = None if call.method in ("GET", "PUT", "DELETE") else secrets.token_urlsafe(18)
+        self._token_id = secrets.token_urlsafe(18) if call.method == "POST" else None
         self._clock_corrected = False
         self.result: T
 
@@ -260,9 +272,11 @@ class Attempts(Generic[T]):
         typed = {} if call.content_type is None else {"Content-Type": call.content_type}
         headers = {**call.headers, **typed}
         if self._credentials is not None and not call.open:
+            # A PUT that did arrive may come again: what is recognised is a copy that somebody else sends.
+            token_id = secrets.token_urlsafe(18) if call.signed_once and self._token_id is None else self._token_id
             # Signed anew for each attempt: the signature holds for a minute only.
             headers["Authorization"] = self._credentials.authorization(
-                method=call.method, target=call.target, body=call.body, now=self._clock.now(), token_id=self._token_id
+                method=call.method, target=call.target, body=call.body, now=self._clock.now(), token_id=token_id
             )
         return headers
 
@@ -291,9 +305,8 @@ class Attempts(Generic[T]):
         problem = _problem(answer)
         if problem is not None and problem.code == "clock-skew" and problem.server_time is not None:
             # Once a call: a clock that is wrong after that is not helped by trying again.
-            if not self._clock_corrected:
+            if not self._clock_corrected and self._clock.correct(problem.server_time):
                 self._clock_corrected = True
-                self._clock.offset = problem.server_time - self._clock.read()
                 return 0.0
         elif may_repeat(repeatable=self._call.repeatable, status=answer.status):
             reported = retry_after_seconds(answer.headers.get("retry-after"), now=datetime.now(UTC))
@@ -364,6 +377,6 @@ def _problem(answer: Answer) -> Problem | None:
     if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
         return None
     try:
-        return Problem.model_validate_json(answer.body)
-    except ValidationError:
+        return read_document(Problem, answer.body)
+    except ValueError:
         return None

@@ -40,6 +40,7 @@ class Call(Generic[T]):
     read           what its answer says
     headers        beside the content's type and who asks
     repeatable     sending it twice does what sending it once does
+    signed_once    of a PUT: its token is used once, by this request and by no copy of it
     open           nobody needs to say who asks
     quiet_seconds  is added to the longest silence allowed
     answer_limit   most bytes to accept
@@ -52,6 +53,7 @@ class Call(Generic[T]):
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     repeatable: bool = True
+    signed_once: bool = False
     open: bool = False
     quiet_seconds: float = 0.0
     answer_limit: int = DEFAULT_ANSWER_LIMIT

@@ -179,7 +179,7 @@ class MaskedDelivery:
         # Killed in the middle of a round: no step of that session may ever come again, and its expiry has to be kept.
         for number in self._left_behind - {assignment.round}:
             ended = SecureSumClient(party, self._membership.study, number, store)
-            ended.forget_if_expired(int(self._client.clock.now()))
+            ended.forget_if_expired(int(self._client.clock.read()))
             if not store.has_secrets(self._membership.study, number):
                 self._left_behind.discard(number)
         plan = SessionPlan.of(

@@ -28,6 +28,7 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec
+from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS, public_key_of
 from client_sdk.secure_sum.refusals import (
     CohortRefused,
     ParametersRefused,
@@ -97,7 +98,7 @@ class Current:
     def identity(self, client: str) -> Ed25519PublicKey | None:
         """What a member's masking keys were checked with; whoever left the study since is still in the sum."""
         raw = self.session.identities.get(client)
-        return None if raw is None else Ed25519PublicKey.from_public_bytes(raw)
+        return None if raw is None else public_key_of(raw)
 
     @cached_property
     def u3(self) -> bytes:
@@ -139,6 +140,9 @@ def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, 
         _check_floors(parameters, party)
         if now > parameters.expires:
             raise ParametersRefused("session-expired", "the session has expired")
+        # Else its secrets would live for as long as the coordinator likes.
+        if plan.start(parameters) > now + MOST_SKEW_SECONDS:
+            raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
         _check_due(parameters, plan.due(parameters))
     except ParameterFault as fault:
         raise ParametersRefused(fault.code, str(fault)) from fault

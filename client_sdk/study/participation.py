@@ -182,7 +182,7 @@ class Participation:
             )
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            if charged is None and assignment.deadline.timestamp() <= self._client.clock.now():
+            if charged is None and assignment.deadline.timestamp() <= self._client.clock.read():
                 self._pass(assignment.round, "its deadline has passed; nothing is charged")
                 return
             if charged is not None and charged.model_sha256 != assignment.model.sha256:

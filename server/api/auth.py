@@ -1,27 +1,39 @@
 """Who asks, and what every handler may reach: a client signs this very request, a person has an API key.
 
-A client's token covers method, address and body. Handlers that read JSON get the body compared before they run;
-handlers that stream one compare the digest themselves, before anything is recorded.
+A client's token covers method, address and body. Who asks is known before a byte of the body is read (`SignedRoute`).
+Handlers that read JSON get the body compared before they run; handlers that stream one compare the digest themselves,
+before anything is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Annotated, TypeVar, cast
+from functools import partial
+from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Depends, Header, Path, Query, Request
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
-from client_sdk.protocol.wire.signing import RequestClaims as Claims
-from client_sdk.protocol.wire.signing import claimed_identity, decode_public_key, verify_request_token
+from client_sdk.protocol.wire.documents import UnclearDocument, load_json
+from client_sdk.protocol.wire.signing import (
+    claimed_identity,
+    decode_public_key,
+    encode_public_key,
+    verify_request_token,
+)
+from server.api.bodies import body_of
 from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
+from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, operators
@@ -61,16 +73,30 @@ Witness = Annotated[
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
 OPERATOR_KEY_PREFIX = "wrk_"
+# Of requests that nobody signs: an enrolment is the longest.
+OPEN_BODY_BYTES = 4096
+_CALLER = "wardround.caller"
+# Nobody has its private half. What strangers sign is checked with it, so that they wait as long as anybody.
+_NOBODY = encode_public_key(Ed25519PrivateKey.generate().public_key())
 
 
-async def poll(here: Context, study: str, wait: float, look: Callable[[], T], is_news: Callable[[T], bool]) -> T:
-    """What `look` finds, once it is news or `wait` seconds are over. Between looks no thread and no session is held."""
+async def poll(
+    here: Context, who: Caller, study: str, wait: float, look: Callable[[], T], is_news: Callable[[T], bool]
+) -> T:
+    """What `look` finds, once it is news or `wait` seconds are over. Between looks no thread and no session is held.
+
+    Raises:
+        Rejected: `who` may read no longer: `revoked`, `bad-token`.
+    """
     now = asyncio.get_running_loop().time
     deadline = now() + min(wait, here.settings.long_poll_seconds)
 
     def marked() -> tuple[int, T]:
         # The mark first: news that come after it are not slept through.
-        return events.marks(here.coordinator, [study]).get(study, 0), look()
+        mark, found = events.marks(here.coordinator, [study]).get(study, 0), look()
+        # Last: whoever takes part now, for nobody comes back, took part when it was looked.
+        require_standing(here, who)
+        return mark, found
 
     while True:
         mark, found = await run_in_threadpool(marked)
@@ -80,37 +106,93 @@ async def poll(here: Context, study: str, wait: float, look: Callable[[], T], is
 
 @dataclass(frozen=True)
 class ClientCaller:
-    """A hospital whose signature on this request is good."""
+    """A hospital whose signature on this request is good; `public_key` is what it was checked with."""
 
     study: str
     name: str
     body_sha256: str
+    public_key: str
 
 
 Caller = ClientCaller | Operator
 
 
-async def signer(request: Request, here: Here) -> Caller:
-    """Who signed the request line. The body has not been looked at.
+def require_standing(here: Context, who: Caller) -> None:
+    """For answers that take their time: whoever asked may still read.
 
     Raises:
-        ApiProblem: `bad-token`.
-        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
-        Rejected: `unknown-study`, `not-enrolled`, `unknown-client`, `revoked`, `replayed`; `bad-token` of an API key.
+        Rejected: `revoked` (also withdrawn, and of a key that was rotated away); `bad-token` of an API key.
     """
-    token = _bearer(request)
-    if token.startswith(OPERATOR_KEY_PREFIX):
-        return await run_in_threadpool(operators.authenticate, here.coordinator, token)
-    claims = await run_in_threadpool(_verify, here, token, request.method, target(request, here.settings.origin))
-    return ClientCaller(claims.study, claims.client, claims.body_sha256)
+    if isinstance(who, Operator):
+        operators.require_valid(here.coordinator, who.id)
+        return
+    known = views.identify(here.coordinator, who.study, who.name)
+    if known is None or known.state != "active" or known.public_key != who.public_key:
+        raise Rejected("revoked", "this client takes part no longer, or has another key now")
+
+
+async def signer(request: Request) -> Caller:
+    """Who signed the request line, as `SignedRoute` found; no dependency of its own reads the body before."""
+    return cast(Caller, request.scope[_CALLER])
 
 
 async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Who signed the request, body included. Raises as `signer`, and ApiProblem `digest-mismatch`."""
+    """Who signed the request, body included. Raises ApiProblem `digest-mismatch`."""
     # A key of a person signs nothing: there is no digest to compare.
     if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     return who
+
+
+async def _authenticate(request: Request, here: Context, *, once: bool, left: bool) -> Caller:
+    """Who signed the request line. The body has not been looked at.
+
+    once  the token may be used one time only
+    left  clients that left may ask this, too
+
+    Raises:
+        ApiProblem: `bad-token`.
+        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
+        Rejected: `revoked`, `replayed`; `bad-token` of an API key.
+    """
+    token = _bearer(request)
+    if token.startswith(OPERATOR_KEY_PREFIX):
+        return await run_in_threadpool(operators.authenticate, here.coordinator, token)
+    address = target(request, here.settings.origin)
+    return await run_in_threadpool(partial(_verify, here, token, request.method, address, once=once, left=left))
+
+
+class _Unambiguous(Request):
+    async def json(self) -> Any:
+        # The framework reads the last of two fields of one name; whoever signed may have read the first.
+        try:
+            return load_json(await self.body())
+        except UnclearDocument as error:
+            raise ApiProblem("invalid-request", f"send JSON that reads in one way only: {error}") from error
+
+
+class SignedRoute(APIRoute):
+    """Knows who asks before a byte of the body is read: the framework reads it before any dependency runs."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
+        signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+
+        async def handler(request: Request) -> Response:
+            if signed:
+                found = await _authenticate(request, _context(request), once=once, left=left)
+                request.scope[_CALLER] = found
+            else:
+                body_of(request.scope).limit = OPEN_BODY_BYTES
+            return await handle(_Unambiguous(request.scope, request.receive))
+
+        return handler
+
+
+def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
+    for needed in dependant.dependencies:
+        yield needed.call
+        yield from _dependencies(needed)
 
 
 def target(request: Request, origin: str) -> str:
@@ -128,26 +210,38 @@ def _bearer(request: Request) -> str:
     return token.strip()
 
 
-def _verify(here: Context, token: str, method: str, url: str) -> Claims:
+def _verify(here: Context, token: str, method: str, url: str, *, once: bool, left: bool) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    identity = views.identify(here.coordinator, study, name)
+    known = views.identify(here.coordinator, study, name)
     claims = verify_request_token(
         token,
-        decode_public_key(identity.public_key),
+        # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
+        decode_public_key(_NOBODY if known is None else known.public_key),
         audience=here.settings.origin,
         method=method,
         url=url,
         now=here.clock(),
     )
-    # A PUT may come again with the same effect, so that its replay needs no memory. The one that is not harmless is a
-    # key's rotation that was undone since, within the minute that a token is good for.
-    if method == "POST":
+    if known is None:
+        raise RuntimeError("a signature is good under a key that nobody has")
+    if known.state != "active" and not left:
+        raise Rejected("revoked", "this client takes part no longer; ask the operator")
+    # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
+    if once:
         if claims.token_id is None:
-            raise ApiProblem("bad-token", "a POST is signed with a jti, which is used once")
+            raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
         enrolment.use_token(here.coordinator, study, name, claims.token_id)
-    return claims
+    return ClientCaller(study, name, claims.body_sha256, known.public_key)
+
+
+def used_once() -> None:
+    """Asked for by a PUT whose repetition may have another effect: its token is used once."""
+
+
+def leaving() -> None:
+    """Asked for by what a client that left may ask again: whether it has left."""
 
 
 def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:

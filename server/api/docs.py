@@ -47,7 +47,7 @@ _SCHEMES = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "EdDSA, per request: iss client, sub study, aud origin, htm, htu, bh, iat, exp; jti on POST",
+        "description": "EdDSA, a request: iss client, sub study, aud origin, htm, htu, bh, iat, exp; jti if used once",
     },
     "key": {"type": "http", "scheme": "bearer", "description": "wrk_<id>_<secret>"},
 }

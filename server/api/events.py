@@ -11,10 +11,11 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.messages import Event
-from server.api.auth import After, Context, Here, Reader, StudyName
+from server.api.auth import After, Caller, Context, Here, Reader, SignedRoute, StudyName, require_standing
+from server.domain.errors import Rejected
 from server.services import events
 
-router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
+router = APIRouter(prefix="/v1/studies/{study}", tags=["events"], route_class=SignedRoute)
 KEEP_ALIVE_SECONDS = 15.0
 Wait = Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False, description="seconds before the stream ends")]
 LastEventId = Annotated[str | None, Header(pattern=r"^[0-9]{1,15}$")]
@@ -31,22 +32,34 @@ _STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAM)
 async def stream_events(
-    study: StudyName, _: Reader, here: Here, after: After = 0, wait: Wait = 300, last_event_id: LastEventId = None
+    study: StudyName, who: Reader, here: Here, after: After = 0, wait: Wait = 300, last_event_id: LastEventId = None
 ) -> StreamingResponse:
-    """Events above `after`, then those to come. Ends after `wait` seconds; a browser comes back by itself."""
+    """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
     # A browser that comes back repeats the old address; where it stopped is in this header.
     start = int(last_event_id) if last_event_id is not None else after
     # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
     first = await run_in_threadpool(events.since, here.coordinator, study, start)
-    return StreamingResponse(
-        _lines(here, study, start, min(wait, here.settings.event_stream_seconds), first), media_type="text/event-stream"
-    )
+    seconds = min(wait, here.settings.event_stream_seconds)
+    return StreamingResponse(_lines(here, who, study, start, seconds, first), media_type="text/event-stream")
 
 
-async def _lines(here: Context, study: str, last: int, wait: float, found: list[Event]) -> AsyncIterator[str]:
+def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:
+    """None once `who` may read no longer."""
+    found = events.since(here.coordinator, study, last)
+    try:
+        # After the reading: whoever left before it is told nothing of it.
+        require_standing(here, who)
+    except Rejected:
+        return None
+    return found
+
+
+async def _lines(
+    here: Context, who: Caller, study: str, last: int, wait: float, found: list[Event] | None
+) -> AsyncIterator[str]:
     now = asyncio.get_running_loop().time
     end = now() + wait
-    while True:
+    while found is not None:
         for event in found:
             last = event.id
             yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
@@ -56,4 +69,4 @@ async def _lines(here: Context, study: str, last: int, wait: float, found: list[
         if not found and not await here.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
             # A comment line, so that proxies do not close a silent connection.
             yield ": still here\n\n"
-        found = await run_in_threadpool(events.since, here.coordinator, study, last)
+        found = await run_in_threadpool(_since, here, who, study, last)

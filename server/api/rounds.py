@@ -22,6 +22,7 @@ from server.api.auth import (
     PageSize,
     Reader,
     RoundNumber,
+    SignedRoute,
     StreamingItself,
     StudyName,
     Wait,
@@ -33,14 +34,14 @@ from server.services import views
 from server.services.rounds import submit as submit_update
 from server.services.studies.operators import Operator
 
-router = APIRouter(prefix="/v1/studies/{study}")
+router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
 
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
 async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
     ask = partial(views.find_assignment, here.coordinator, study, client.name)
-    found = await poll(here, study, wait, ask, lambda found: found is not None)
+    found = await poll(here, client, study, wait, ask, lambda found: found is not None)
     if found is None:
         return Response(status_code=204)  # pyright: ignore[reportReturnType] - an empty answer beside the model
     return found

@@ -22,24 +22,36 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from server.api.auth import Context, Here, Itself, Member, RoundNumber, StreamingItself, StudyName, Wait, Witness, poll
+from server.api.auth import (
+    Context,
+    Here,
+    Itself,
+    Member,
+    RoundNumber,
+    SignedRoute,
+    StreamingItself,
+    StudyName,
+    Wait,
+    Witness,
+    poll,
+)
 from server.api.bodies import BODY, discarded, received
 from server.api.problems import ApiProblem
 from server.domain.secure_sum import Message, Phase
 from server.services.secure_sum import exchanges
 
-router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"])
+router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"], route_class=SignedRoute)
 
 Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
 
 
 @router.get("")
 async def session(
-    study: StudyName, round: RoundNumber, _: Member, here: Here, phase: Left = None, wait: Wait = 25
+    study: StudyName, round: RoundNumber, me: Member, here: Here, phase: Left = None, wait: Wait = 25
 ) -> SessionView:
     """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
     look = partial(exchanges.read_session, here.coordinator, study, round)
-    return await poll(here, study, wait, look, lambda found: found.phase != phase)
+    return await poll(here, me, study, wait, look, lambda found: found.phase != phase)
 
 
 def _said(here: Context, me: Itself, round: int, message: Message, reply: Response, witness: str | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.messages import (
@@ -35,9 +35,12 @@ from server.api.auth import (
     OperatorOnly,
     PageSize,
     Reader,
+    SignedRoute,
     StreamingOperator,
     StudyName,
     Viewer,
+    leaving,
+    used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, model_answer, or_else, received
 from server.services import views
@@ -45,7 +48,7 @@ from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", route_class=SignedRoute)
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
 ModelNumber = Annotated[int, Path(ge=0, le=2**31 - 1)]
 OfRound = Annotated[
@@ -123,7 +126,7 @@ def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) 
     return views.roster(here.coordinator, study, round)
 
 
-@router.put("/studies/{study}/clients/{client}/key", tags=["roster"])
+@router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])
 def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, _: Itself, here: Here) -> RosterEntry:
     """A client's new identity key, signed for by the old one."""
     return enrolment.rotate_key(here.coordinator, study, client, request)
@@ -137,7 +140,7 @@ def revoke(study: StudyName, client: ClientName, _: OperatorOnly, here: Here) ->
     return entry
 
 
-@router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"])
+@router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
 def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> RosterEntry:
     """A hospital leaves."""
     entry = enrolment.withdraw(here.coordinator, study, client)

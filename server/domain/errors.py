@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-WhoAsks = Literal["bad-token", "bad-signature", "replayed", "unknown-client", "not-enrolled", "revoked"]
-Unknown = Literal["unknown-study", "unknown-model", "unknown-key", "round-unknown", "invitation-unknown", "no-session"]
-StudyForbids = Literal["frozen", "study-exists", "study-not-running", "study-finished", "model-missing"]
+WhoAsks = Literal["bad-token", "bad-signature", "replayed", "revoked"]
+Unknown = Literal[
+    "unknown-study",
+    "unknown-client",
+    "unknown-model",
+    "unknown-key",
+    "round-unknown",
+    "invitation-unknown",
+    "no-session",
+]
+StudyForbids = Literal["frozen", "not-enrolled", "study-exists", "study-not-running", "study-finished", "model-missing"]
 RoundForbids = Literal["not-sampled", "different-update", "round-closed", "unknown-head"]
 SessionForbids = Literal["too-early", "session-failed", "different-message"]
 InvitationForbids = Literal["invitation-used", "invitation-expired"]

@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse
 
 from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study, StudyList
 from client_sdk.protocol.study.values import Message
-from server.api.auth import Here, Reader, StudyName, Viewer
+from server.api.auth import Here, Reader, SignedRoute, StudyName, Viewer
 from server.api.docs import PAGE_HEADERS
 from server.services import views
 from server.services.studies import lifecycle
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 NEWEST_ROUNDS = 500
 
 # The pages are open to anybody, because there is nothing in them; what has data wants a key.
-router = APIRouter(prefix="/dashboard")
+router = APIRouter(prefix="/dashboard", route_class=SignedRoute)
 
 
 class StudyPage(Message):

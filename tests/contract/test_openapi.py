@@ -92,7 +92,7 @@ class Signed(requests.auth.AuthBase):
             url=ORIGIN + request.path_url,
             body_sha256=hashlib.sha256(body if isinstance(body, bytes) else str(body).encode()).hexdigest(),
             now=time.time(),
-            token_id=secrets.token_hex(16) if request.method == "POST" else None,
+            token_id=secrets.token_hex(16),
         )
 
 

@@ -33,6 +33,7 @@ MAX_BYTES = 16 * (2**32 - 2)
 # Target, keystream and zeros of one chunk stay in the second-level cache together.
 CHUNK_BYTES = 1 << 17
 _ZEROS = bytes(CHUNK_BYTES)
+_FIELD = 2**255 - 19  # of X25519: a coordinate below it has one encoding, whose highest bit is 0
 
 
 class MaskingError(ValueError):
@@ -75,7 +76,7 @@ class Agreement:
         if peer == self.owner:
             raise MaskingError("a client has no pair key with itself")
         try:
-            secret = self._key.exchange(X25519PublicKey.from_public_bytes(public))
+            secret = agree(self._key, public)
         except ValueError as error:
             raise MaskingError(f"the public key of {peer} is not a usable X25519 key") from error
         return derive_key(secret, self.h1, use, *sorted((self.owner, peer)), *more)
@@ -99,11 +100,23 @@ def public_key(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    """The shared secret of 32 bytes.
+
+    Raises:
+        ValueError: `public` has small order, so that the secret would be a constant (RFC 7748, section 6.1), or is a
+            second encoding of a key. RFC 7748 reads that one; here keys are compared, hashed and signed as bytes.
+    """
+    if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= _FIELD:
+        raise ValueError("no canonical X25519 key")
+    return private.exchange(X25519PublicKey.from_public_bytes(public))
+
+
 def is_usable(public: bytes) -> bool:
-    """Whether secrets can be agreed with a public key: points of small order give none (RFC 7748, section 6.1)."""
+    """Whether secrets can be agreed with a public key."""
     try:
         # Any private key will do: the exchange fails for exactly the points that agree on nothing with anybody.
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+        agree(X25519PrivateKey.generate(), public)
     except ValueError:
         return False
     return True

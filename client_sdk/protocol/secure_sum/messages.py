@@ -16,6 +16,7 @@ from client_sdk.protocol.study.messages import Sha256
 from client_sdk.protocol.study.settings import MOST_CLIENTS
 from client_sdk.protocol.study.values import Message, Name
 from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
+from client_sdk.protocol.wire.text import Text
 
 # The code of a refusal after which no round can go on by itself: both sides tell it apart from others.
 SAME_MODEL_AGAIN = "same-model-again"
@@ -171,7 +172,7 @@ class SessionView(Message):
 
     signed: SignedParameters
     phase: Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
-    failure: str | None = None
+    failure: Text | None = None
 
 
 class Said(Message):

@@ -123,16 +123,18 @@ class SessionPlan:
         require_sound(made)
         return made
 
+    def start(self, signed: SessionParameters) -> int:
+        """The one instant of a session that the settings do not say, in seconds; all others follow from it."""
+        return signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
+
     def due(self, signed: SessionParameters) -> SessionParameters:
         """What had to be signed where these were: for as many clients, under the same name, from the same second.
 
         Raises:
             ParameterFault: no session of so many clients is sound.
         """
-        # The one instant that the settings do not say; all others follow from it and are compared.
-        start = signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
         try:
-            return self.parameters(signed.clients, session=signed.session, now=start)
+            return self.parameters(signed.clients, session=signed.session, now=self.start(signed))
         except ValidationError as error:
             raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error
 

@@ -5,14 +5,29 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Finite, Message, Name, Positive
+from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+from client_sdk.protocol.wire.text import Text
+
+
+def _is_a_key(text: str) -> str:
+    try:
+        decode_public_key(text)
+    except SigningError as error:
+        raise ValueError(error.detail) from error
+    return text
+
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 # 32 and 64 bytes in unpadded base64url.
-EncodedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url")]
+EncodedKey = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url"),
+    AfterValidator(_is_a_key),
+]
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
@@ -38,7 +53,7 @@ class Problem(Message):
 
 class StudyCreate(Message):
     study: Name
-    title: str = Field(default="", max_length=200)
+    title: Text = Field(default="", max_length=200)
     settings: StudySettings
 
 
@@ -50,7 +65,7 @@ class ModelInfo(Message):
 
 class Study(Message):
     study: Name
-    title: str
+    title: Text
     state: StudyState
     stop_reason: StopReason | None
     settings: StudySettings
@@ -93,7 +108,7 @@ class Enrolment(Message):
     study: Name
     client: Name
     coordinator_key: EncodedKey
-    origin: str
+    origin: Text
 
 
 class RosterEntry(Message):
@@ -161,13 +176,13 @@ class Refusal(Message):
     """A hospital's no. `code` is machine-readable, `detail` must not hold anything about patients."""
 
     code: str = Field(pattern=r"^[a-z0-9-]{1,64}$")
-    detail: str = Field(default="", max_length=500)
+    detail: Text = Field(default="", max_length=500)
 
 
 class Metrics(Message):
     """Measured on a declared evaluation set outside the guarantee."""
 
-    evaluation_set: str = Field(min_length=1, max_length=200)
+    evaluation_set: Text = Field(min_length=1, max_length=200)
     values: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")], Finite] = Field(min_length=1, max_length=32)
 
 
@@ -199,7 +214,7 @@ class RoundView(Message):
     started_at: AwareDatetime
     deadline: AwareDatetime | None
     ended_at: AwareDatetime | None
-    reason: str | None
+    reason: Text | None
     metrics: Metrics | None
     spent: list[Spent] | None
     clients: list[RoundClient] | None
@@ -212,7 +227,7 @@ class RoundList(Message):
 
 class LedgerEntry(Message):
     sequence: int = Field(ge=1)
-    kind: str
+    kind: Text
     round: int | None
     body: dict[str, Any]
     previous: Sha256
@@ -249,7 +264,7 @@ class Percentile(Message):
 class Report(Message):
     """A tighter number beside the enforced one, valid under what its certificate says."""
 
-    name: str
+    name: Text
     epsilon: Finite | None
     certificate: dict[str, Any]
 
@@ -265,11 +280,11 @@ class LimitStatement(Message):
     state: Literal["within", "exhausted", "unbounded"]
     epsilon: Positive | None
     delta: Positive | None
-    enforced_by: str | None
+    enforced_by: Text | None
     spent: Finite | None
     reserved: Finite | None
     remaining: Finite | None
-    observer: str | None
+    observer: Text | None
     attack_success: Finite | None
     rounds_left_estimate: int | None
     certificate: dict[str, Any] | None
@@ -296,7 +311,7 @@ class BudgetStatement(Message):
 
 class OperatorKeyCreate(Message):
     role: Literal["operator", "viewer"]
-    label: str = Field(default="", max_length=100)
+    label: Text = Field(default="", max_length=100)
 
 
 class OperatorKeyView(Message):
@@ -304,7 +319,7 @@ class OperatorKeyView(Message):
 
     id: str
     role: Literal["operator", "viewer"]
-    label: str
+    label: Text
     key: str | None
     created_at: AwareDatetime
     revoked_at: datetime | None
@@ -318,7 +333,7 @@ class Event(Message):
     """One line of the dashboard's stream."""
 
     id: int
-    kind: str
+    kind: Text
     study: Name
     round: int | None
     at: AwareDatetime

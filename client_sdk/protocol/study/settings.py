@@ -17,6 +17,7 @@ from accounting.units import Definition, Level
 from client_sdk.protocol.study.robustness import Robustness, most_records
 from client_sdk.protocol.study.values import Finite, Message, Positive, Probability, Rate, Share, Whole
 from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.text import Text
 
 
 class LocalOptimiser(Message):
@@ -69,8 +70,8 @@ class Training(Message):
     rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
     """
 
-    task: str = Field(min_length=1, max_length=128)
-    task_parameters: dict[str, float | int | bool | str] = Field(default_factory=dict, max_length=64)
+    task: Text = Field(min_length=1, max_length=128)
+    task_parameters: dict[Text, float | int | bool | Text] = Field(default_factory=dict, max_length=64)
     algorithm: Literal["fedsgd", "fedavg"]
     local_steps: Whole = Field(ge=1, le=100_000)
     learning_rate: Positive = 1.0

@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +20,19 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from jwt.types import Options
 
+from client_sdk.protocol.wire.documents import load_json
+from client_sdk.protocol.wire.ed25519 import is_identity_key
+
 TOKEN_LIFETIME_SECONDS = 60
+# How far the signer's clock may run ahead: as much longer than its lifetime a token is good at most.
+CLOCK_AHEAD_SECONDS = 5
+# How far the coordinator's clock and a hospital's own may lie apart, as between machines of one Kerberos realm.
+MOST_SKEW_SECONDS = 300
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
 LEDGER_WITNESS = "wardround/1/ledger-witness"
 ENROLMENT = "wardround/1/enrolment"
+_TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 # A token's claims that are texts, and what PyJWT would check of the others.
 _TEXTS = ("iss", "sub", "aud", "htm", "htu", "bh")
 _UNCHECKED: Options = {
@@ -97,12 +106,24 @@ def decode_public_key(text: str) -> Ed25519PublicKey:
     """Inverse of `encode_public_key`.
 
     Raises:
-        SigningError: not 32 bytes of canonical base64url.
+        SigningError: not 32 bytes of canonical base64url, or no key that one party alone can sign for.
     """
     try:
-        return Ed25519PublicKey.from_public_bytes(from_base64url(text))
+        raw = from_base64url(text)
     except ValueError as error:
         raise SigningError("bad-key", "a public key is 32 bytes in base64url, without padding") from error
+    return public_key_of(raw)
+
+
+def public_key_of(raw: bytes) -> Ed25519PublicKey:
+    """The key in 32 raw bytes.
+
+    Raises:
+        SigningError: a point of small order, whose signatures anybody can make, a second encoding, or no point.
+    """
+    if not is_identity_key(raw):
+        raise SigningError("bad-key", "an Ed25519 key is a point of large order in its one encoding: make a new key")
+    return Ed25519PublicKey.from_public_bytes(raw)
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
@@ -171,7 +192,9 @@ def claimed_identity(token: str) -> tuple[str, str]:
     """
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.InvalidTokenError as error:
+        for part in token.split(".")[:2]:
+            load_json(from_base64url(part))
+    except (jwt.InvalidTokenError, ValueError) as error:
         raise SigningError("bad-token", "the bearer token is not a JWT") from error
     client, study = claims.get("iss"), claims.get("sub")
     if not isinstance(client, str) or not isinstance(study, str):
@@ -200,7 +223,8 @@ def verify_request_token(
             options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},
         )
     except jwt.InvalidSignatureError as error:
-        raise SigningError("bad-signature", "the signature does not belong to this client's key") from error
+        detail = "no client of this name in this study signs with this key: check both names, enrol first"
+        raise SigningError("bad-signature", detail) from error
     except jwt.InvalidTokenError as error:
         raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
     issued, expires = claims["iat"], claims["exp"]
@@ -211,12 +235,12 @@ def verify_request_token(
         raise SigningError("bad-token", "a claim has the wrong type")
     if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
         raise SigningError("wrong-target", "the token was made for another server, method or address")
-    # A client's clock may run ahead by a lifetime, and a token be as long on its way.
-    if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - TOKEN_LIFETIME_SECONDS <= now <= expires:
+    # Clocks differ by more than that, too: the answer tells the time, and the client signs again.
+    if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - CLOCK_AHEAD_SECONDS <= now <= expires:
         raise ClockSkew(now)
     token_id = claims.get("jti")
-    if token_id is not None and (not isinstance(token_id, str) or not 16 <= len(token_id) <= 64):
-        raise SigningError("bad-token", "jti is a string of 16 to 64 characters")
+    if token_id is not None and (not isinstance(token_id, str) or not _TOKEN_ID.fullmatch(token_id)):
+        raise SigningError("bad-token", "jti is 16 to 64 letters, digits, hyphens and underscores")
     return RequestClaims(claims["iss"], claims["sub"], claims["bh"], token_id)
 
 

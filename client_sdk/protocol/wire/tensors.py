@@ -6,7 +6,8 @@ Nothing is believed before it is checked: exactly the expected names, shapes and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ from safetensors import (
 )
 from safetensors.numpy import save
 
+from client_sdk.protocol.wire.documents import load_json
+
 UPDATE = "update/"
 TERMS = "log-moments/"
 
@@ -28,6 +31,9 @@ _DTYPES = {"F32": "float32", "F64": "float64"}
 _HEADER_ALLOWANCE = 4096
 _HEADER_PER_TENSOR = 512
 _FINITE_CHECK_CHUNK = 1 << 20
+# A safetensors file begins with the length of its header, a little-endian number of 8 bytes.
+_LENGTH_BYTES = 8
+_LONGEST_HEADER = 100_000_000  # bytes, as in the library
 
 
 class TensorError(Exception):
@@ -142,7 +148,24 @@ def spec_of_file(path: Path) -> Spec:
     return {name: (shape, _DTYPES[dtype]) for name, (shape, dtype) in header.items()}
 
 
+def _require_unique_names(read: Callable[[int], bytes]) -> None:
+    """Of a header that names a tensor twice the library takes the last; another reader may take the first.
+
+    read  the next so many bytes of the body, from its beginning
+    """
+    length = int.from_bytes(read(_LENGTH_BYTES), "little")
+    try:
+        if length > _LONGEST_HEADER:
+            raise ValueError("the header is longer than the library reads")
+        load_json(read(length))
+    except ValueError as error:
+        why = "the body is not a safetensors file, or its header says a name twice"
+        raise TensorError("malformed", why) from error
+
+
 def _mapped(path: Path) -> Any:
+    with path.open("rb") as file:
+        _require_unique_names(file.read)
     try:
         return safe_open(path, framework="numpy")
     except (SafetensorError, ValueError) as error:
@@ -156,6 +179,7 @@ def _header(opened: Any) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    _require_unique_names(BytesIO(data).read)
     try:
         return cast(list[tuple[str, dict[str, Any]]], deserialize(data))
     except (SafetensorError, ValueError) as error:

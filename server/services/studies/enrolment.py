@@ -190,7 +190,7 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
         study_id = rows.find_study(tx, study).id
         # Here, because the table grows here: no other task has to remember it.
         tx.session.execute(delete(UsedTokenRow).where(UsedTokenRow.forget_at < tx.now()))
-        # A token is valid for one lifetime around its issue, so after two it is too old anyway.
+        # A token is good for little more than one lifetime, so after two it is too old anyway.
         forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
         tx.session.add(UsedTokenRow(study_id=study_id, client=client, token_id=token_id, forget_at=forget_at))
         try:
@@ -215,7 +215,7 @@ def _leave(
 ) -> RosterEntry:
     row = rows.lock_study(tx, study)
     member = rows.known_client(tx, row.id, client)
-    # A revocation stays: whoever withdraws may still read, whoever was put out may not.
+    # A revocation stays: whoever was put out did not leave by itself.
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, member.state = member.state == "active", state

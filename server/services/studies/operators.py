@@ -81,6 +81,13 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     return Operator(row.id, row.role)
 
 
+def require_valid(coordinator: Coordinator, id: str) -> None:
+    """Raises Rejected `bad-token` once the key is revoked."""
+    row = coordinator.database.read("operator-standing", lambda tx: tx.session.get(OperatorKeyRow, id))
+    if row is None or row.revoked_at is not None:
+        raise Rejected("bad-token", "the API key is not valid any more; ask an operator for a new one")
+
+
 def _hashed(secret: str) -> str:
     # A 256-bit random secret needs no slow hash.
     return hashlib.sha256(secret.encode()).hexdigest()

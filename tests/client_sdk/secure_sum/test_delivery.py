@@ -101,7 +101,7 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
     roster = Roster(study=STUDY, members=members, fingerprint="0" * 64)
     client: Any = SimpleNamespace(
         credentials=Signature(mine.identity, ME, STUDY, "https://wardround.example"),
-        clock=SimpleNamespace(now=lambda: now),
+        clock=SimpleNamespace(read=lambda: now),
     )
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)

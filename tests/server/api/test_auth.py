@@ -101,7 +101,7 @@ def test_the_path_is_signed_as_it_came_not_as_it_reads(here: Live, north: Hospit
     assert _code(here.send("GET", spelled, token)) == (401, "wrong-target")
 
 
-@pytest.mark.parametrize("skew", [-3600.0, -62.0, 62.0, 3600.0])
+@pytest.mark.parametrize("skew", [-3600.0, -62.0, -7.0, 62.0, 3600.0])
 def test_a_wrong_clock_is_told_the_time(here: Live, north: Hospital, skew: float) -> None:
     here.skew = skew
     answer = here.signed(north, "GET", "/v1/studies/auth/budget")
@@ -131,22 +131,6 @@ def test_a_post_is_signed_once(here: Live, north: Hospital) -> None:
     # The first use is known by the door and refused by the room; the second does not pass the door.
     assert _code(here.send("POST", path, token)) == (403, "forbidden")
     assert _code(here.send("POST", path, token)) == (401, "replayed")
-
-
-def test_a_stranger_is_unknown(here: Live, north: Hospital) -> None:
-    assert _code(here.signed(here.hospital("auth", "south"), "GET", "/v1/studies/auth/budget")) == (
-        401,
-        "unknown-client",
-    )
-    assert _code(here.signed(here.hospital("nowhere", "n"), "GET", "/v1/studies/nowhere/budget")) == (
-        404,
-        "unknown-study",
-    )
-
-
-def test_an_invited_client_has_to_enrol_first(here: Live, north: Hospital) -> None:
-    here.invite("auth", "late")
-    assert _code(here.signed(here.hospital("auth", "late"), "GET", "/v1/studies/auth/budget")) == (401, "not-enrolled")
 
 
 def test_a_client_of_another_study_sees_nothing_of_this_one(here: Live, north: Hospital, study: str) -> None:

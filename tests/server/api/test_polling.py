@@ -7,22 +7,26 @@ from collections.abc import Callable
 
 import pytest
 
+from client_sdk.protocol.study.messages import OperatorKeyCreate
 from server.api.auth import Context, poll
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator
+from server.services.studies import operators
+from server.services.studies.operators import Operator
 
 
 def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int, float]:
     """What `poll` answers when 3 or more is news, and after how many seconds; every mark is a new one."""
     marks = iter(range(1, 1_000_000))
+    who = Operator(operators.create_key(coordinator, OperatorKeyCreate(role="viewer")).id, "viewer")
 
     async def scenario() -> tuple[int, float]:
         watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
         chosen = Settings.model_validate(settings)
         context = Context(chosen, coordinator, watcher, lambda: 0.0, lambda: None)
         began = asyncio.get_running_loop().time()
-        found = await poll(context, "sepsis", wait, look, lambda value: value >= 3)
+        found = await poll(context, who, "sepsis", wait, look, lambda value: value >= 3)
         return found, asyncio.get_running_loop().time() - began
 
     return asyncio.run(scenario())

@@ -29,7 +29,7 @@ def test_a_key_is_rotated_by_its_owner(here: Live, study: str) -> None:
     proof = sign_document(new, ENROLMENT, {"client": "north", "study": study, "key": public})
     body = json.dumps({"public_key": public, "proof": proof}).encode()
     path = f"/v1/studies/{study}/clients/north/key"
-    assert here.signed(who, "PUT", path, body).json()["public_key"] == public
+    assert here.signed(who, "PUT", path, body, token_id="from-one-key-to-the-next").json()["public_key"] == public
     assert code_of(here.signed(who, "GET", f"/v1/studies/{study}/budget")) == (401, "bad-signature")
     who.key = new
     assert here.signed(who, "GET", f"/v1/studies/{study}/budget").status_code == 200

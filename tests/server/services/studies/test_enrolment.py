@@ -109,16 +109,11 @@ def test_a_finished_study_admits_nobody(coordinator: Coordinator, newcomer: Hosp
 
 def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     known = views.identify(coordinator, "sepsis", "h0")
+    assert known is not None
     assert (known.public_key, known.state) == (hospitals[0].public_key, "active")
     invite(coordinator)
-    for study, client, code in (
-        ("nowhere", "h0", "unknown-study"),
-        ("sepsis", "h9", "not-enrolled"),
-        ("sepsis", "h8", "unknown-client"),
-    ):
-        with pytest.raises(Rejected) as refused:
-            views.identify(coordinator, study, client)
-        assert refused.value.code == code
+    for study, client in (("nowhere", "h0"), ("sepsis", "h9"), ("sepsis", "h8"), ("", ""), ("sep\0sis", "h\0")):
+        assert views.identify(coordinator, study, client) is None
 
 
 def test_the_fingerprint_covers_the_active_members(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
@@ -141,22 +136,21 @@ def test_a_rotated_key_replaces_the_old_one(coordinator: Coordinator, hospitals:
     for _ in range(2):
         entry = enrolment.rotate_key(coordinator, "sepsis", "h0", rotation(hospitals[0], new))
         assert entry.public_key == new.public_key
-    assert views.identify(coordinator, "sepsis", "h0").public_key == new.public_key
+    known = views.identify(coordinator, "sepsis", "h0")
+    assert known is not None
+    assert known.public_key == new.public_key
     assert views.roster(coordinator, "sepsis").fingerprint != before
     with pytest.raises(SigningError):
         enrolment.rotate_key(coordinator, "sepsis", "h1", rotation(hospitals[0], new))
 
 
-def test_a_revoked_client_is_out_and_a_withdrawn_one_is_still_known(
-    coordinator: Coordinator, hospitals: list[Hospital]
-) -> None:
+def test_a_client_that_left_is_out_however_it_left(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     work(coordinator)
     for _ in range(2):
         assert enrolment.revoke(coordinator, "sepsis", "h0").state == "revoked"
         assert enrolment.withdraw(coordinator, "sepsis", "h1").state == "withdrawn"
-    with pytest.raises(Rejected, match="revoked"):
-        views.identify(coordinator, "sepsis", "h0")
-    assert views.identify(coordinator, "sepsis", "h1").state == "withdrawn"
+    states = [known.state for name in ("h0", "h1") if (known := views.identify(coordinator, "sepsis", name))]
+    assert states == ["revoked", "withdrawn"]
     for client in ("h0", "h1"):
         with pytest.raises(Rejected, match="revoked"):
             views.find_assignment(coordinator, "sepsis", client)

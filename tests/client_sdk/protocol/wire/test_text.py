@@ -1,0 +1,27 @@
+"""Text that is only text."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from client_sdk.protocol.wire.text import require_plain
+
+
+def test_every_control_character_and_every_turn_of_direction_is_refused() -> None:
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    found = 0
+    for number in [*range(0xD800), *range(0xE000, 0x110000)]:
+        character = chr(number)
+        kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
+        if kind in ("Cc", "Zl", "Zp") or direction in turning:
+            found += 1
+            with pytest.raises(ValueError, match="control"):
+                require_plain(f"a{character}b")
+    assert found == 65 + 2 + 9
+
+
+@pytest.mark.parametrize("text", ["", "Zoë – 王 – حسن – नमस्ते", "क्\u200dष", "👩\u200d⚕️"])
+def test_what_people_write_is_text(text: str) -> None:
+    assert require_plain(text) == text
