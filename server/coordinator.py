@@ -7,7 +7,7 @@ from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomne
 from server.config import Settings
 from server.db.blobs import FileBlobs
 from server.db.schema import migrate, require_current
-from server.db.session import Database
+from server.db.session import Database, keep_private
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 
@@ -15,6 +15,8 @@ from server.signing_key import create_signing_key, load_signing_key
 def prepare(settings: Settings) -> None:
     """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # One that was there before, as a container's volume is.
+    keep_private(settings.home, 0o700)
     create_signing_key(settings.home)
     database = Database(settings.database())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from client_sdk.errors import ConfigurationError
 
 PREFIX = "WARDROUND_"
+# Names that the coordinator reads, or the tests; a machine may be both, so they pass.
+_COORDINATORS = (
+    *("HOME", "DATABASE_URL", "DATABASE_PASSWORD", "ORIGIN", "HOST", "PORT", "WORKER", "LEASE_SECONDS", "LOG_LEVEL"),
+    *("BODY_LIMIT_BYTES", "MODEL_LIMIT_BYTES", "BODY_IDLE_SECONDS", "BODY_LEAST_RATE"),
+    *("WATCH_SECONDS", "LONG_POLL_SECONDS", "EVENT_STREAM_SECONDS"),
+)
+FOREIGN_NAMES = frozenset(
+    {PREFIX + name + suffix for name in _COORDINATORS for suffix in ("", "_FILE")}
+    | {PREFIX + name for name in ("DATA", "FAILPOINT", "FAILPOINT_LOG")}
+)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -66,9 +77,11 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
     """Settings from the environment.
 
     Raises:
-        ConfigurationError: a file that cannot be read, a key given twice, or a value that is none.
+        ConfigurationError: a name that does not exist (with the nearest one that does), a file that cannot be read, a
+            key given twice, or a value that is none.
     """
     given = os.environ if environment is None else environment
+    _require_known_names(given)
     values = {
         name: given[PREFIX + name.upper()] for name in ClientSettings.model_fields if PREFIX + name.upper() in given
     }
@@ -82,6 +95,18 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
     except ValueError as error:
         # The other fields take any text: nothing else can be wrong.
         raise ConfigurationError(f"{PREFIX}ALLOW_HTTP is true or false") from error
+
+
+def _require_known_names(given: Mapping[str, str]) -> None:
+    """A setting that is silently ignored is a setting that lies."""
+    own = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
+    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in {*own, *FOREIGN_NAMES})
+    if unknown:
+        nearest = [difflib.get_close_matches(name, own, n=1, cutoff=0.0)[0] for name in unknown]
+        wrong = "; ".join(
+            f"{name} is unknown: did you mean {near}?" for name, near in zip(unknown, nearest, strict=True)
+        )
+        raise ConfigurationError(wrong)
 
 
 def read_secret(path: Path) -> str:

@@ -70,7 +70,6 @@ class MaskedDelivery:
         self._taken = False
         self._settings = training.settings
         self._store: FileStore | None = None
-        self._left_behind: set[int] = set()
         self._round: MaskedRound | None = None
         self._records_reported: float | None = None
 
@@ -150,6 +149,11 @@ class MaskedDelivery:
             after = page[-1].sequence
         return None
 
+    def erase_expired(self) -> None:
+        """Erase the secrets of sessions that have expired: killed in the midst, no step of them may ever come again."""
+        if self._store is not None:
+            self._store.erase_expired(int(self._client.clock.read()))
+
     def close(self) -> None:
         """Give the folder back: whoever goes on, also in this process, takes it anew."""
         if self._store is not None:
@@ -163,9 +167,7 @@ class MaskedDelivery:
 
     def _opened(self) -> FileStore:
         if self._store is None:
-            self._store = store = FileStore(self._folder)
-            study = self._membership.study
-            self._left_behind = {number for number in store.rounds(study) if store.has_secrets(study, number)}
+            self._store = FileStore(self._folder)
         return self._store
 
     def _of(self, assignment: AssignmentBody) -> MaskedRound:
@@ -176,12 +178,7 @@ class MaskedDelivery:
             for number in store.rounds(self._membership.study):
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
-        # Killed in the middle of a round: no step of that session may ever come again, and its expiry has to be kept.
-        for number in self._left_behind - {assignment.round}:
-            ended = SecureSumClient(party, self._membership.study, number, store)
-            ended.forget_if_expired(int(self._client.clock.read()))
-            if not store.has_secrets(self._membership.study, number):
-                self._left_behind.discard(number)
+        self.erase_expired()
         plan = SessionPlan.of(
             self._settings,
             self._training.spec,

@@ -16,7 +16,15 @@ from pydantic import BaseModel
 from client_sdk.api.calls import OCTETS, POLL_SECONDS, get, nothing, path, put, query
 from client_sdk.api.client import Client
 from client_sdk.api.transport import Call
-from client_sdk.errors import ApiError, ConflictError, ConnectionFailed, NotFoundError, SessionEnded, UnexpectedAnswer
+from client_sdk.errors import (
+    ApiError,
+    ConflictError,
+    ConnectionFailed,
+    InvalidRequestError,
+    NotFoundError,
+    SessionEnded,
+    UnexpectedAnswer,
+)
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyList,
     Inbox,
@@ -213,6 +221,11 @@ class MaskedRound:
             # No more than that: the refusal, which the caller sends, leaves the session too. Left before it, the round
             # might have ended when its reason arrives.
             self._sum.abort()
+            raise
+        except ApiError as error:
+            # For good: the same messages, sent again, would be refused again, or this hospital is out.
+            if isinstance(error, InvalidRequestError) or error.code == "revoked":
+                self._sum.abort()
             raise
 
     def _now(self) -> int:

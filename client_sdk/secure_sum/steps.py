@@ -140,10 +140,10 @@ def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, 
         _check_floors(parameters, party)
         if now > parameters.expires:
             raise ParametersRefused("session-expired", "the session has expired")
+        _check_due(parameters, plan.due(parameters))
         # Else its secrets would live for as long as the coordinator likes.
         if plan.start(parameters) > now + MOST_SKEW_SECONDS:
             raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
-        _check_due(parameters, plan.due(parameters))
     except ParameterFault as fault:
         raise ParametersRefused(fault.code, str(fault)) from fault
     return parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import Protocol, Self
@@ -17,12 +18,16 @@ from client_sdk.protocol.secure_sum.messages import (
     KeysMessage,
     Manifest,
     Octets,
+    ParameterFault,
+    SessionParameters,
     SharesMessage,
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
 from client_sdk.protocol.study.values import Message, Name
 from client_sdk.secure_sum.refusals import StateRefused
+
+_LOG = logging.getLogger(__name__)
 
 
 class Secrets(Message):
@@ -148,6 +153,25 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
         raise StateRefused("unreadable-state", "what is stored of the sums that were opened is damaged") from error
 
 
+def erase_expired(folder: Path, now: int) -> None:
+    """As `FileStore.erase_expired`; nothing where another process holds the folder, which does it itself."""
+    try:
+        store = FileStore(folder)
+    except StateRefused:
+        return
+    try:
+        store.erase_expired(now)
+    finally:
+        store.close()
+
+
+def _unless_expired(record: RoundRecord, now: int) -> RoundRecord:
+    session = record.session
+    if session is None or session.secrets is None or now <= SessionParameters.from_bytes(session.parameters).expires:
+        return record
+    return record.model_copy(update={"session": session.model_copy(update={"secrets": None})})
+
+
 class FileStore:
     """One file per round, and one per model whose sum was opened; mode 0600, in a directory of one process at a time.
 
@@ -162,6 +186,8 @@ class FileStore:
         """Raises StateRefused when another process holds the directory."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
+        # Records that may hold secrets; None before somebody has looked.
+        self._holding: set[tuple[str, int]] | None = None
         self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # The kernel lets go of it when the process dies, in whatever way.
@@ -189,6 +215,24 @@ class FileStore:
         keys = (path.name.split(".")[-2] for path in self._directory.glob(f"{study}.*.json"))
         return sorted(int(key) for key in keys if key.isdigit())
 
+    def erase_expired(self, now: int) -> None:
+        """Erase the secrets of every session that has expired, of whatever study; `now` in seconds since the epoch."""
+        if self._holding is None:
+            names = (path.name.rsplit(".", 2) for path in self._directory.glob("*.*.json"))
+            self._holding = {(study, int(key)) for study, key, _ in names if key.isdigit()}
+        for study, number in sorted(self._holding):
+            try:
+                record = record_of(self, study, number)
+                kept = _unless_expired(record, now)
+            except (StateRefused, ParameterFault):
+                # Said aloud by whoever takes part in that round; nothing here can tell when it expires.
+                _LOG.warning("the secure-sum state of round %d of %s is damaged: delete it", number, study)
+                continue
+            if kept is not record:
+                self.save(study, number, kept.to_bytes())
+            if kept.session is None or kept.session.secrets is None:
+                self._holding.discard((study, number))
+
     def has_secrets(self, study: str, round_number: int) -> bool:
         """Whether a session of the round was joined and not yet left, unmasked or erased."""
         session = record_of(self, study, round_number).session
@@ -205,6 +249,9 @@ class FileStore:
             return None
 
     def save(self, study: str, key: int | str, record: bytes) -> None:
+        # Under other keys there are no secrets.
+        if self._holding is not None and isinstance(key, int):
+            self._holding.add((study, key))
         write_durably(self._path(study, key), record)
 
     def _place(self) -> str:

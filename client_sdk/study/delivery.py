@@ -63,6 +63,10 @@ class Delivery(Protocol):
     def leave(self, assignment: AssignmentBody) -> None:
         """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
 
+    def erase_expired(self) -> None:
+        """Erase what may be kept no longer. Called whenever the hospital looks for work."""
+        ...
+
     def close(self) -> None:
         """Let another process take over."""
 
@@ -97,6 +101,9 @@ class ClearDelivery:
 
     def leave(self, assignment: AssignmentBody) -> None:
         """The refusal says everything."""
+
+    def erase_expired(self) -> None:
+        """There are no secrets."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -73,7 +73,9 @@ class Hospital:
         Raises:
             KeyFileError: nobody enrolled here, or the key file is readable by others.
         """
-        return cls(Identity.open(Path(directory)), connection=connection, transport=transport)
+        hospital = cls(Identity.open(Path(directory)), connection=connection, transport=transport)
+        hospital.erase_expired()
+        return hospital
 
     @classmethod
     def enrol(
@@ -140,6 +142,7 @@ class Hospital:
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
         _require_device(device)
+        self.erase_expired()
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             # 1. See what the study asks for.
             settings = _settings_shown(client.study(study), ledger, membership)
@@ -159,6 +162,15 @@ class Hospital:
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(client, membership, ledger, rules, training, dataset, outbox, evidence, on_round).run()
+
+    def erase_expired(self) -> None:
+        """Erase the secrets of expired masked sessions, of every study. `open` and `join` do so, too."""
+        folders = list(self.directory.glob("outbox/*/secure-sum"))
+        if folders:
+            from client_sdk.secure_sum.store import erase_expired
+
+            for folder in folders:
+                erase_expired(folder, int(self._clock.read()))
 
     def rotate_key(self) -> list[str]:
         """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.

@@ -142,6 +142,7 @@ class Participation:
 
     def _rounds(self) -> Outcome:
         while True:
+            self._delivery.erase_expired()
             try:
                 given = self._client.assignment(self.study)
             except ConflictError as error:

@@ -5,11 +5,15 @@ Who may move a study's rounds on holds a lease with a fencing number, which ever
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from sqlalchemy import (
@@ -137,6 +141,7 @@ def connect(url: URL | str) -> Engine:
     """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock."""
     engine = create_engine(url, **_options(url))
     if engine.dialect.name == "sqlite":
+        event.listen(engine, "do_connect", lambda *_: _make_private(engine.url.database))
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     else:
@@ -151,6 +156,24 @@ def _options(url: URL | str) -> dict[str, Any]:
     # Writers lock the rows that they decide on, and READ COMMITTED shows them as they are after the wait; a snapshot
     # would fail there.
     return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED"}
+
+
+def _make_private(database: str | None) -> None:
+    """The file is its owner's alone, and so are the two beside it, whose mode SQLite copies from it."""
+    if not database or database == ":memory:" or database.startswith("file:"):
+        return
+    # Before SQLite makes it, with the mode of the umask.
+    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
+    for path in (Path(database), Path(f"{database}-wal"), Path(f"{database}-shm")):
+        with suppress(FileNotFoundError):
+            keep_private(path, 0o600)
+
+
+def keep_private(path: Path, mode: int) -> None:
+    """Take away what `mode` does not allow; whoever does not own it cannot, and leaves it to its owner."""
+    found = path.stat()
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
+        path.chmod(stat.S_IMODE(found.st_mode) & mode)
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,32 @@ def test_nothing_opens_before_it_is_prepared(tmp_path: Path) -> None:
     (tmp_path / "coordinator.key").unlink()
     with pytest.raises(SigningKeyUnusable):
         open_coordinator(settings)
+
+
+def test_what_lies_in_the_home_is_its_owners_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    before = os.umask(0o000)
+    try:
+        settings = Settings(home=home)
+        prepare(settings)
+        coordinator = open_coordinator(settings)
+        coordinator.database.write("probe", lambda tx: tx.now())
+        names = {path.name for path in home.iterdir()}
+        assert {"wardround.db", "wardround.db-wal", "wardround.db-shm"} <= names
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (home, *home.glob("wardround.db*"))}
+        assert modes.pop("home") == 0o700
+        assert set(modes.values()) == {0o600}
+        coordinator.database.dispose()
+    finally:
+        os.umask(before)
+
+
+def test_a_database_that_others_could_read_is_taken_back(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    prepare(settings)
+    path = tmp_path / "wardround.db"
+    path.chmod(0o644)
+    coordinator = open_coordinator(settings)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    coordinator.database.dispose()

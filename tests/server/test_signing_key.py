@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -18,6 +19,18 @@ def test_a_key_is_made_once_and_read_by_its_owner_alone(tmp_path: Path) -> None:
     assert load_signing_key(home).public_key == first.public_key
     assert stat.S_IMODE((home / FILE_NAME).stat().st_mode) == 0o600
     assert [path.name for path in home.iterdir()] == [FILE_NAME]
+
+
+def test_the_name_of_a_new_key_is_on_the_disk_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, bool]] = []
+
+    def synced(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        done.append(("folder" if stat.S_ISDIR(found.st_mode) else "file", (tmp_path / FILE_NAME).exists()))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    assert create_signing_key(tmp_path)
+    assert done == [("file", False), ("folder", True)]
 
 
 def test_many_processes_that_start_at_once_get_one_key(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from client_sdk.api.config import Connection, load, read_secret
+from client_sdk.api.config import FOREIGN_NAMES, ClientSettings, Connection, load, read_secret
 from client_sdk.errors import ConfigurationError
+from server.config import FOREIGN_NAMES as COORDINATORS_FOREIGN_NAMES
+from server.config import Settings
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -34,6 +36,30 @@ def test_every_variable_reaches_the_connection(tmp_path: Path) -> None:
     )
     assert given.client_home == tmp_path
     assert given.connection("https://other.example").url == "https://other.example"
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        ("WARDROUND_CAFILE", "WARDROUND_CA_FILE"),
+        ("WARDROUND_SEVRER", "WARDROUND_SERVER"),
+        ("WARDROUND_OPERATOR_KEYFILE", "WARDROUND_OPERATOR_KEY_FILE"),
+        ("WARDROUND_SERVER_FILE", "WARDROUND_SERVER"),
+    ],
+)
+def test_a_mistyped_name_is_told_with_the_one_that_was_meant(mistyped: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{mistyped} is unknown: did you mean {meant}"):
+        load({mistyped: "secret", "OTHER": "x"})
+
+
+def test_what_the_coordinator_reads_may_stand_beside() -> None:
+    """Both sides list the other's names by hand: neither imports the other."""
+    theirs = {f"WARDROUND_{name.upper()}{suffix}" for name in Settings.model_fields for suffix in ("", "_FILE")}
+    tests = {"WARDROUND_DATA", "WARDROUND_FAILPOINT", "WARDROUND_FAILPOINT_LOG"}
+    assert theirs | tests == FOREIGN_NAMES
+    own = {f"WARDROUND_{name.upper()}" for name in ClientSettings.model_fields} | {"WARDROUND_OPERATOR_KEY_FILE"}
+    assert own | tests == COORDINATORS_FOREIGN_NAMES
+    assert load(dict.fromkeys(FOREIGN_NAMES, "anything")) == load({})
 
 
 def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.api.client import Signature
+from client_sdk.api.client import ServerClock, Signature
 from client_sdk.guard.policy import Floors
+from client_sdk.identity import Identity
 from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
 from client_sdk.protocol.secure_sum.parameters import vectors_of
 from client_sdk.protocol.study.messages import LedgerEntry, Roster, RosterEntry
@@ -20,7 +21,8 @@ from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.secure_sum.delivery import MaskedDelivery, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.secure_sum.store import FileStore, Opened, keep_opened
+from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened
+from client_sdk.study.hospital import Hospital
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
@@ -150,3 +152,37 @@ def test_a_hospital_killed_in_a_round_keeps_its_secrets_no_longer_than_the_sessi
     store = FileStore(here)
     assert store.has_secrets(STUDY, ROUND) is kept
     store.close()
+
+
+@pytest.mark.parametrize(("late", "kept"), [(0, True), (1, False)], ids=["until it expires", "not after"])
+def test_whoever_opens_the_hospital_erases_what_has_expired(tmp_path: Path, late: int, kept: bool) -> None:
+    """No round is taken part in: the study may be over, or the hospital out of it."""
+    Identity.create(tmp_path)
+    folder = tmp_path / "outbox" / STUDY / "secure-sum"
+    begun(folder)
+    stored = folder / f"{STUDY}.{ROUND}.json"
+    before = stored.read_bytes()
+    Hospital(Identity.open(tmp_path), clock=ServerClock(lambda: float(EXPIRES + late))).erase_expired()
+    assert ('"secrets":null' not in stored.read_text()) is kept
+    assert (stored.read_bytes() == before) is kept
+    # By the real clock, decades later.
+    Hospital.open(tmp_path)
+    assert '"secrets":null' in stored.read_text()
+
+
+def test_a_session_that_another_process_holds_is_that_processes_to_erase(tmp_path: Path) -> None:
+    begun(tmp_path)
+    stored = tmp_path / f"{STUDY}.{ROUND}.json"
+    store = FileStore(tmp_path)
+    erase_expired(tmp_path, EXPIRES + 1)
+    assert '"secrets":null' not in stored.read_text()
+    store.erase_expired(EXPIRES + 1)
+    assert '"secrets":null' in stored.read_text()
+    store.close()
+
+
+def test_a_damaged_record_does_not_keep_the_others_secrets(tmp_path: Path) -> None:
+    begun(tmp_path)
+    (tmp_path / f"{STUDY}.0.json").write_text("{")
+    erase_expired(tmp_path, EXPIRES + 1)
+    assert '"secrets":null' in (tmp_path / f"{STUDY}.{ROUND}.json").read_text()

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.errors import SessionEnded
+from client_sdk.errors import ApiError, SessionEnded
 from client_sdk.protocol.secure_sum.messages import SessionView, SurvivorList
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
@@ -118,6 +118,21 @@ def test_a_hospital_that_changed_its_key_since_the_opening_says_so(scripted: Scr
     with pytest.raises(ParametersRefused, match="takes part in the next") as refused:
         scripted.round().prepare()
     assert (refused.value.code, scripted.seen) == ("rotated-key", [])
+
+
+@pytest.mark.parametrize(("status", "code", "phase"), [(403, "revoked", "ended"), (422, "invalid-request", "ended")])
+def test_what_is_refused_for_good_leaves_no_secrets(scripted: Scripted, status: int, code: str, phase: str) -> None:
+    scripted.answers[f"PUT /shares/{MINE}"] = lambda: problem(status, code)
+    with pytest.raises(ApiError, match=code):
+        scripted.round().prepare()
+    assert scripted.phase == phase
+
+
+def test_what_may_be_mended_keeps_the_secrets_for_who_starts_again(scripted: Scripted) -> None:
+    scripted.answers[f"PUT /shares/{MINE}"] = lambda: problem(401, "bad-signature")
+    with pytest.raises(ApiError, match="bad-signature"):
+        scripted.round().prepare()
+    assert scripted.phase == "shared"
 
 
 def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) -> None:

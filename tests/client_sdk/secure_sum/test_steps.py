@@ -103,6 +103,19 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
         refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), code, words)
 
 
+def test_a_session_of_years_hence_is_not_joined() -> None:
+    """Its secrets would live until it expires; whoever signs the parameters must not choose for how long."""
+    run = started("keys")
+    plan = run.world.plan
+    for later, refused in ((300, False), (301, True), (10 * 365 * 86_400, True)):
+        made = plan.parameters(len(run.world.hospitals), session=run.world.draw(32), now=NOW + later)
+        signed = run.world.signed(made)
+        if refused:
+            refuses(run, lambda signed=signed: me(run).advertise(signed, plan, NOW), "future-session", "later than now")
+        else:
+            assert me(run).advertise(signed, plan, NOW)
+
+
 def test_sums_smaller_than_this_hospital_allows() -> None:
     run = started("keys")
     hospital = run.world.hospitals[ME]
