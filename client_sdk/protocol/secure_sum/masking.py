@@ -28,6 +28,7 @@ from client_sdk.protocol.secure_sum.vectors import RingVector, aligned
 
 TAG_BYTES = 16
 KEY_BYTES = 32
+NONCE_BYTES = 12
 # The 32-bit counter repeats beyond this many bytes; OpenSSL refuses to go on there.
 MAX_BYTES = 16 * (2**32 - 2)
 # Target, keystream and zeros of one chunk stay in the second-level cache together.
@@ -87,7 +88,12 @@ def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
     # Else two lists of words could be joined to one text, and two uses would share a key.
     if any("|" in word or not word for word in info):
         raise MaskingError('names in a key derivation are not empty and hold no "|"')
-    return HKDF(SHA256(), KEY_BYTES, salt, "|".join(info).encode()).derive(secret)
+    return hkdf(secret, salt, "|".join(info).encode())
+
+
+def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    """The first 32 bytes of HKDF-SHA-256 (RFC 5869)."""
+    return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
 
 
 def self_mask_key(seed: bytes, h1: bytes, vector: str) -> bytes:
@@ -127,7 +133,7 @@ def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes)
 
     The key serves one message in each direction of one session, so the nonce is the direction.
     """
-    return AESGCM(key).encrypt(_direction(sender, recipient), share, _context(h1, sender, recipient))
+    return seal(key, _direction(sender, recipient), share, _context(h1, sender, recipient))
 
 
 def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes) -> bytes:
@@ -137,9 +143,34 @@ def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes
         MaskingError: altered, meant for another pair, session or cohort, or not from `sender`.
     """
     try:
-        return AESGCM(key).decrypt(_direction(sender, recipient), sealed, _context(h1, sender, recipient))
+        return unseal(key, _direction(sender, recipient), sealed, _context(h1, sender, recipient))
     except InvalidTag as error:
         raise MaskingError(f"the share from {sender} does not open") from error
+
+
+def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
+    """AES-256-GCM with a nonce of 12 bytes and a tag of 16, which follows the ciphertext (NIST SP 800-38D).
+
+    Raises:
+        ValueError: a key or nonce of another length: the mode has others, this protocol has not.
+    """
+    return _cipher(key, nonce).encrypt(nonce, text, context)
+
+
+def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
+    """Inverse of `seal`.
+
+    Raises:
+        InvalidTag: it was not sealed so.
+        ValueError: as `seal`.
+    """
+    return _cipher(key, nonce).decrypt(nonce, sealed, context)
+
+
+def _cipher(key: bytes, nonce: bytes) -> AESGCM:
+    if len(key) != KEY_BYTES or len(nonce) != NONCE_BYTES:
+        raise ValueError("AES-256-GCM takes a key of 32 bytes and a nonce of 12")
+    return AESGCM(key)
 
 
 def _context(h1: bytes, sender: str, recipient: str) -> bytes:
