@@ -1,5 +1,5 @@
 # Two images from one source: the coordinator, which needs no torch, and what a hospital runs.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${PYTHON_IMAGE} AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PATH=/opt/wardround/bin:$PATH
@@ -14,9 +14,13 @@ COPY server server
 COPY simulation simulation
 COPY wardround wardround
 COPY migrations migrations
+COPY deploy/locks deploy/locks
+# Nothing is taken from the index whose hash is not written down here.
+RUN pip install --require-hashes --requirement deploy/locks/build.txt
 
 FROM base AS server
-RUN pip install --constraint constraints.txt '.[server]' && rm -rf /src
+RUN pip install --require-hashes --requirement deploy/locks/server.txt \
+ && pip install --no-deps --no-build-isolation '.[server]' && rm -rf /src
 WORKDIR /var/lib/wardround
 USER wardround
 ENV WARDROUND_HOME=/var/lib/wardround WARDROUND_HOST=0.0.0.0
@@ -25,7 +29,11 @@ EXPOSE 8000
 CMD ["wardround", "serve"]
 
 FROM base AS client
-RUN pip install --constraint constraints.txt '.[client]' && rm -rf /src
+# torch alone has no hash here: its builds (CPU, CUDA) come from different indices.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN pip install --require-hashes --requirement deploy/locks/client.txt \
+ && pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)" \
+ && pip install --no-deps --no-build-isolation '.[client]' && rm -rf /src
 WORKDIR /var/lib/wardround
 USER wardround
 VOLUME /var/lib/wardround

@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint coverage serve clean
+.PHONY: demo test lint coverage serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
@@ -33,6 +33,12 @@ coverage:
 serve: $(DEMO)
 	$(BIN)/wardround migrate
 	$(BIN)/wardround serve $(ARGS)
+
+# What is installed here, as CycloneDX. The tool has an environment of its own, so that it does not list itself.
+sbom: $(DEMO)
+	$(BIN)/python -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom
+	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.cdx.json $(BIN)/python
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Wardround needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }

