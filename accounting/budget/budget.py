@@ -24,6 +24,11 @@ from accounting.units import Definition, Guarantee, Level
 
 StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
 POPULATIONS = (0.9, 0.99, 0.999)
+# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md); so can the costs themselves.
+VOID_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
+VOID_SINCE_THE_END = (
+    "does not hold against whoever reads the rounds' log-moments, which this study showed without noise when it ended"
+)
 
 
 class BudgetExceeded(AccountingError):
@@ -262,7 +267,7 @@ class Budget:
         )
         after = spent if self.pending is None else reserved
         finished = self.finished is not None
-        certificate = _capped(account.certificate(finished=finished), classical)
+        certificate = self._worded(_capped(account.certificate(finished=finished), classical))
         # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
         exhausted = self.pending is None and not worst <= account.limit.epsilon
         return {
@@ -279,8 +284,16 @@ class Budget:
             "attack_success": _attack_success(spent, account.limit.delta),
             "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
             "certificate": certificate.to_dict(),
-            "reports": [_report(name, guarantee) for name, guarantee in account.reports(finished=finished)],
+            "reports": [_report(name, self._worded(stated)) for name, stated in account.reports(finished=finished)],
         }
+
+    def _worded(self, guarantee: Guarantee) -> Guarantee:
+        """With the people against whom it is void, once the study has shown them what its costs were without noise."""
+        disclosure = self.plan.disclosure
+        if self.plan.bayesian is None or disclosure == "noised" or (disclosure == "at-end" and self.finished is None):
+            return guarantee
+        void = VOID_WHILE_PLAIN if disclosure == "plain" else VOID_SINCE_THE_END
+        return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
 
     def _classical_beside(self, account: LimitAccount) -> LimitAccount | None:
         """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.

@@ -21,8 +21,6 @@ from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
-# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md).
-NOT_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
 
 
@@ -231,8 +229,6 @@ class ClassicalLimit(LimitAccount):
         plan, assumption = self.plan, guarantee.assumption
         if plan.honest_survivors > 1:
             assumption = f"{assumption}; {plan.honest_survivors} honest clients added their noise to every sum"
-        if plan.bayesian is not None and plan.disclosure == "plain":
-            assumption = f"{assumption}; {NOT_WHILE_PLAIN}"
         return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)
 
 

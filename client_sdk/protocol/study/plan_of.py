@@ -79,13 +79,15 @@ def hides_attendance(settings: StudySettings) -> bool:
 def _credited_rate(settings: StudySettings) -> float:
     """The Poisson rate that may be credited to what the noise protects first.
 
-    Records: their own rate. Clients: theirs only if a round is released whoever came, because a round abandoned for
-    want of clients tells who was sampled.
+    Records: their own rate; no report counts the records that were drawn. Clients: theirs only where nothing ever tells
+    how many were sampled. A round abandoned for want of clients tells it, and so does the histogram of their distances,
+    which every Bayesian limit of clients is read from, whether the ledger shows it in every round or at the end.
     """
     privacy = settings.privacy
     if privacy.rules.protects[0].credit is Credit.RECORDS:
         return privacy.sampling_rate
-    return privacy.client_sampling_rate if settings.schedule.min_clients == 0 else 1.0
+    counted = privacy.bayesian is not None
+    return 1.0 if counted or settings.schedule.min_clients > 0 else privacy.client_sampling_rate
 
 
 def _observer(settings: StudySettings) -> Observer:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from pydantic import ValidationError
+from scipy import stats
 
+from accounting.accountants.classical import ClassicalAccountant
 from accounting.plan.plan import HistogramRelease
 from accounting.plan.schemes import SCHEMES
 from accounting.units import Definition, Level, Observer
@@ -20,6 +24,7 @@ from tests.client_sdk.protocol.study.test_settings import (
     NOISED,
     masked,
 )
+from tests.factories.settings import limit, settings
 
 TOP = {"joint": {"client_clip_norm": 3.0}}
 
@@ -49,11 +54,80 @@ def test_only_pooled_noise_counts_on_others(scheme) -> None:
     assert plan_of(study(scheme)).honest_survivors == (honest if scheme in ("sequential", "joint") else 1)
 
 
-def test_clients_are_credited_only_where_nobody_sees_who_was_sampled() -> None:
-    rates = {"masking": None, "client_sampling_rate": 0.25, "sampling_rate": 0.1}
-    assert plan_of(study("client", min_clients=0, **rates)).sampling_rate == 0.25
-    assert plan_of(study("client", min_clients=1, **rates)).sampling_rate == 1.0
-    assert plan_of(study("parallel", min_clients=1, **rates)).sampling_rate == 0.1
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("disclosure", ["plain", "noised", "at-end"])
+@pytest.mark.parametrize("limits", ["classical", "bayesian"])
+@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize("min_clients", [0, 1, 4])
+def test_clients_are_credited_only_where_nothing_ever_tells_how_many_were_sampled(
+    scheme, disclosure, limits, mask, min_clients
+) -> None:
+    """Every study there is: with a rate below 1 at client level, its ledger can hold no count of clients."""
+    noised = {"histogram_noise": {"std": 12.0, "every": 2}} if disclosure == "noised" else {}
+    sample = {"accounting_sample": {"records": 50, "source": "members"}}
+    rates = {"client_sampling_rate": 0.25, "sampling_rate": 0.1, "disclosure": disclosure} | noised
+    if disclosure == "noised" and scheme in ("parallel", "sequential") and limits == "bayesian":
+        rates |= sample
+    try:
+        chosen = settings(
+            scheme, bayesian=limits == "bayesian", masked=mask, schedule={"min_clients": min_clients}, **rates
+        )
+    except ValidationError:
+        return
+    plan = plan_of(chosen)
+    for level in plan.levels:
+        rate = plan.mechanism(level).sampling_rate
+        if level is Level.CLIENT and rate < 1:
+            counted = plan.limit(level, Definition.BAYESIAN) is not None
+            assert (counted, min_clients, scheme, rate) == (False, 0, "client", 0.25)
+        if level is Level.INSTANCE:
+            assert rate == 0.1
+
+
+def test_some_clients_are_credited() -> None:
+    rated = {"client_sampling_rate": 0.25, "schedule": {"min_clients": 0}}
+    assert plan_of(settings("client", **rated)).mechanism(Level.CLIENT).sampling_rate == 0.25
+    assert plan_of(settings("client", client_sampling_rate=0.25)).mechanism(Level.CLIENT).sampling_rate == 1.0
+    for disclosure in ("plain", "at-end"):
+        bayesian = settings("client", bayesian={"composition": "holder"}, disclosure=disclosure, **rated)
+        assert plan_of(bayesian).mechanism(Level.CLIENT).sampling_rate == 1.0
+
+
+def delta_of_counts(epsilon: float, *, clients: int, rate: float, rounds: int) -> float:
+    """δ of the numbers of sampled clients alone, with one client or without: Bin(N, q) against Bin(N − 1, q), a round.
+
+    Exact but for losses that are rounded down to a grid, which can only make it smaller.
+    """
+    grid = 1e-4
+    counts = np.arange(clients + 1)
+    with_, without = stats.binom.pmf(counts, clients, rate), stats.binom.pmf(counts, clients - 1, rate)
+    betrayed = with_[without == 0].sum()
+    places = np.floor(np.log(with_[:clients] / without[:clients]) / grid).astype(int)
+    one = np.zeros(int(np.ptp(places)) + 1)
+    np.add.at(one, places - places.min(), with_[:clients])
+    size = rounds * (one.size - 1) + 1
+    law = np.fft.irfft(np.fft.rfft(one, size) ** rounds, size)
+    losses = (np.arange(law.size) + rounds * places.min()) * grid
+    gained = np.clip(-np.expm1(epsilon - losses), 0, None) @ np.clip(law, 0, None)
+    return float(1 - (1 - betrayed) ** rounds + gained)
+
+
+def test_the_counts_alone_betray_what_a_credited_rate_would_promise() -> None:
+    """N = 10, q = .5, T = 100, σ = 10: who reads how many were sampled in each round holds no (2.015, 1e-5)."""
+    limits = [limit("client", "bayesian", epsilon=40.0), limit("client", epsilon=50.0)]
+    options = {"noise_multiplier": 10.0, "client_sampling_rate": 0.5, "max_steps": 100, "limits": limits}
+    study = settings(
+        "client", bayesian={"composition": "holder"}, disclosure="at-end", schedule={"min_clients": 0}, **options
+    )
+    epsilons = {}
+    for rate in (0.5, plan_of(study).sampling_rate):
+        account = ClassicalAccountant(delta=1e-5)
+        account.step(noise_multiplier=10.0, sampling_rate=rate, count=100)
+        epsilons[rate] = account.epsilon()
+    assert epsilons[0.5] == pytest.approx(2.015, abs=0.01)
+    assert delta_of_counts(epsilons[0.5], clients=10, rate=0.5, rounds=100) > 0.785
+    # Without the credit it is the number of whoever always takes part.
+    assert epsilons[1.0] > 1.5 * epsilons[0.5]
 
 
 def test_the_coordinator_is_an_observer_only_of_noised_values() -> None:
