@@ -16,11 +16,15 @@ from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from client_sdk.protocol.study.messages import RoundState
+from server.db.comparison import DatabaseDiffers
+from server.db.ledger_store import require_unchanged
+from server.db.rows import find_study
 from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
 from server.domain.secure_sum import Phase
 from server.services.coordinator import Coordinator
+from server.services.differences import stop_differing
 from server.services.rounds.close import close_round
 from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
@@ -92,11 +96,13 @@ class Worker:
 
     def perform(self, task: WorkItem) -> bool:
         """Take one step under the study's lease; False when another worker holds it."""
-        lease = self._hold(task.study_id)
-        if lease is None:
-            return False
         try:
+            lease = self._hold(task)
+            if lease is None:
+                return False
             self._move(task, lease)
+        except DatabaseDiffers as difference:
+            stop_differing(self._coordinator, difference)
         except LeaseLost:
             # It is void for good: the next look asks for a new one.
             self._leases.pop(task.study_id, None)
@@ -163,7 +169,9 @@ class Worker:
             case "scrub":
                 scrub_round(self._coordinator, lease, task.study, task.round)
 
-    def _hold(self, study_id: int) -> Lease | None:
+    def _hold(self, task: WorkItem) -> Lease | None:
+        """The study's lease. Raises DatabaseDiffers where a new one finds that its rows are not what was signed."""
+        study_id = task.study_id
         held = self._leases.get(study_id)
         # Not asked whether it still holds: the commit finds out, and nothing before it counts.
         if held is not None:
@@ -173,7 +181,15 @@ class Worker:
         if lease is not None:
             self._leases[study_id] = lease
             self._renewed[study_id] = time.monotonic()
+            # Once for each lease every entry is looked at; before every commit only the newest.
+            database.read("compare-study", lambda tx: self._compare(tx, task.study))
         return lease
+
+    def _compare(self, tx: Transaction, study: str) -> None:
+        row = find_study(tx, study)
+        # A finished study only has files to clear away, and its roster is not recorded any more.
+        if row.state != "finished":
+            require_unchanged(tx, self._coordinator.signer, row, whole=True)
 
     def _renew_lease(self, lease: Lease) -> None:
         """Renew the lease when a third of it is gone."""

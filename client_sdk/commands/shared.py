@@ -156,6 +156,17 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     console.print(made)
 
 
+_WHY_ENDED = {
+    "database-differs": "somebody changed the coordinator's database without its key, and what it says may be theirs; "
+    "its operator keeps a copy, finds out who, and restores it from a backup or opens a new study"
+}
+
+
+def ending(stop_reason: str) -> str:
+    """Why a study has ended, with what to do where something has to be done."""
+    return f"{stop_reason}: {_WHY_ENDED[stop_reason]}" if stop_reason in _WHY_ENDED else stop_reason
+
+
 def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
     """A privacy loss for the eye, rounded up; what is left of a limit, rounded down. The exact value is in the JSON."""
     if value is None:

@@ -18,6 +18,7 @@ from client_sdk.commands.shared import (
     Server,
     StudyName,
     a_name,
+    ending,
     number,
     operator,
     plain_errors,
@@ -217,7 +218,7 @@ def _show(study: Study, as_json: bool) -> None:
         print_json(study)
         return
     privacy, training = study.settings.privacy, study.settings.training
-    reason = f" ({study.stop_reason})" if study.stop_reason else ""
+    reason = f" ({ending(study.stop_reason)})" if study.stop_reason else ""
     rows = [
         ["state", f"{study.state}{reason}"],
         ["rounds", f"{study.rounds} begun; at most {study.settings.rounds} that are charged"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,6 +15,7 @@ from accounting.plan.plan import Plan
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
+from server.db.comparison import entry_of, require_as_signed, require_whole
 from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
@@ -97,17 +97,38 @@ def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: Pla
 
 
 def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Account:
-    """The study's account; nobody else can change it before this transaction ends."""
+    """The study's account; nobody else can change it before this transaction ends.
+
+    Raises:
+        DatabaseDiffers: settings, roster or budget are not what was signed.
+    """
     row = tx.session.get_one(BudgetRow, study.id, with_for_update=True)
-    newest = tx.session.get_one(LedgerRow, (study.id, row.entries))
-    return Account(tx, signer, study, row, _restored(study, row), entry_of(newest))
+    newest = require_as_signed(tx, signer, study, row)
+    return Account(tx, signer, study, row, _restored(study, row), newest)
+
+
+def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, whole: bool = False) -> None:
+    """That settings, roster and budget are what was signed; `whole`: every entry of the ledger, too.
+
+    Raises:
+        DatabaseDiffers: they are not.
+    """
+    row = tx.session.get_one(BudgetRow, study.id)
+    require_as_signed(tx, signer, study, row)
+    if whole:
+        require_whole(tx, study, row)
 
 
 def statement_after(
-    tx: Transaction, study: StudyRow, kind: Kind, round: int | None, event: Mapping[str, Any]
+    tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round: int | None, event: Mapping[str, Any]
 ) -> Statement:
-    """What the budget will show once this event is recorded."""
+    """What the budget will show once this event is recorded.
+
+    Raises:
+        DatabaseDiffers: settings, roster or budget are not what was signed.
+    """
     row = tx.session.get_one(BudgetRow, study.id)
+    require_as_signed(tx, signer, study, row)
     budget = _restored(study, row)
     budget.happen(row.entries + 1, kind, round, event)
     return Statement.of(budget)
@@ -122,12 +143,6 @@ def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entr
     """At most `limit` entries above `after`, in order."""
     wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
     return [entry_of(row) for row in tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(limit))]
-
-
-def entry_of(row: LedgerRow) -> Entry:
-    """The entry as it was hashed."""
-    content = {"sequence": row.sequence, "kind": row.kind, "round": row.round, "body": json.loads(row.body)}
-    return Entry.from_dict({**content, "previous": row.previous, "sha256": row.sha256})
 
 
 def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:

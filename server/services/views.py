@@ -36,13 +36,14 @@ from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.blobs import models_scope
-from server.db.ledger_store import entries
+from server.db.ledger_store import entries, require_unchanged
 from server.db.session import Transaction
 from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.db.witness_store import witnesses
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
+from server.services.differences import stopping_where_rows_differ
 
 NAME = re.compile(NAME_PATTERN)
 
@@ -65,14 +66,18 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assign
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
     """
-    body = coordinator.database.read("find-assignment", lambda tx: _assignment_body(tx, study, client))
+
+    def work(tx: Transaction) -> AssignmentBody | None:
+        return _assignment_body(coordinator, tx, study, client)
+
+    body = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("find-assignment", work))
     if body is None:
         return None
     # Signed outside the transaction: nothing is held meanwhile.
     return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
 
 
-def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody | None:
+def _assignment_body(coordinator: Coordinator, tx: Transaction, study: str, client: str) -> AssignmentBody | None:
     row = rows.find_study(tx, study)
     if row.state == "finished":
         raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=row.stop_reason)
@@ -90,6 +95,8 @@ def _assignment_body(tx: Transaction, study: str, client: str) -> AssignmentBody
         return None
     if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
         return None
+    # Only now: whoever waits asks often, and is told nothing until then.
+    require_unchanged(tx, coordinator.signer, row)
     # Clear rounds are held to the roster as it is now.
     opened_with = members_at_opening(rows.find_session(tx, row.id, round.number))
     return AssignmentBody(
@@ -220,7 +227,8 @@ def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
         state=study.state,
         round=row.round,
         max_steps=row.max_steps,
-        can_continue=row.can_continue,
+        # A study may have been stopped without a word in the ledger.
+        can_continue=row.can_continue and study.stop_reason is None,
         stop_reason=study.stop_reason,
         # Ready since the ledger was written: however often they are asked for, no account is restored.
         limits=[LimitStatement.model_validate(limit) for limit in row.limits],

@@ -15,7 +15,7 @@ from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoi
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
-from server.db.ledger_store import entry_of
+from server.db.comparison import entry_of
 from server.db.rows import settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow

@@ -31,7 +31,7 @@ EncodedKey = Annotated[
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
-StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
+StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped", "database-differs"]
 RoundState = Literal["collecting", "settled", "released", "abandoned", "stopped"]
 ClientState = Literal["active", "revoked", "withdrawn"]
 

@@ -60,7 +60,9 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
 
     def prepare(tx: Transaction) -> Statement | None:
         kind, body = entry_of(decided, due.settings)
-        return statement_after(tx, rows.find_study(tx, study), kind, number, body) if unchanged(tx) else None
+        if not unchanged(tx):
+            return None
+        return statement_after(tx, coordinator.signer, rows.find_study(tx, study), kind, number, body)
 
     # A statement can take long: here nothing is locked.
     ready = database.read("prepare-settlement", prepare)

@@ -50,14 +50,16 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
             reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
             abandon_round(tx, row, round, account, Abandon(reason, charged=False))
 
-    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(tx, study))
+    ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(coordinator, tx, study))
     commit_under_lease(coordinator.database, lease, "reserve", work)
 
 
-def _prepare(tx: Transaction, study: str) -> Statement | None:
+def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement | None:
     row = rows.find_study(tx, study)
     budget = tx.session.get_one(BudgetRow, row.id)
-    return statement_after(tx, row, "reserved", budget.round + 1, {}) if budget.can_continue else None
+    if not budget.can_continue:
+        return None
+    return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
 
 def _open_session(

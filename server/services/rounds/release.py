@@ -20,7 +20,7 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
 from server.db import rows
 from server.db.blobs import Blob, models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
-from server.db.ledger_store import lock_account
+from server.db.ledger_store import lock_account, require_unchanged
 from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -65,7 +65,7 @@ def release_round(
     coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]
 ) -> None:
     """Publish the model that round `number` makes. `renew_lease` is called between updates, to keep the lease alive."""
-    inputs = coordinator.database.read("read-settled-round", lambda tx: _inputs(tx, study, number))
+    inputs = coordinator.database.read("read-settled-round", lambda tx: _inputs(coordinator, tx, study, number))
     try:
         total = _sum(coordinator, lease, inputs, renew_lease)
         model, state = _publish(coordinator, inputs, total)
@@ -73,11 +73,15 @@ def release_round(
         reason = str(error) if isinstance(error, InputsLost) else "not-finite"
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
         return
-    commit_under_lease(coordinator.database, lease, "release", lambda tx: _release(tx, inputs, model, state))
+    commit_under_lease(
+        coordinator.database, lease, "release", lambda tx: _release(coordinator, tx, inputs, model, state)
+    )
 
 
-def _inputs(tx: Transaction, study: str, number: int) -> Inputs:
+def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) -> Inputs:
     row = rows.find_study(tx, study)
+    # Its settings say how much noise is drawn, and what is published is published for good.
+    require_unchanged(tx, coordinator.signer, row)
     round = rows.find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
@@ -154,7 +158,7 @@ def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised
     blob = coordinator.blobs.write(noised_scope(inputs.study, inputs.round), encode(noised))
 
     def work(tx: Transaction) -> None:
-        _settled(tx, inputs)[1].noised_sha256 = blob.sha256
+        _settled(coordinator, tx, inputs)[1].noised_sha256 = blob.sha256
 
     commit_under_lease(coordinator.database, lease, "noise", work)
 
@@ -187,8 +191,8 @@ def _optimiser_state(coordinator: Coordinator, inputs: Inputs) -> pure.State:
     return pure.from_tensors(dict(read_file(path, pure.state_spec(settings, inputs.model))))
 
 
-def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:
-    study, round = _settled(tx, inputs)
+def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:
+    study, round = _settled(coordinator, tx, inputs)
     published = ModelRow(
         study_id=study.id,
         version=round.number,
@@ -204,16 +208,17 @@ def _release(tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -
 
 
 def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: str) -> None:
-    study, round = _settled(tx, inputs)
+    study, round = _settled(coordinator, tx, inputs)
     account = lock_account(tx, coordinator.signer, study)
     abandon_round(tx, study, round, account, Abandon(reason, charged=True))
 
 
-def _settled(tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
-    """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has."""
+def _settled(coordinator: Coordinator, tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
+    """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has, DatabaseDiffers."""
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     # No way leads to `released` but from here: this raises, and names both states.
     if round.state != "settled":
         move(round.state, "released")
+    require_unchanged(tx, coordinator.signer, study)
     return study, round

@@ -26,13 +26,14 @@ from client_sdk.protocol.wire.signing import (
     verify_document,
 )
 from server.db import rows
-from server.db.ledger_store import lock_account
+from server.db.ledger_store import Account, lock_account
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.domain.study import require_open
 from server.services.coordinator import Coordinator, Written
+from server.services.differences import stopping_where_rows_differ
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import at, roster_entry
 
@@ -93,7 +94,7 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
         _use(coordinator, tx, invitation, study, request.public_key)
         return Written(answer, created=True)
 
-    return coordinator.database.write("enrol", work)
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("enrol", work))
 
 
 def _use(
@@ -106,13 +107,15 @@ def _use(
     require_open(study.state)
     if rows.find_client(tx, study.id, invitation.client) is not None:
         raise Rejected("invitation-used", "a client of this name has enrolled already; ask for another name")
+    # Before anything is changed: what a change is recorded over must be what was signed.
+    account = lock_account(tx, coordinator.signer, study)
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
     client = ClientRow(
         study_id=study.id, name=invitation.client, public_key=public_key, state="active", enrolled_at=tx.now()
     )
     tx.session.add(client)
     tx.session.flush()
-    _record(coordinator, tx, study, "enrolled")
+    _record(tx, account, study, "enrolled")
     rows.append_event(tx, study, "client-enrolled")
 
 
@@ -160,13 +163,14 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         if member.state != "active":
             raise Rejected("revoked", "this client takes part no longer; ask the operator for an invitation")
         if member.public_key != request.public_key:
+            account = _account(coordinator, tx, row)
             member.public_key = request.public_key
             tx.session.flush()
-            _record(coordinator, tx, row, "key-rotated")
+            _record(tx, account, row, "key-rotated")
             rows.append_event(tx, row, "client-key-rotated")
         return roster_entry(member)
 
-    return coordinator.database.write("rotate-key", work)
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("rotate-key", work))
 
 
 def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
@@ -175,12 +179,12 @@ def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.
     """
-    return coordinator.database.write("revoke-client", lambda tx: _leave(coordinator, tx, study, client, "revoked"))
+    return _put_out(coordinator, study, client, "revoked")
 
 
 def withdraw(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
     """A hospital leaves; as `revoke`, on its own behalf. Repeatable."""
-    return coordinator.database.write("withdraw-client", lambda tx: _leave(coordinator, tx, study, client, "withdrawn"))
+    return _put_out(coordinator, study, client, "withdrawn")
 
 
 def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) -> None:
@@ -202,12 +206,23 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
     coordinator.database.write("use-token", work)
 
 
-def _record(coordinator: Coordinator, tx: Transaction, study: StudyRow, change: RosterChange) -> None:
+def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> Account | None:
+    """None: the study is finished, and its ledger has ended."""
+    return None if study.state == "finished" else lock_account(tx, coordinator.signer, study)
+
+
+def _record(tx: Transaction, account: Account | None, study: StudyRow, change: RosterChange) -> None:
     """Say in the ledger that the roster is another one; what hospitals pin is computed from its active members."""
     study.roster_sha256 = roster_fingerprint(study.name, rows.active_members(tx, study.id))
-    # The end is a ledger's last entry: of a finished study nobody is sampled any more.
-    if study.state != "finished":
-        lock_account(tx, coordinator.signer, study).record_roster(change)
+    if account is not None:
+        account.record_roster(change)
+
+
+def _put_out(coordinator: Coordinator, study: str, client: str, state: Literal["revoked", "withdrawn"]) -> RosterEntry:
+    def work(tx: Transaction) -> RosterEntry:
+        return _leave(coordinator, tx, study, client, state)
+
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("leave-study", work))
 
 
 def _leave(
@@ -218,10 +233,11 @@ def _leave(
     # A revocation stays: whoever was put out did not leave by itself.
     if member.state in (state, "revoked"):
         return roster_entry(member)
-    was_active, member.state = member.state == "active", state
+    was_active, account = member.state == "active", _account(coordinator, tx, row)
+    member.state = state
     tx.session.flush()
     if was_active:
-        _record(coordinator, tx, row, state)
+        _record(tx, account, row, state)
         _count_as_missing(tx, row, client)
     rows.append_event(tx, row, f"client-{state}")
     return roster_entry(member)

@@ -14,13 +14,14 @@ from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
-from server.db.ledger_store import lock_account, open_account
+from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator, Written
+from server.services.differences import stopping_where_rows_differ
 from server.services.rounds.close import finish, stop_round
 
 
@@ -79,18 +80,19 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
     """Repeatable. A stop ends the round under way and keeps its charge.
 
     Raises:
-        Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished`, `invalid-request` (a start
-            after which no secure sum could ever be opened).
+        Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is
+            not what was signed), `invalid-request` (a start after which no secure sum could ever be opened).
     """
 
     def work(tx: Transaction) -> Study:
         row = rows.lock_study(tx, study)
         if move(row.state, action) != row.state:
+            require_unchanged(tx, coordinator.signer, row)
             _apply(coordinator, tx, row, action)
             tx.session.flush()
         return _view(coordinator, tx, row)
 
-    return coordinator.database.write(f"{action}-study", work)
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write(f"{action}-study", work))
 
 
 def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Action) -> None:

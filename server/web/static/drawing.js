@@ -33,6 +33,7 @@ export function drawStudy({ study, budget, rounds }) {
     element("p", { class: "note" }, element("a", { href: "/dashboard" }, "all studies")),
     element("h1", {}, study.title || study.study),
     element("p", {}, `${state(study)} · round ${budget.round} · ${study.clients} clients · at most ${budget.max_steps} noised steps`),
+    ...(study.stop_reason === "database-differs" ? [element("p", { class: "bad" }, DATABASE_DIFFERS)] : []),
     element("p", budget.can_continue ? {} : { class: "bad" }, budget.can_continue ? "The budget allows another round." : "No further round may begin."),
     element("h2", {}, "Privacy budget"),
     ...budget.limits.flatMap(drawLimit),
@@ -45,6 +46,10 @@ export function drawStudy({ study, budget, rounds }) {
     element("p", { class: "note long" }, `ledger: ${budget.ledger.entries} entries, head ${budget.ledger.head}`),
   ];
 }
+
+const DATABASE_DIFFERS =
+  "Somebody changed the database without the coordinator's key: what stands here may be theirs. Keep a copy of the database, " +
+  "find out who did it, and restore database and files together from a backup, or open a new study.";
 
 function state(study) {
   return study.stop_reason ? `${study.state}: ${study.stop_reason}` : study.state;

@@ -1,0 +1,125 @@
+"""Are the rows still what was signed? Whoever can write to the database, but has no key, must change nothing unnoticed.
+
+The newest ledger entry says how the study stood after it, and its hash is in the head that the coordinator's key
+signed. What is not in it is not noticed here: see the threat model. Nor is a database that was set back as a whole to
+an older state, ledger and all: that is consistent, and only hospitals remember the head they saw.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import func, select
+
+from accounting.budget.bodies import Standing
+from accounting.budget.ledger import GENESIS, Entry, LedgerError, digest, verify_chain
+from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.wire.signing import (
+    LEDGER_HEAD,
+    SigningError,
+    decode_public_key,
+    roster_fingerprint,
+    verify_document,
+)
+from server.db.rows import active_members
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow, StudyRow
+from server.signing_key import SigningKey
+
+_PAGE = 500
+
+
+class DatabaseDiffers(Exception):
+    """A row of this study is not what the coordinator signed. The text names it; nothing may be built on the study."""
+
+    def __init__(self, study: str, what: str) -> None:
+        super().__init__(f"study {study}: {what}")
+        self.study = study
+        self.what = what
+
+
+def entry_of(row: LedgerRow) -> Entry:
+    """The entry as it was hashed.
+
+    Raises:
+        LedgerError: it is none any more.
+    """
+    try:
+        body = json.loads(row.body)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(row.sequence, "its body is no JSON") from error
+    content = {"sequence": row.sequence, "kind": row.kind, "round": row.round, "body": body}
+    return Entry.from_dict({**content, "previous": row.previous, "sha256": row.sha256})
+
+
+def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:
+    """The newest entry of the study's ledger, if settings, roster and budget are what it says they were after it.
+
+    Raises:
+        DatabaseDiffers: names the first that is not.
+    """
+    newest = _newest(tx, signer, study, budget)
+    try:
+        standing = Standing.within(newest)
+    except LedgerError as error:
+        raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
+    active = active_members(tx, study.id)
+    roster_sha256 = roster_fingerprint(study.name, active)
+    shown = digest({"limits": budget.limits, "percentiles": budget.percentiles})
+    privacy, schedule = study.settings.get("privacy", {}), study.settings.get("schedule", {})
+    compared = {
+        "its settings": {digest(study.settings), study.settings_sha256} == {standing.settings_sha256},
+        "its quorum": study.quorum == max(1, schedule.get("min_clients", 0)),
+        "the names or keys of its members": {roster_sha256, study.roster_sha256} == {standing.roster_sha256},
+        "the number of its members": len(active) == standing.members,
+        "the state of its budget": digest(budget.state) == standing.state_sha256,
+        "whether it can continue": budget.can_continue == standing.can_continue,
+        "the newest round of its budget": budget.round == budget.state.get("last_round"),
+        "its max_steps": budget.max_steps == privacy.get("max_steps"),
+        "the statement of its budget": shown == standing.statement_sha256,
+    }
+    for what, same in compared.items():
+        if not same:
+            raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
+    return newest
+
+
+def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
+    """Every entry from the first hangs on the one before, up to the newest: what is dear, once for every lease.
+
+    Raises:
+        DatabaseDiffers: names the first entry that does not.
+    """
+    reached = (0, GENESIS)
+    while True:
+        wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.sequence > reached[0])
+        page = tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(_PAGE)).all()
+        if not page:
+            break
+        try:
+            reached = verify_chain(map(entry_of, page), after=reached)
+        except LedgerError as error:
+            raise DatabaseDiffers(study.name, str(error)) from error
+    if reached != (budget.entries, budget.head_sha256):
+        raise DatabaseDiffers(study.name, "its ledger does not lead to the head that was signed")
+
+
+def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:
+    last = tx.session.scalar(select(func.max(LedgerRow.sequence)).where(LedgerRow.study_id == study.id))
+    row = tx.session.get(LedgerRow, (study.id, budget.entries))
+    if row is None or last != budget.entries:
+        raise DatabaseDiffers(study.name, "its ledger is longer or shorter than the head that was signed")
+    try:
+        entry = entry_of(row)
+        verify_chain([entry], after=(entry.sequence - 1, entry.previous))
+    except LedgerError as error:
+        raise DatabaseDiffers(study.name, f"the ledger's newest entry was changed: {error.reason}") from error
+    if entry.sha256 != budget.head_sha256:
+        raise DatabaseDiffers(study.name, "the ledger's newest entry is not the head that was signed")
+    head = LedgerHead(study=study.name, entries=entry.sequence, sha256=entry.sha256)
+    try:
+        key = decode_public_key(signer.public_key)
+        verify_document(key, LEDGER_HEAD, head.model_dump(mode="json"), budget.signature)
+    except SigningError as error:
+        raise DatabaseDiffers(study.name, "the ledger's head does not carry this coordinator's signature") from error
+    return entry

@@ -1,0 +1,228 @@
+"""Rows that somebody changed without the coordinator's key stop the study, on both databases."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from sqlalchemy import text
+
+from server.db.rows import find_study
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow
+from server.domain.errors import Rejected
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.studies import enrolment, lifecycle
+from server.worker import Worker
+from tests.factories.hospital_double import Hospital, UseCases, update
+from tests.factories.studies import open_study, work
+
+
+def forge(coordinator: Coordinator, statement: str, **values: object) -> None:
+    """One UPDATE of whoever has the database and no key; of the ledger only once its triggers are gone."""
+
+    def forged(tx: Transaction) -> None:
+        if " ledger" in statement:
+            _drop_triggers(tx)
+        tx.session.execute(text(statement), values)
+
+    coordinator.database.write("forge", forged)
+
+
+def _drop_triggers(tx: Transaction) -> None:
+    if tx.session.get_bind().dialect.name == "sqlite":
+        found = tx.session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
+        for name in found:
+            tx.session.execute(text(f"DROP TRIGGER {name}"))
+    else:
+        tx.session.execute(text("ALTER TABLE ledger DISABLE TRIGGER USER"))
+
+
+def row(coordinator: Coordinator) -> BudgetRow:
+    return coordinator.database.read("row", lambda tx: tx.session.query(BudgetRow).one())
+
+
+def running(coordinator: Coordinator, **options: object) -> list[Hospital]:
+    """A study whose first round is released and whose second one is under way."""
+    hospitals = open_study(coordinator, max_steps=6, **options)
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update())
+    work(coordinator)
+    return hospitals
+
+
+def require_stopped(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
+    """Nothing is released or handed out any more, and everybody is told why."""
+    models = views.locate_model(coordinator, "sepsis").info.version
+    for hospital in hospitals:
+        with pytest.raises(Rejected) as refused:
+            hospital.assignment()
+        assert refused.value.code == "study-finished"
+        assert refused.value.extra == {"stop_reason": "database-differs"}
+    work(coordinator)
+    study = lifecycle.show(coordinator, "sepsis")
+    assert (study.state, study.stop_reason) == ("finished", "database-differs")
+    statement = views.read_budget(coordinator, "sepsis")
+    assert (statement.state, statement.stop_reason) == ("finished", "database-differs")
+    assert not statement.can_continue
+    assert views.locate_model(coordinator, "sepsis").info.version == models
+    open_ones = [r for r in views.list_rounds(coordinator, "sepsis", with_clients=False).rounds if r.ended_at is None]
+    assert open_ones == []
+
+
+def unspent(coordinator: Coordinator) -> str:
+    """The budget's state as it was before anything was spent."""
+    state = json.loads(json.dumps(row(coordinator).state))
+    state |= {"last_round": 2, "charged_rounds": 0}
+    for account in state["accounts"]:
+        account["rounds"] = 0
+    return json.dumps(state)
+
+
+def softened(coordinator: Coordinator, name: str, value: object) -> str:
+    """The study's settings with another number in the section privacy."""
+    settings = lifecycle.show(coordinator, "sepsis").settings.as_json()
+    settings["privacy"][name] = value
+    return json.dumps(settings)
+
+
+FORGERIES = {
+    "state": lambda c: ("UPDATE budgets SET state = :value", unspent(c)),
+    "can_continue": lambda c: ("UPDATE budgets SET can_continue = NOT can_continue", None),
+    "max_steps": lambda c: ("UPDATE budgets SET max_steps = 99", None),
+    "round": lambda c: ("UPDATE budgets SET round = 0", None),
+    "limits": lambda c: ("UPDATE budgets SET limits = :value", "[]"),
+    "percentiles": lambda c: (
+        "UPDATE budgets SET percentiles = :value",
+        '[{"population": 0.9, "epsilon": 0.1, "delta": 1e-4}]',
+    ),
+    "noise": lambda c: ("UPDATE studies SET settings = :value", softened(c, "noise_multiplier", 0.001)),
+    "horizon": lambda c: ("UPDATE studies SET settings = :value", softened(c, "max_steps", 600)),
+    "settings digest": lambda c: ("UPDATE studies SET settings_sha256 = :value", "a" * 64),
+    "quorum": lambda c: ("UPDATE studies SET quorum = 1", None),
+    "client key": lambda c: ("UPDATE clients SET public_key = :value WHERE name = 'h0'", "A" * 43),
+    "client state": lambda c: ("UPDATE clients SET state = 'revoked' WHERE name = 'h0'", None),
+    "roster": lambda c: ("UPDATE studies SET roster_sha256 = :value", "b" * 64),
+    "newest body": lambda c: (
+        "UPDATE ledger SET body = :value WHERE sequence = (SELECT entries FROM budgets)",
+        "{}",
+    ),
+    "newest entry": lambda c: ("DELETE FROM ledger WHERE sequence = (SELECT entries FROM budgets)", None),
+    "head": lambda c: ("UPDATE budgets SET head_sha256 = :value", "c" * 64),
+    "length": lambda c: ("UPDATE budgets SET entries = entries - 1", None),
+    "signature": lambda c: ("UPDATE budgets SET signature = :value", "A" * 86),
+}
+
+
+def made(coordinator: Coordinator, name: str) -> None:
+    statement, value = FORGERIES[name](coordinator)
+    forge(coordinator, statement, **({} if value is None else {"value": value}))
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_an_update_stops_the_study_before_the_next_assignment(
+    coordinator: Coordinator, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hospitals = running(coordinator)
+    made(coordinator, name)
+    with caplog.at_level(logging.CRITICAL), pytest.raises(Rejected) as refused:
+        hospitals[1].assignment()
+    assert "without the coordinator's key" in refused.value.detail
+    assert "without the coordinator's key" in caplog.text
+    require_stopped(coordinator, hospitals[1:])
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordinator, name: str) -> None:
+    """Everything has been sent; the worker alone is left to notice."""
+    hospitals = running(coordinator)
+    for hospital in hospitals:
+        hospital.send(2, update())
+    made(coordinator, name)
+    work(coordinator)
+    require_stopped(coordinator, hospitals[1:])
+    assert views.locate_model(coordinator, "sepsis").info.version == 1
+
+
+def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:
+    hospitals = running(coordinator)
+    forge(coordinator, "UPDATE ledger SET body = '{}' WHERE sequence = 2")
+    for hospital in hospitals:
+        hospital.send(2, update())
+    Worker(coordinator, owner="another").step()
+    require_stopped(coordinator, hospitals)
+
+
+def test_membership_is_not_recorded_over_rows_that_were_changed(coordinator: Coordinator) -> None:
+    """An honest rotation would otherwise sign the forged key of another hospital."""
+    hospitals = running(coordinator)
+    made(coordinator, "client key")
+    with pytest.raises(Rejected, match="names or keys of its members"):
+        enrolment.withdraw(coordinator, "sepsis", "h2")
+    require_stopped(coordinator, hospitals[1:])
+
+
+def test_the_operator_is_told_what_to_do(coordinator: Coordinator) -> None:
+    running(coordinator)
+    made(coordinator, "state")
+    with pytest.raises(Rejected, match="restore database and files together from a backup"):
+        lifecycle.act(coordinator, "sepsis", "pause")
+
+
+def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordinator) -> None:
+    hospitals = running(coordinator)
+    late = Hospital(UseCases(coordinator), "sepsis", "late").enrol()
+    enrolment.revoke(coordinator, "sepsis", "h2")
+    for hospital in hospitals[:2]:
+        hospital.send(2, update())
+    work(coordinator)
+    assert views.locate_model(coordinator, "sepsis").info.version == 2
+    assert late.assignment() is not None
+    kinds = [entry.body.get("change") for entry in views.read_ledger(coordinator, "sepsis").entries]
+    assert [kind for kind in kinds if kind is not None] == ["enrolled"] * 4 + ["revoked"]
+
+
+def test_a_difference_that_is_gone_under_the_lock_stops_nothing(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from server.db.comparison import DatabaseDiffers
+    from server.services.differences import stop_differing
+
+    hospitals = running(coordinator)
+    stop_differing(coordinator, DatabaseDiffers("sepsis", "nothing"))
+    assert lifecycle.show(coordinator, "sepsis").state == "running"
+    assert hospitals[0].assignment() is not None
+
+
+def test_whole_rows_set_back_are_consistent_and_not_noticed_here(coordinator: Coordinator) -> None:
+    """What the coordinator alone cannot notice: the ledger's end deleted, and the row as it was then. Hospitals do."""
+    hospitals = running(coordinator)
+
+    def saved(tx: Transaction) -> tuple[dict[str, object], int]:
+        kept = tx.session.query(BudgetRow).one()
+        return {c.name: getattr(kept, c.name) for c in BudgetRow.__table__.columns}, kept.entries
+
+    values, length = coordinator.database.read("save", saved)
+    for hospital in hospitals:
+        hospital.send(2, update())
+    work(coordinator)
+    assert views.read_budget(coordinator, "sepsis").ledger.entries > length
+
+    def set_back(tx: Transaction) -> None:
+        _drop_triggers(tx)
+        tx.session.query(LedgerRow).filter(LedgerRow.sequence > length).delete()
+        kept = tx.session.query(BudgetRow).one()
+        for name, value in values.items():
+            setattr(kept, name, value)
+
+    coordinator.database.write("set-back", set_back)
+
+    def compare(tx: Transaction) -> None:
+        from server.db.ledger_store import require_unchanged
+
+        require_unchanged(tx, coordinator.signer, find_study(tx, "sepsis"), whole=True)
+
+    coordinator.database.read("compare", compare)
