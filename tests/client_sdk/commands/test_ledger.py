@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import text
 
-from accounting.budget.ledger import Entry, verify_chain
+from accounting.budget.budget import replay
+from accounting.budget.ledger import Entry, append, verify_chain
 from client_sdk.commands.ledger import show
-from client_sdk.protocol.study.messages import BudgetLedger, BudgetStatement, LimitStatement
+from client_sdk.protocol.study.messages import BudgetLedger, BudgetStatement, LedgerHead, LimitStatement, Study
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow
+from server.signing_key import SigningKey
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
 
@@ -37,6 +44,7 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert signed["head"]["head"]["sha256"] == verified["head"]
     assert [member["client"] for member in signed["roster"]["members"]] == ["mercy"]
     assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (7, verified["head"])
+    _verified_without_a_network(here, run, tmp_path / "ledger.jsonl", verified["head"])
 
     left = json.loads(run("egress-log", "--json").stdout)
     assert [(d["round"], d["what"], d["answer"]) for d in left] == [
@@ -44,6 +52,83 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
         (2, "update", "accepted"),
     ]
     assert "accepted" in run("egress-log").stdout
+
+
+def _verified_without_a_network(here: Live, run: Run, file: Path, head: str) -> None:
+    mark = here.coordinator.signer.fingerprint
+    offline = ("ledger", "verify", "sepsis", "--file", str(file), "--coordinator-key")
+    again = json.loads(run(*offline, mark, "--json").stdout)
+    assert (again["head"], again["entries"]) == (head, 7)
+    said = run(*offline, here.coordinator.signer.public_key).stdout
+    assert "the head is signed with the key that you named" in said
+    assert "2 rounds reserved: 2 settled" in said
+    assert "not the one that you named" in run(*offline, "a" * 64, code=4).stderr
+    assert "--coordinator-key" in run(*offline[:-1], code=1).stderr
+    # One byte of one entry, and nothing else.
+    broken = file.read_text().replace('"reason": "max-steps-reached"', '"reason": "stopped"')
+    (file.parent / "broken.jsonl").write_text(broken)
+    offline = (*offline[:4], str(file.parent / "broken.jsonl"), "--coordinator-key")
+    assert "its content does not have its hash" in run(*offline, mark, code=4).stderr
+
+
+def test_a_hospital_checks_with_its_own_key_and_its_own_settings(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are what it joined under, whatever the coordinator serves now."""
+    from client_sdk.api.client import Client
+
+    finished(run, here, tmp_path)
+    said = run("ledger", "verify", "sepsis").stdout
+    assert "the key that was pinned at enrolment" in said
+    assert "these are the settings that this hospital joined under" in said
+    shown = here.operator("GET", "/v1/studies/sepsis").json()
+    assert "which nobody compared: fingerprint" in run("ledger", "verify", "sepsis", operator=True).stdout
+
+    # A coordinator with another key serves it, too: a hospital does not ask for it.
+    stranger = SigningKey(Ed25519PrivateKey.generate())
+    real = Client.ledger
+
+    def signed_anew(self: Client, name: str, after: int = 0, *rest: Any) -> Any:
+        page = real(self, name, after, *rest)
+        signature = stranger.sign(LEDGER_HEAD, page.head.head.model_dump(mode="json"))
+        return page.model_copy(update={"head": page.head.model_copy(update={"signature": signature})})
+
+    monkeypatch.setattr(Client, "ledger", signed_anew)
+    monkeypatch.setattr(
+        Client, "study", lambda *_: Study.model_validate({**shown, "coordinator_key": stranger.public_key})
+    )
+    assert "not signed with this coordinator's key" in run("ledger", "verify", "sepsis", code=4).stderr
+
+
+def test_a_plan_that_is_not_the_settings_is_refused_over_the_network(here: Live, run: Run, tmp_path: Path) -> None:
+    """Whoever holds the coordinator's key writes the ledger anew with a hundred times the noise, and signs it."""
+    finished(run, here, tmp_path)
+    quieter = 0.0
+
+    def forged(tx: Transaction) -> None:
+        nonlocal quieter
+        for name in tx.session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all():
+            tx.session.execute(text(f"DROP TRIGGER {name}"))
+        chain: list[Entry] = []
+        for row in tx.session.query(LedgerRow).order_by(LedgerRow.sequence):
+            body = json.loads(row.body)
+            if row.kind == "opened":
+                body["plan"]["noise_multiplier"] *= 100
+            chain.append(append(chain[-1] if chain else None, row.kind, row.round, body))
+            row.body, row.previous, row.sha256 = canonical_json(body).decode(), chain[-1].previous, chain[-1].sha256
+        budget = tx.session.query(BudgetRow).one()
+        told = replay(chain).statements()
+        quieter = told[0]["spent"] / budget.limits[0]["spent"]
+        head = LedgerHead(study="sepsis", entries=len(chain), sha256=chain[-1].sha256)
+        budget.head_sha256, budget.limits = head.sha256, told
+        budget.signature = here.coordinator.signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))
+
+    here.coordinator.database.write("forge", forged)
+    # It would be believed by whoever replays the plan that is shown.
+    assert quieter < 0.5
+    for operator in (False, True):
+        refused = run("ledger", "verify", "sepsis", operator=operator, code=4).stderr
+        assert "its plan is not the plan of its settings: noise_multiplier differ" in refused
 
 
 def test_a_ledger_that_does_not_give_what_is_shown_is_not_believed(
@@ -131,3 +216,10 @@ def test_an_ended_study_says_why_and_a_certificate_what_it_assumes(capsys: pytes
     shown = capsys.readouterr().out
     assert "ended: budget-exhausted" in shown
     assert "instance classical: records are drawn alike" in shown
+
+
+def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    show(statement(limit(level="client", state="unbounded"), can_continue=False, stop_reason="database-differs"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "database-differs: somebody changed the coordinator's database without its key" in shown
+    assert "restores it from a backup or opens a new study" in shown

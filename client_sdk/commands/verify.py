@@ -1,0 +1,261 @@
+"""`wardround ledger verify`: a coordinator's ledger, over the network or from a file, checked from its first entry."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from client_sdk.api.config import load
+from client_sdk.commands.shared import (
+    AsJson,
+    Home,
+    KeyFile,
+    Server,
+    StudyName,
+    hospital,
+    number,
+    plain_errors,
+    print_json,
+    reader,
+    say,
+    table,
+)
+from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
+
+if TYPE_CHECKING:
+    from accounting.budget.ledger import Entry
+    from client_sdk.api.client import Client
+    from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
+    from client_sdk.study.audit import Audited
+
+File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
+CoordinatorKey = Annotated[
+    str | None, typer.Option("--coordinator-key", help="the coordinator's key or its fingerprint, as a person told you")
+]
+Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Whose signature must be on the head, why that key is believed, and under which settings a hospital joined."""
+
+    key: str
+    why: str
+    settings_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told with a ledger: the signed head, and the hospitals' signatures."""
+
+    coordinator_key: str
+    head: SignedLedgerHead
+    roster: Roster
+    witnesses: Sequence[WitnessedHead]
+
+
+def verify(
+    study: StudyName,
+    file: File = None,
+    coordinator_key: CoordinatorKey = None,
+    dataset: Dataset = "records",
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    roster: Fingerprint = None,
+    colluders: Colluders = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every entry, the plan against the settings, every ε from the raw events, and say who vouches for them."""
+    with plain_errors():
+        if file is not None:
+            entries, told = read_export(file)
+            trusted, shown = _named(coordinator_key, told.coordinator_key, needed=True), None
+        else:
+            with reader(study, server, key_file, home) as client:
+                # Asked first: the ledger may grow meanwhile, and what was shown must be somewhere inside it.
+                shown = client.budget(study)
+                entries, page = fetch(client, study)
+                trusted = trust(client, study, coordinator_key, key_file, home, dataset)
+                told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
+        found, rows = _checked(study, entries, told.head, trusted, shown)
+        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders)
+    words = [f"the head is signed with {trusted.why}", *found.words()]
+    if trusted.settings_sha256 is not None:
+        words.append("these are the settings that this hospital joined under")
+    if as_json:
+        answer = {"study": study, "entries": len(entries), "head": found.head, "limits": rows, "found": words}
+        print_json(answer | {"witnesses": vouched.to_json()})
+        return
+    columns = ["level", "definition", "shown", "recomputed"]
+    cells = [[r["level"], r["definition"], number(r["shown"]), number(r["recomputed"])] for r in rows]
+    table(f"{study}: {len(entries)} entries, chain and signature good", columns, cells)
+    for line in words:
+        say(line)
+    vouched.show()
+
+
+def _checked(
+    study: str,
+    entries: Sequence[Entry],
+    signed: SignedLedgerHead,
+    trusted: Trusted,
+    shown: BudgetStatement | None,
+) -> tuple[Audited, list[dict[str, Any]]]:
+    from client_sdk.errors import LedgerNotExtended
+    from client_sdk.study.audit import audited, require_signed
+
+    require_signed(trusted.key, study, signed, entries)
+    found = audited(study, entries)
+    if trusted.settings_sha256 not in (None, found.settings.digest()):
+        raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
+    if shown is None:
+        limits = found.budget.statements()
+        return found, _compare(limits, limits)
+    if not 0 < shown.ledger.entries <= len(entries):
+        raise LedgerNotExtended("the budget that is shown stands on entries that the ledger does not have")
+    if entries[shown.ledger.entries - 1].sha256 != shown.ledger.head.removeprefix("sha256:"):
+        raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
+    then = audited(study, entries[: shown.ledger.entries])
+    rows = _compare(then.budget.statements(), [limit.model_dump(mode="json") for limit in shown.limits])
+    if not all(_same(row["shown"], row["recomputed"]) for row in rows):
+        raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
+    return found, rows
+
+
+def trust(
+    client: Client, study: str, given: str | None, key_file: Path | None, home: Path | None, dataset: str
+) -> Trusted:
+    """The key pinned at enrolment where a hospital asks; else the one a person named; else the one that is shown."""
+    if home is not None or (key_file is None and load().operator_key is None):
+        return _pinned(study, home, dataset)
+    return _named(given, client.study(study).coordinator_key, needed=False)
+
+
+def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
+    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+
+    here = hospital(home)
+    path, joined = ledger_path(here.identity.directory, dataset), None
+    if path.exists():
+        with HospitalLedger.open(path, read_only=True) as ledger:
+            opened = ledger.opened(study)
+        joined = None if opened is None else str(opened["settings_sha256"])
+    return Trusted(here.identity.membership(study).coordinator_key, "the key that was pinned at enrolment", joined)
+
+
+def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
+    """The key that a person named, by itself or by its fingerprint.
+
+    Raises:
+        ConfigurationError: none is named, and there is nobody to ask.
+        LedgerNotExtended: the coordinator shows another one.
+    """
+    from client_sdk.errors import ConfigurationError, LedgerNotExtended
+    from client_sdk.protocol.wire.signing import SigningError, decode_public_key, fingerprint
+
+    try:
+        mark = fingerprint(decode_public_key(shown))
+    except SigningError as error:
+        raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
+    if given is not None:
+        if given.strip() not in (shown, mark):
+            raise LedgerNotExtended("the coordinator's key is not the one that you named")
+        return Trusted(shown, "the key that you named")
+    if needed:
+        raise ConfigurationError("name the coordinator's key, or its fingerprint, with --coordinator-key")
+    return Trusted(shown, f"the key that the coordinator shows, which nobody compared: fingerprint {mark}")
+
+
+def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
+    """Every entry up to the head of the last page, which comes with them; the chain verified from the first.
+
+    Raises:
+        LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
+    """
+    from accounting.budget.ledger import Entry, LedgerError, verify_chain
+    from client_sdk.errors import LedgerNotExtended
+
+    entries: list[Entry] = []
+    try:
+        while True:
+            page = client.ledger(study, len(entries))
+            entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+            # An empty page ends it too, else a head that is never reached would be asked for without end.
+            if not page.entries or len(entries) >= page.head.head.entries:
+                break
+        reached = verify_chain(entries)
+    except LedgerError as error:
+        raise LedgerNotExtended(str(error)) from error
+    if not entries or reached != (page.head.head.entries, page.head.head.sha256):
+        raise LedgerNotExtended("the entries do not lead to the head that the coordinator signed")
+    return entries, page
+
+
+def read_export(path: Path) -> tuple[list[Entry], Told]:
+    """The entries of an export, and what its last line tells.
+
+    Raises:
+        LedgerNotExtended: it is none; names the line.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from accounting.budget.ledger import Entry, LedgerError
+    from client_sdk.errors import LedgerNotExtended
+    from client_sdk.protocol.study.messages import Roster, SignedLedgerHead, WitnessedHead
+
+    lines = path.read_bytes().splitlines()
+    parsed: list[dict[str, Any]] = []
+    for place, line in enumerate(lines, start=1):
+        try:
+            value = json.loads(line, object_pairs_hook=_no_twins)
+        except (ValueError, RecursionError) as error:
+            raise LedgerNotExtended(f"line {place} of the export is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise LedgerNotExtended(f"line {place} of the export is no entry")
+        parsed.append(cast("dict[str, Any]", value))
+    if not parsed or set(parsed[-1]) != {"head", "coordinator_key", "roster", "witnesses"}:
+        raise LedgerNotExtended("the export does not end with the signed head: export the ledger anew")
+    last = parsed.pop()
+    try:
+        told = Told(
+            str(last["coordinator_key"]),
+            SignedLedgerHead.model_validate(last["head"]),
+            Roster.model_validate(last["roster"]),
+            TypeAdapter(list[WitnessedHead]).validate_python(last["witnesses"]),
+        )
+        return [Entry.from_dict(value) for value in parsed], told
+    except LedgerError as error:
+        raise LedgerNotExtended(str(error)) from error
+    except ValidationError as error:
+        raise LedgerNotExtended("the export does not end with a signed head") from error
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _same(shown: float | None, recomputed: float | None) -> bool:
+    # Another processor may round the last bits of a float in another way.
+    if shown is None or recomputed is None:
+        return shown is recomputed
+    return math.isclose(shown, recomputed, rel_tol=1e-9)
+
+
+def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    recomputed = {(limit["level"], limit["definition"]): limit["spent"] for limit in found}
+    for limit in shown:
+        level, definition = limit["level"], limit["definition"]
+        again = recomputed.get((level, definition))
+        rows.append({"level": level, "definition": definition, "shown": limit["spent"], "recomputed": again})
+    return rows

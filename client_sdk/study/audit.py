@@ -1,0 +1,147 @@
+"""A coordinator's ledger held against itself: whoever has it can do this, with no network and no part in the study.
+
+What it cannot show: whether the reports are those of the hospitals, and whether a round that was cancelled was free. Of
+these only hospitals know, each of its own part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.budget import Budget, opened_by
+from accounting.budget.floors import least_bounds
+from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from accounting.errors import InvalidArgument
+from accounting.plan.plan import limit_among
+from accounting.plan.report import RoundReport, moments_in, report_from_dict
+from accounting.units import Definition, Level
+from client_sdk.errors import LedgerNotExtended
+from client_sdk.protocol.study.messages import SignedLedgerHead
+from client_sdk.protocol.study.plan_of import PlanDiffers, plan_of, require_plan
+from client_sdk.protocol.study.reports import fault_of_report
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A ledger in which nothing contradicts anything.
+
+    budget  reckoned again from its entries;  kinds: how many entries there are of each
+    """
+
+    settings: StudySettings
+    budget: Budget
+    entries: int
+    head: str
+    kinds: Counter[str]
+
+    def words(self) -> list[str]:
+        """What was found, for people."""
+        kinds = self.kinds
+        rounds = (
+            f"{kinds['reserved']} rounds reserved: {kinds['settled']} settled by what was reported or at their worst, "
+            f"{kinds['charged-in-full']} charged in full, {kinds['cancelled']} cancelled and free"
+        )
+        return [
+            f"entries 1 to {self.entries}: each hangs on the one before, and could have followed it",
+            f"the plan is that of the settings in entry 1, sha256 {self.settings.digest()}",
+            rounds,
+            "every report is one that as many members could have made; whether it is theirs, only they can tell",
+        ]
+
+
+def audited(study: str, entries: Sequence[Entry]) -> Audited:
+    """The budget of a whole ledger, from the settings in its first entry.
+
+    Raises:
+        LedgerNotExtended: names the first entry that is none, cannot have happened, has another plan than that of the
+            settings, or a report that nobody can have made.
+    """
+    try:
+        verify_chain(entries)
+        return _audited(study, entries)
+    except LedgerError as error:
+        raise LedgerNotExtended(str(error)) from error
+
+
+def _audited(study: str, entries: Sequence[Entry]) -> Audited:
+    if not entries:
+        raise LedgerError(0, "an empty ledger opens no study")
+    first = entries[0]
+    given, opening = settings_in(first), event_in(first)
+    if opening["study"] != study:
+        raise LedgerError(1, "opens another study")
+    try:
+        settings = require_plan(given, opening["plan"])
+    except PlanDiffers as error:
+        raise LedgerError(1, str(error)) from error
+    budget, digest = opened_by(first), Standing.within(first).settings_sha256
+    reserved_of, charged = 0, list[tuple[int, int]]()
+    for entry in entries[1:]:
+        standing = Standing.within(entry)
+        if standing.settings_sha256 != digest:
+            raise LedgerError(entry.sequence, "names other settings than the first entry")
+        if entry.kind == "reserved":
+            reserved_of = standing.members
+        if entry.kind in ("settled", "charged-in-full"):
+            charged.append((entry.round or 0, reserved_of))
+        for report, (round, members) in _reports(entry, charged):
+            _require_possible(entry, settings, report, round, members)
+        budget.apply(entry)
+    kinds = Counter[str](entry.kind for entry in entries)
+    return Audited(settings, budget, len(entries), entries[-1].sha256, kinds)
+
+
+def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any, tuple[int, int]]]:
+    """What an entry reports, each of a round and of as many members as it was reserved of."""
+    event = event_in(entry)
+    if entry.kind == "settled":
+        return [(event["report"], charged[-1])]
+    if entry.kind != "finished" or event["report"] is None:
+        return []
+    if len(event["report"]) != len(charged):
+        raise LedgerError(entry.sequence, f"shows {len(event['report'])} reports of {len(charged)} charged rounds")
+    return list(zip(event["report"], charged, strict=True))
+
+
+def _require_possible(entry: Entry, settings: StudySettings, value: Any, round: int, members: int) -> None:
+    try:
+        report = report_from_dict(value)
+    except InvalidArgument as error:
+        raise LedgerError(entry.sequence, str(error)) from error
+    fault = fault_of_report(settings, report, round=round, members=members) or _fault_of_sample(settings, report)
+    if fault is not None:
+        raise LedgerError(entry.sequence, f"the report of round {round} is none that could be made: {fault}")
+
+
+def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str | None:
+    """Whether the bounds are below what an accounting sample of this size can show, were all its gradients zero."""
+    reported, sample = moments_in(report), settings.privacy.accounting_sample
+    limit = limit_among(settings.privacy.limit_plans, Level.INSTANCE, Definition.BAYESIAN)
+    if reported is None or sample is None or limit is None:
+        return None
+    least = least_bounds(plan_of(settings), limit, sample.records)
+    for said, floor in zip((reported.filter, *reported.moments), least, strict=True):
+        if not said >= floor:
+            return f"a bound below what {sample.records} records can show: {said:g}, where {floor:g} is the least"
+    return None
+
+
+def require_signed(key: str, study: str, signed: SignedLedgerHead, entries: Sequence[Entry]) -> None:
+    """That this key signed a head to which these entries lead.
+
+    Raises:
+        LedgerNotExtended: it did not, or it is the head of another ledger.
+    """
+    try:
+        verify_document(decode_public_key(key), LEDGER_HEAD, signed.head.model_dump(mode="json"), signed.signature)
+    except SigningError as error:
+        raise LedgerNotExtended("the ledger head is not signed with this coordinator's key") from error
+    last = (entries[-1].sequence, entries[-1].sha256) if entries else (0, "")
+    if signed.head.study != study or (signed.head.entries, signed.head.sha256) != last:
+        raise LedgerNotExtended("the entries do not lead to the head that the coordinator signed")
