@@ -1,0 +1,116 @@
+"""Places of one public shape for a batch of records, so that no record's gradient depends on who shares its batch.
+
+Kernels are chosen by shape, and other kernels round otherwise: at a ReLU near zero that changes a gradient by 10⁻⁴ of
+it. So records always run in passes of the same shape, each in a slot of its own; slots that are left over hold copies
+and count nothing. Within one shape a slot's results depend on what is in the slot alone.
+
+The places are drawn: a batch of n records takes n of the slots, all choices being equally likely. Leave one record out
+and the others have exactly the places that n − 1 records would have drawn. A batch that does not fit takes further
+passes of the same shape; who goes there is drawn, too, and one record more moves at most one other there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Deviations of a Poisson batch that fit beside the expected size: room costs time in every step, a batch that does not
+# fit costs a second pass.
+_SLACK = 1.0
+
+
+class Words(Protocol):
+    """A stream of uniform words."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]: ...
+
+
+def slots_for(expected_batch_size: float) -> int:
+    """How many slots one set has: the expected size and one deviation, by public numbers alone."""
+    return max(1, math.ceil(expected_batch_size + _SLACK * math.sqrt(expected_batch_size)))
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where the records of one batch lie.
+
+    capacity  slots in one set, public; rounded up to whole passes
+    draw      count -> (count,) uniform 64-bit words; None: in order, for what needs a shape and no law
+    """
+
+    capacity: int
+    draw: Callable[[int], NDArray[np.uint64]] | None = None
+
+    @classmethod
+    def random(cls, expected_batch_size: float, source: Words) -> Slots:
+        """Slots for Poisson batches, places drawn from the source."""
+        return cls(slots_for(expected_batch_size), lambda count: source.words(count, np.uint64).astype(np.uint64))
+
+    def passes(self, records: int, most: int) -> Iterator[Pass]:
+        """Who runs together, pass by pass, all of one shape; passes without a record are left out.
+
+        records  in the batch
+        most     records in one pass
+        """
+        parts = math.ceil(self.capacity / most)
+        width = math.ceil(self.capacity / parts)
+        order, start, size = self._order(records), 0, parts * width
+        while start < records:
+            here, holder = order[start : start + size], np.full(size, -1, np.int64)
+            holder[self._order(size)[: len(here)]] = here
+            # Whoever does not fit needs little room: further sets are one pass each.
+            start, size = start + size, width
+            for part in holder.reshape(-1, width):
+                taken = np.flatnonzero(part >= 0)
+                if len(taken):
+                    # A copy of a record that is there: whatever a model does with zeros, it can do this.
+                    yield Pass(torch.as_tensor(np.where(part >= 0, part, part[taken[0]])), torch.as_tensor(taken))
+
+    def _order(self, count: int) -> NDArray[np.int64]:
+        """A permutation, (count,); every one equally likely but for ties of 64-bit words."""
+        return np.arange(count) if self.draw is None else np.argsort(self.draw(count), kind="stable")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: which records of the batch run in which slots.
+
+    rows   row of the batch in every slot, (width,) or a slice; copies where the slot is free
+    taken  slots that hold a record, (taken,); None: all
+    """
+
+    rows: Tensor | slice
+    taken: Tensor | None = None
+
+    def only_taken(self, factors: Tensor) -> Tensor:
+        """(width,) factors, 0 in the slots that are free."""
+        if self.taken is None:
+            return factors
+        kept = torch.zeros_like(factors)
+        kept[self.taken] = factors[self.taken]
+        return kept
+
+    def put(self, values: Tensor, into: Tensor) -> None:
+        """(width,) values of the slots to their records' rows of `into`."""
+        if self.taken is None or isinstance(self.rows, slice):
+            into[self.rows] = values
+        else:
+            into[self.rows[self.taken]] = values[self.taken]
+
+    def to(self, device: torch.device) -> Pass:
+        """The same on another device."""
+        if isinstance(self.rows, slice) or device.type == "cpu":
+            return self
+        return Pass(self.rows.to(device), None if self.taken is None else self.taken.to(device))
+
+
+def in_order(records: int, most: int) -> Iterator[Pass]:
+    """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
+    return (Pass(slice(start, min(start + most, records))) for start in range(0, records, most))
