@@ -69,7 +69,7 @@ def main() -> None:
     draw = np.random.default_rng(0)
     for workload, (_, _, _, batches) in WORKLOADS.items():
         for batch in (size for size in batches if size <= chosen.most):
-            poisson = [int(size) for size in draw.poisson(batch, 4)]
+            poisson = [int(size) for size in draw.poisson(batch, 12)]
             row = {
                 "slots": slots_for(batch),
                 "at the expected size": ratio(workload, [batch], batch, rounds),

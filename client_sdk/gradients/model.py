@@ -184,9 +184,9 @@ class PerRecordGradients:
         """step's (batch,) results, pass by pass; `step` is given what zeroes the factors of free slots."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
-        results = torch.zeros(len(inputs), dtype=torch.float64, device=inputs.device)
+        results = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=inputs.device)
         if not len(inputs):
-            return results
+            return results[:0]
         with exact_products(inputs.device):
             self._confirm(inputs, targets)
             # By now it is known how many records one pass may hold.
@@ -194,10 +194,10 @@ class PerRecordGradients:
             for here in in_order(count, most) if slots is None else slots.passes(count, self._widest(most)):
                 placed = here.to(inputs.device)
                 with torch.no_grad():
-                    done = self._signals(inputs[placed.rows], targets[placed.rows])
+                    done = self._signals(placed.of(inputs), placed.of(targets))
                     with full_precision(inputs.device):
                         placed.put(step(done, placed.only_taken), results)
-        return results
+        return results[:-1]
 
     def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
         try:
