@@ -2,7 +2,8 @@
 
 A private step (clipped sum and exact noise) with shapes that follow the batch, and the same step in slots, in turn in
 one process on one torch thread. Each figure is the median over rounds of the second's processor time divided by the
-first's: on batches of exactly the expected size, and on the same Poisson batches of that expectation.
+first's: on batches of exactly the expected size, and on the same Poisson batches of that expectation. Counted, too: in
+how many slots of one pass the same record has another norm.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 
 from benchmarks.private_step import CLIP_NORM, WORKLOADS, descend, losses, timed
 from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.model import LEAST
 from client_sdk.gradients.slots import Slots, slots_for
 from client_sdk.training.noise import SecureSource, add_noise
 
@@ -41,6 +43,16 @@ def step_of(workload: str, sizes: Sequence[int], expected: int | None) -> Callab
             descend(model, add_noise(clipped, noise_multiplier=1.0, source=source).gradients)
 
     return step
+
+
+def elsewhere(workload: str, expected: int) -> int:
+    """In how many slots of a pass a record's norm differs from its norm in the first; it lies in all of them."""
+    build, shape, classes, _ = WORKLOADS[workload]
+    torch.manual_seed(0)
+    model, width = build(), min(slots_for(expected), LEAST)
+    x, y = torch.randn(1, *shape).expand(width, *shape), torch.randint(0, classes, (1,)).expand(width)
+    norms = PerRecordGradients(model, losses).norms(x, y, slots=Slots(width))
+    return int((norms != norms[0]).sum())
 
 
 def ratio(workload: str, sizes: Sequence[int], expected: int, rounds: int) -> float:
@@ -72,6 +84,7 @@ def main() -> None:
             poisson = [int(size) for size in draw.poisson(batch, 12)]
             row = {
                 "slots": slots_for(batch),
+                "slots where a record's norm is another": elsewhere(workload, batch),
                 "at the expected size": ratio(workload, [batch], batch, rounds),
                 "over Poisson batches": ratio(workload, poisson, batch, max(3, rounds // 3)),
             }

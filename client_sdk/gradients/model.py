@@ -159,8 +159,9 @@ class PerRecordGradients:
 
         Public: it depends on shapes, the clip norm and a released centre. Two batches that differ in one record differ
         in one pass, every slot else being the same. There at most m vectors of norm at most C are added, in an order
-        that is the kernel's: each of fewer than m additions rounds a partial sum, of norm at most m·C, by u of itself
-        (Higham 2002, section 4.2), on both sides. Passes are added in float64.
+        that is the kernel's: each of fewer than m additions rounds a partial sum of k vectors, of norm at most k·C, by
+        u of itself (Higham 2002, section 4.2), which comes to at most m(m + 1)/2 · u·C on either side. Passes are
+        added in float64.
         """
         width = min(capacity, self._widest(MOST if self._sized else self.micro_batch))
         unit = 2.0**-24 if self._dtype == torch.float32 else 2.0**-53

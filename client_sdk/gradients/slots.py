@@ -1,8 +1,9 @@
 """Places of one public shape for a batch of records, so that no record's gradient depends on who shares its batch.
 
-Kernels are chosen by shape, and other kernels round otherwise: at a ReLU near zero that changes a gradient by 10⁻⁴ of
-it. So records always run in passes of the same shape, each in a slot of its own; slots that are left over hold copies
-and count nothing. Within one shape a slot's results depend on what is in the slot alone.
+Kernels are chosen by shape, and other kernels round otherwise: a ReLU at zero is on in one and off in the other, and
+whoever chooses the weights can put it there. So records always run in passes of the same shape, each in a slot of its
+own; slots that are left over hold copies and count nothing. Within one shape a slot's results depend on what is in the
+slot alone.
 
 The places are drawn: a batch of n records takes n of the slots, all choices being equally likely. Leave one record out
 and the others have exactly the places that n − 1 records would have drawn. A batch that does not fit takes further
