@@ -76,7 +76,7 @@ class Slots:
                 if some < records:
                     # A copy of a record that is there: whatever a model does with zeros, it can do this.
                     rows = np.where(free, some, homes)
-                    yield Pass(torch.from_numpy(rows), torch.from_numpy(homes), torch.from_numpy(free))
+                    yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free))
 
     def _order(self, count: int) -> NDArray[np.int64]:
         """A permutation, (count,); every one equally likely but for ties of 64-bit words."""
