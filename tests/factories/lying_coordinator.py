@@ -14,7 +14,8 @@ from sqlalchemy import text
 
 from accounting.budget.ledger import Entry, append
 from client_sdk import tasks
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
