@@ -91,10 +91,10 @@ def verifier(seen: list[Entry], shown: list[Entry]) -> CoordinatorVerifier:
 
 def test_the_number_of_all_records_is_read_from_checked_entries_alone(tmp_path: Path) -> None:
     """A larger N would make what every hospital is told it has spent smaller."""
-    bounds = {"filter": 0.1, "moments": [0.1], "papers": [0.1]}
-    true, lie = bounds | {"records": 600.0}, bounds | {"records": 1e9}
+    bounds = {"filter": 0.1, "moments": [0.1], "complete": False}
+    true, lie = (bounds | {"papers": [0.1], "records": records} for records in (600.0, 1e9))
     assert verifier([], [settled(4, lie)]).total_records() is None
-    assert verifier([settled(2, None), settled(4, {"filter": 0.1, "moments": [0.1]})], []).total_records() is None
+    assert verifier([settled(2, None), settled(4, bounds)], [settled(6, lie)]).total_records() is None
     assert verifier([settled(4, true), settled(6, lie)], [settled(4, lie)]).total_records() == 600.0
 
 
