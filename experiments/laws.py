@@ -15,7 +15,8 @@ from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry
 from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
-from client_sdk.guard.ledger import Departure, HospitalLedger, ledger_path
+from client_sdk.guard.ledger import Departure, HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.secure_sum.store import RoundRecord
 
