@@ -26,6 +26,7 @@ Conversion = Literal["improved", "chernoff"]
 
 # Total variation between what a noised sum of up to 10⁸ numbers draws and the exact discrete Gaussian: its cut tails.
 SAMPLING_ERROR = 1e-40
+_LEAST = math.nextafter(0.0, 1.0)
 
 
 def epsilon_from_moments(
@@ -92,7 +93,9 @@ def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion:
     """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
     # The factor is for the rounding of exp.
     logs = _log_deltas(lams, moments, epsilon, conversion)
-    return np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    found = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    # What underflows is not nothing.
+    return np.where(moments == 0, 0.0, np.maximum(found, _LEAST))
 
 
 def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:
