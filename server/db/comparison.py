@@ -8,6 +8,7 @@ an older state, ledger and all: that is consistent, and only hospitals remember 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from sqlalchemy import func, select
 
@@ -63,25 +64,26 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
         standing = Standing.within(newest)
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
-    active = active_members(tx, study.id)
-    roster_sha256 = roster_fingerprint(study.name, active)
-    shown = digest({"limits": budget.limits, "percentiles": budget.percentiles})
-    privacy, schedule = study.settings.get("privacy", {}), study.settings.get("schedule", {})
-    compared = {
-        "its settings": {digest(study.settings), study.settings_sha256} == {standing.settings_sha256},
-        "its quorum": study.quorum == max(1, schedule.get("min_clients", 0)),
-        "the names or keys of its members": {roster_sha256, study.roster_sha256} == {standing.roster_sha256},
-        "the number of its members": len(active) == standing.members,
-        "the state of its budget": digest(budget.state) == standing.state_sha256,
-        "whether it can continue": budget.can_continue == standing.can_continue,
-        "the newest round of its budget": budget.round == budget.state.get("last_round"),
-        "its max_steps": budget.max_steps == privacy.get("max_steps"),
-        "the statement of its budget": shown == standing.statement_sha256,
-    }
-    for what, same in compared.items():
+    for what, same in _compared(tx, study, budget, standing):
         if not same:
             raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
     return newest
+
+
+def _compared(tx: Transaction, study: StudyRow, budget: BudgetRow, standing: Standing) -> Iterator[tuple[str, bool]]:
+    # One after another: what is inside of a document is looked at only once its digest is the signed one.
+    yield "its settings", {digest(study.settings), study.settings_sha256} == {standing.settings_sha256}
+    yield "its quorum", study.quorum == max(1, study.settings["schedule"]["min_clients"])
+    active = active_members(tx, study.id)
+    fingerprints = {roster_fingerprint(study.name, active), study.roster_sha256}
+    yield "the names or keys of its members", fingerprints == {standing.roster_sha256}
+    yield "the number of its members", len(active) == standing.members
+    yield "the state of its budget", digest(budget.state) == standing.state_sha256
+    yield "whether it can continue", budget.can_continue == standing.can_continue
+    yield "the newest round of its budget", budget.round == budget.state["last_round"]
+    yield "its max_steps", budget.max_steps == study.settings["privacy"]["max_steps"]
+    shown = digest({"limits": budget.limits, "percentiles": budget.percentiles})
+    yield "the statement of its budget", shown == standing.statement_sha256
 
 
 def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
