@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,9 +124,15 @@ def _checked(
     if entries[shown.ledger.entries - 1].sha256 != shown.ledger.head.removeprefix("sha256:"):
         raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
     then = audited(study, entries[: shown.ledger.entries])
-    rows = _compare(then.budget.statements(), [limit.model_dump(mode="json") for limit in shown.limits])
+    stated, recomputed = [limit.model_dump(mode="json") for limit in shown.limits], then.budget.statements()
+    rows = _compare(recomputed, stated)
     if not all(_same(row["shown"], row["recomputed"]) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
+    budget = then.budget
+    said = {"round": shown.round, "max_steps": shown.max_steps, "can_continue": shown.can_continue, "limits": stated}
+    found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
+    if (different := _different(said, found_again | {"limits": recomputed})) is not None:
+        raise LedgerNotExtended(f"the budget that is shown is not the one that the ledger gives: {different}")
     return found, rows
 
 
@@ -166,7 +173,8 @@ def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
     except SigningError as error:
         raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
     if given is not None:
-        if given.strip() not in (shown, mark):
+        # A fingerprint is read out in groups; a key tells small letters from capitals.
+        if given.strip() != shown and re.sub(r"[\s.,:-]", "", given).lower() != mark:
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
         return Trusted(shown, "the key that you named")
     if needed:
@@ -250,6 +258,29 @@ def _same(shown: float | None, recomputed: float | None) -> bool:
     if shown is None or recomputed is None:
         return shown is recomputed
     return math.isclose(shown, recomputed, rel_tol=1e-9)
+
+
+# What hangs on the last bits of a float as a whole number or a choice of two equals.
+_ROUGH = frozenset({"rounds_left_estimate", "order"})
+
+
+def _different(shown: Any, recomputed: Any, name: str = "budget") -> str | None:
+    """The first part of a statement that differs, by name; None where all of it is the same but for last bits."""
+    if isinstance(shown, dict) and isinstance(recomputed, dict):
+        left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
+        pairs = [(key, left.get(key), right.get(key)) for key in sorted({*left, *right} - _ROUGH)]
+        return next((found for key, one, other in pairs if (found := _different(one, other, f"{name}.{key}"))), None)
+    if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
+        ones, others = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
+        if len(ones) != len(others):
+            return f"{name} has {len(ones)} parts, not {len(others)}"
+        pairs = enumerate(zip(ones, others, strict=True))
+        return next((found for at, pair in pairs if (found := _different(*pair, f"{name}[{at}]"))), None)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (shown, recomputed))
+    # Differences of numbers near each other keep fewer digits.
+    least = 1e-9 if name.endswith((".reserved", ".remaining")) else 0.0
+    same = math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least) if numbers else shown == recomputed
+    return None if same else name
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:

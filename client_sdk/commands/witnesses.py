@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from client_sdk.study.vouching import Agreement, Voucher
 
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
-Fingerprint = Annotated[str | None, typer.Option("--roster", help="the roster's fingerprint, as a person told you")]
+Fingerprint = Annotated[
+    str | None, typer.Option("--roster", help="the roster's number (roster show), as a person told you")
+]
 Colluders = Annotated[
     int | None, typer.Option(min=0, help="how many hospitals may sign for the coordinator; left out: as the study says")
 ]
@@ -82,11 +84,12 @@ class Witnesses:
             LedgerForked: a member has signed another ledger.
         """
         from client_sdk.errors import RosterNotPinned
+        from client_sdk.study.pinning import is_fingerprint
         from client_sdk.study.verifier import active_fingerprint
         from client_sdk.study.vouching import agreement, vouchers
 
-        if fingerprint is not None and active_fingerprint(roster) != fingerprint.strip().lower():
-            raise RosterNotPinned("the roster that is shown has another fingerprint than the one that you were told")
+        if fingerprint is not None and not is_fingerprint(fingerprint, active_fingerprint(roster)):
+            raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
         found = vouchers(entries, roster.members, signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
         return cls(found, agreement(found, assumed), fingerprint is not None, assumed)
@@ -111,7 +114,7 @@ class Witnesses:
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
         if not self.compared:
-            typer.echo("the keys are those that the coordinator shows: compare them with --roster FINGERPRINT")
+            typer.echo("the keys are those that the coordinator shows: compare them with --roster NUMBER (roster show)")
 
 
 def _colluders(opening: Entry) -> int:

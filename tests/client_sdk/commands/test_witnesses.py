@@ -14,6 +14,7 @@ from client_sdk.commands.witnesses import Witnesses
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
+from client_sdk.study.pinning import as_digits
 from client_sdk.study.vouching import Agreement, Voucher
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
@@ -35,12 +36,15 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
         "roster_compared": True,
     }
     assert f"entries 1 to {last} are what the hospitals saw: 1 of 1 hospital signed them" in run(*alone).stdout
+    # As people read it to each other.
+    digits = as_digits(fingerprint)
+    assert run(*alone[:-1], digits).stdout == run(*alone).stdout
     # One hospital may be the coordinator's friend, and nobody gave a fingerprint.
     shown = run("ledger", "verify", "sepsis").stdout
     assert "1 hospital cannot vouch for a ledger" in shown
     assert "the keys are those that the coordinator shows" in shown
     assert (
-        "another fingerprint than the one that you were told"
+        "another number than the one that you were told"
         in run("ledger", "verify", "sepsis", "--roster", "0" * 64, code=4).stderr
     )
     seen = json.loads(run("ledger", "seen", "sepsis", "--json").stdout)
