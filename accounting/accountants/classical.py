@@ -92,7 +92,9 @@ class ClassicalAccountant:
         self.order = order_or_alpha(order, alpha)
         if self.order is not None and self.method == "pld":
             raise InvalidArgument("order", 'belongs to method "rdp": a loss distribution has no order to fix')
-        self.relation, self.level, self.observer = Relation(relation), Level(level), Observer(observer)
+        self.relation = Relation(check_choice("relation", relation, list(Relation)))
+        self.level = Level(check_choice("level", level, list(Level)))
+        self.observer = Observer(check_choice("observer", observer, list(Observer)))
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._counts: Counter[Kind] = Counter()
         self._known: tuple[dict[Kind, int], float, Used] = ({}, 0.0, "rdp")

@@ -15,6 +15,7 @@ from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
     FloatArray,
     check_array,
+    check_choice,
     check_count,
     check_delta,
     check_positive,
@@ -44,8 +45,9 @@ class FilterSpec:
         # 0 is no order: none was given.
         order = order_or_alpha(None if alpha is not None and self.order == 0 else self.order, alpha)
         object.__setattr__(self, "order", order)
-        object.__setattr__(self, "level", Level(self.level))
-        object.__setattr__(self, "observer", Observer(self.observer))
+        object.__setattr__(self, "level", Level(check_choice("level", self.level, list(Level))))
+        observer = Observer(check_choice("observer", self.observer, list(Observer)))
+        object.__setattr__(self, "observer", observer)
         check_positive("limit_epsilon", self.limit_epsilon)
         if self.bound <= 0:
             raise InvalidArgument(

@@ -30,6 +30,7 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
         ({"datasets": ["ward"]}, {}, "policy-dataset"),
         ({"least_noise_multiplier": 1.5}, {}, "policy-noise"),
         ({"needs_masking": True}, {}, "policy-masking"),
+        ({"least_colluders": 2, "unpinned_roster": "laboratory"}, {"masked": True}, "policy-masking"),
         ({"unpinned_roster": "refused"}, {}, "policy-roster"),
         ({}, {"masked": True}, "policy-roster"),
         ({"largest_epsilon": 49.0}, {}, "policy-epsilon"),
@@ -150,8 +151,19 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         ("[limits.instance]\nepsilon = 1.0", "limits.instance.delta"),
         ("[limits.hospital]\nepsilon = 1.0\ndelta = 0.1", "limits.hospital"),
         ("unnoised_updates = 'patient-17'", "unnoised_updates"),
-        ("studies = [", "TOML"),
-        ("excluded_patients_file = 'nowhere.txt'", "cannot be read"),
+        ("largest_epsilon = 1.0\nstudies = [", "is not valid TOML$|is not valid TOML, line 2"),
+        ("excluded_patients_file = 'nowhere.txt'", r"list .*nowhere.txt that .* cannot be read: No such file"),
+        ("excluded_patients_file = 3", "excluded_patients_file: must be the name of a file"),
+        (
+            "least_noise_multipler = 1.0",
+            "least_noise_multipler: there is no such entry; did you mean least_noise_multi",
+        ),
+        ("excluded_patient_file = 'x'", "did you mean excluded_patients_file?"),
+        (
+            "[limits.instance]\nepsilon = 1.0\ndelta = 0.1\norders = 4.0",
+            "limits.instance.orders: .* did you mean order?",
+        ),
+        ("studies = 'sepsis'", "studies: must be a list"),
     ],
     ids=[
         "misspelt",
@@ -165,6 +177,11 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         "text for a switch",
         "no TOML",
         "no list",
+        "a list that is a number",
+        "misspelt number",
+        "misspelt list",
+        "misspelt in a section",
+        "no list of studies",
     ],
 )
 def test_a_mistake_in_the_file_is_named_and_never_ignored(tmp_path: Path, text: str, named: str) -> None:
