@@ -188,7 +188,7 @@ def read_settings(path: Path) -> StudySettings:
     from client_sdk.errors import ConfigurationError
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.documents import load_json
-    from client_sdk.wrong_entries import wrong_entries
+    from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     text = path.read_text(encoding="utf-8")
     try:

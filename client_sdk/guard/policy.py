@@ -32,7 +32,7 @@ from client_sdk.protocol.study.bounds import (
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Name, Positive, Probability
-from client_sdk.wrong_entries import wrong_entries
+from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
