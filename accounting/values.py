@@ -119,7 +119,7 @@ def check_array(name: str, values: object, *, low: float = 0.0, shape: int | Non
         raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")
     array = raw.astype(np.float64)
     if shape is not None and array.ndim != shape:
-        raise InvalidArgument(name, f"must have {shape} axis, not {array.ndim}")
+        raise InvalidArgument(name, f"must have {shape} {'axis' if shape == 1 else 'axes'}, not {array.ndim}")
     if array.size == 0:
         raise InvalidArgument(name, "is empty")
     if not np.isfinite(array).all():
