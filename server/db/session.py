@@ -162,8 +162,9 @@ def _make_private(database: str | None) -> None:
     """The file is its owner's alone, and so are the two beside it, whose mode SQLite copies from it."""
     if not database or database == ":memory:" or database.startswith("file:"):
         return
-    # Before SQLite makes it, with the mode of the umask.
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
+    # Before SQLite makes it, with the mode of the umask. What is wrong with a path, SQLite says itself.
+    with suppress(OSError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
     for path in (Path(database), Path(f"{database}-wal"), Path(f"{database}-shm")):
         with suppress(FileNotFoundError):
             keep_private(path, 0o600)

@@ -38,9 +38,10 @@ TREE = {
 
 # A method that a library calls by its name, or what stays without a caller, each with its reason.
 STAYS = {
-    # uvicorn and logging call these two.
+    # uvicorn, logging and FastAPI call these.
     "handle_exit",
     "format",
+    "get_route_handler",
     # Tests of seeded runs, and simulations.
     "SeededRandomness",
     # The API of operator keys: whoever writes an operator's tool sends these calls.

@@ -12,7 +12,7 @@ from client_sdk.cli import register
 
 COMMANDS = (
     *("budget", "doctor", "egress-log", "enrol", "invite", "join", "own-budget", "revoke", "rotate-key", "withdraw"),
-    *("ledger export", "ledger verify", "roster pin", "roster show"),
+    *("ledger export", "ledger seen", "ledger verify", "roster pin", "roster show"),
     *("study create", "study list", "study model", "study pause", "study resume", "study rounds", "study show"),
     *("study start", "study stop"),
 )

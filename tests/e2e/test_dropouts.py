@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.api.client import Client, Signature
+from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.errors import SessionEnded
 from client_sdk.guard.policy import Floors
@@ -104,7 +104,8 @@ class Site:
             floors=Floors(colluders=1, min_survivors=4, allow_three=False),
         )
         signature = Signature(who.key, who.name, STUDY, ORIGIN)
-        self.client = Client(Connection(url=here.url, patience_seconds=30.0), signature)
+        clock = ServerClock(here.now)
+        self.client = Client(Connection(url=here.url, patience_seconds=30.0), signature, clock=clock)
         self.ended: BaseException | None = None
 
     def take_part(self) -> None:

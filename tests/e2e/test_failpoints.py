@@ -186,8 +186,10 @@ def _enrol_everybody(scene: Scene, failpoints: dict[str, list[str]]) -> None:
                 token = operator.invite(study, InvitationCreate(client=name)).token
                 for failpoint in failpoints.get(name, []):
                     _die_enrolling(scene, scene.hospitals[name], token, failpoint)
-                # Refuses the study by its own rule, and stays to refuse every round.
-                policy = site_policy("another" if name == "delta" else study, scene.settings[study])
+                policy = site_policy(study, scene.settings[study])
+                if name == "delta":
+                    # Its own limit affords no round: it stays to refuse every one.
+                    policy += "[limits.instance]\nepsilon = 0.001\ndelta = 1e-9\n"
                 scene.hospitals[name].enrol(scene.coordinator.origin, token, policy)
 
 

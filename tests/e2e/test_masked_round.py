@@ -17,9 +17,11 @@ import pytest
 from safetensors.numpy import load
 
 from client_sdk import tasks
+from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.identity import Identity
 from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
@@ -50,7 +52,8 @@ class Site(threading.Thread):
         self.error: BaseException | None = None
 
     def hospital(self) -> Hospital:
-        return Hospital.open(self._directory, connection=self.connection)
+        clock = ServerClock(self._here.now)
+        return Hospital(Identity.open(self._directory), connection=self.connection, clock=clock)
 
     def connection(self, _: str) -> Connection:
         return Connection(url=self._here.url, patience_seconds=30.0)

@@ -79,6 +79,7 @@ def told(ward: Ward) -> NotTrusted:
         (zero, "smaller than the one that this hospital reported"),
         (free, "round 1 was cancelled, which makes it free, although the coordinator has taken"),
     ],
+    ids=["zero", "free"],
 )
 def test_a_lie_about_the_round_that_a_hospital_took_part_in_stops_it_for_good(
     here: Live, tmp_path: Path, lie: Any, words: str

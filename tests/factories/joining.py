@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.identity import Identity
 from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.secure_sum.parameters import UPDATE, flatten
 from client_sdk.protocol.secure_sum.vectors import Values, decode
@@ -43,7 +45,8 @@ class Site(threading.Thread):
         return Hospital.enrol(self._here.url, token, directory=self.directory, connection=self.connection)
 
     def hospital(self) -> Hospital:
-        return Hospital.open(self.directory, connection=self.connection)
+        clock = ServerClock(self._here.now)
+        return Hospital(Identity.open(self.directory), connection=self.connection, clock=clock)
 
     def again(self) -> Site:
         """The same hospital, to be started once more."""

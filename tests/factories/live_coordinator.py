@@ -43,7 +43,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 
 @dataclass
 class Live:
-    """One running coordinator. `skew` is added to the clock that judges request tokens."""
+    """One running coordinator. `skew` is added to the clock that judges request tokens; time_of_day replaces it."""
 
     url: str
     home: Path
@@ -52,9 +52,14 @@ class Live:
     viewer_key: str
     http: httpx.Client
     skew: float = 0.0
+    time_of_day: Clock | None = None
+
+    def now(self) -> float:
+        """What an honest hospital's clock says."""
+        return time.time() if self.time_of_day is None else self.time_of_day.now()
 
     def clock(self) -> float:
-        return time.time() + self.skew
+        return self.now() + self.skew
 
     def send(self, method: str, path: str, token: str | None = None, **options: Any) -> httpx.Response:
         headers = dict(options.pop("headers", {}))
@@ -79,7 +84,7 @@ class Live:
             "method": method,
             "url": ORIGIN + path,
             "body_sha256": hashlib.sha256(body).hexdigest(),
-            "now": time.time(),
+            "now": self.now(),
         }
         return request_token(who.key, **said | changes)
 
@@ -171,7 +176,7 @@ class OverHttp:
 def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> Iterator[Live]:
     """A coordinator under `home` on a free port; its worker moves only when asked.
 
-    time_of_day  stands for the database's clock, by which deadlines pass; requests are signed by this machine's
+    time_of_day  stands for everybody's clock: the database's, by which deadlines pass, and the one of request tokens
     """
     # No worker inside: a test decides what has happened before it looks.
     chosen = Settings(home=home, origin=ORIGIN, port=0, worker=False, watch_seconds=0.02, **settings)
@@ -195,7 +200,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
     try:
         # A proxy of this machine must not stand between the tests and their own socket.
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
-            here.append(Live(url, home, coordinator, keys[0], keys[1], http))
+            here.append(Live(url, home, coordinator, keys[0], keys[1], http, time_of_day=time_of_day))
             yield here[0]
     finally:
         server.handle_exit(signal.SIGTERM, None)

@@ -122,11 +122,11 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
 @pytest.mark.parametrize("name", sorted(ONLY_WHEN_ABANDONED))
 def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> None:
     hospitals = open_study(
-        place.coordinator, max_steps=1, training={"algorithm": "fedavg", "optimiser": {"learning_rate": 1e10}}
+        place.coordinator, max_steps=1, training={"algorithm": "fedavg", "optimiser": {"learning_rate": 1e39}}
     )
     place.worker.step()
     for hospital in hospitals:
-        hospital.send(1, update(3e38))
+        hospital.send(1, update(1.0))
     with dying_at(name) as death:
         with pytest.raises(Killed):
             work_with(place.worker)

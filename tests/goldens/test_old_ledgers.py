@@ -8,6 +8,7 @@ round charged in full before its first settled one, and what their budgets state
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,17 @@ def stated(budget: Budget) -> list[list[Any]]:
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study["study"])
 def test_an_old_ledger_states_what_it_stated(study: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(stated(replayed(study["entries"])))) == study["statements"]
+    """But for the last bits: equal steps are multiplied now, where they were added one by one."""
+    found = json.loads(json.dumps(stated(replayed(study["entries"]))))
+    assert _close(found, study["statements"]), found
+
+
+def _close(found: Any, expected: Any) -> bool:
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_close, found, expected))
+    if isinstance(found, float) and isinstance(expected, float):
+        return math.isclose(found, expected, rel_tol=1e-14)
+    return found == expected
 
 
 def test_every_kind_of_entry_is_among_them() -> None:

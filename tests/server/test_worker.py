@@ -119,10 +119,10 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
         hospital.send(1, update())
     load = release._inputs
 
-    def broken(tx: Any, study: str, number: int) -> Any:
+    def broken(opened: Coordinator, tx: Any, study: str, number: int) -> Any:
         if study == "a-broken":
             raise OSError("this study's files cannot be read")
-        return load(tx, study, number)
+        return load(opened, tx, study, number)
 
     monkeypatch.setattr(release, "_inputs", broken)
     with running(Worker(coordinator, poll_seconds=0.01)):

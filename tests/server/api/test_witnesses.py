@@ -118,7 +118,12 @@ def test_after_a_key_is_changed_the_same_head_is_signed_anew(here: Live, study: 
     public = encode_public_key(successor.public_key())
     proof = sign_document(successor, ENROLMENT, {"client": "north", "study": study, "key": public})
     body = f'{{"public_key": "{public}", "proof": "{proof}"}}'.encode()
-    assert here.signed(north, "PUT", f"/v1/studies/{study}/clients/north/key", body).status_code == 200
+    assert (
+        here.signed(
+            north, "PUT", f"/v1/studies/{study}/clients/north/key", body, token_id="the-rotation-of-north"
+        ).status_code
+        == 200
+    )
     # Whoever looks sees which key it is under.
     assert page(here, study).witnesses[0].public_key == north.public_key != public
     old, north.key = north.key, successor

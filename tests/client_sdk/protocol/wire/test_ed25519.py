@@ -49,7 +49,11 @@ def test_half_of_all_numbers_are_on_no_point() -> None:
     assert 150 < on_curve < 250
 
 
-@pytest.mark.parametrize("raw", [b"", bytes(31), bytes(33), SMALL_ORDER[1], SECOND_ENCODINGS[0]])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", bytes(31), bytes(33), SMALL_ORDER[1], SECOND_ENCODINGS[0]],
+    ids=["empty", "too-short", "too-long", "small-order", "second-encoding"],
+)
 def test_what_is_no_key_is_said_so(raw: bytes) -> None:
     with pytest.raises(SigningError, match="Ed25519 key") as caught:
         public_key_of(raw)

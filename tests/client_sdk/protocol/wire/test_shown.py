@@ -22,6 +22,10 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
                 assert json.loads(escaped(json.dumps(f"a{character}b", ensure_ascii=False))) == f"a{character}b"
 
 
-@pytest.mark.parametrize("text", ["", "two\nlines", "Zoë – 王 – حسن", "क्\u200dष", "[bold]brackets[/]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "two\nlines", "Zoë – 王 – حسن", "क्\u200dष", "[bold]brackets[/]"],
+    ids=["empty", "lines", "scripts", "joiner", "brackets"],
+)
 def test_what_people_write_stays(text: str) -> None:
     assert (shown(text), escaped(text)) == (text, text)

@@ -22,6 +22,8 @@ def test_every_control_character_and_every_turn_of_direction_is_refused() -> Non
     assert found == 65 + 2 + 9
 
 
-@pytest.mark.parametrize("text", ["", "Zoë – 王 – حسن – नमस्ते", "क्\u200dष", "👩\u200d⚕️"])
+@pytest.mark.parametrize(
+    "text", ["", "Zoë – 王 – حسن – नमस्ते", "क्\u200dष", "👩\u200d⚕️"], ids=["empty", "scripts", "joiner", "emoji"]
+)
 def test_what_people_write_is_text(text: str) -> None:
     assert require_plain(text) == text
