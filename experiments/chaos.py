@@ -4,8 +4,9 @@
 
 Two coordinators share one database and lease every study from one another; hospitals reach them through a network that
 loses, repeats and delays requests. Processes are killed (SIGKILL) and stopped (SIGSTOP), disks filled, clocks put
-forward and back. Every second study, on average, is masked. What is struck follows the seed; what it meets there does
-not. A broken law ends the run with an error and leaves every file where it is. `--record` appends the run to
+forward and back. Every second study, on average, is masked, and every second one is ended by its limit instead of its
+number of rounds. What is struck follows the seed; what it meets there does not. A broken law ends the run with an error
+and leaves every file where it is, `faults.log` among them. `--record` appends the run to
 `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without it there are none.
 """
 
@@ -15,11 +16,12 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +30,15 @@ from typing import Any
 from rich.console import Console
 from sqlalchemy import select
 
+from accounting.budget.budget import Budget
 from accounting.plan.schemes import SchemeName
 from client_sdk.api.client import Client
 from client_sdk.errors import WardroundError
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.settings import StudySettings
 from experiments import laws, tiny
 from experiments.faults import JumpingClock, SmallDisk, UnreliableNetwork, can_mount, paused
+from experiments.forked import ForkedProcesses
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
 from experiments.processes import Process, Processes, ProcessFailed
 from server.db.session import Database
@@ -50,14 +56,29 @@ PLAIN = {"alpha": 12, "beta": 9}
 MASKED = {"alpha": 12, "beta": 9, "gamma": 11, "delta": 10}
 END_SECONDS = 300.0
 KILLED = -9
+# Between two faults of processes, at most: so many starts of a coordinator.
+LULL = 3.0
 # How often, among the faults of processes.
-KINDS = {"kill": 50, "pause": 26, "full disk": 12, "clock jump": 12}
+KINDS = {"kill": 55, "pause": 23, "full disk": 11, "clock jump": 11}
 
 
 class Storm:
-    """Two coordinators on one database and the hospitals of one study at a time, under fire."""
+    """Two coordinators on one database and the hospitals of one study at a time, under fire.
 
-    def __init__(self, home: Path, database_url: str | None, processes: Processes, seed: int) -> None:
+    kinds         how often each fault of processes, among all of them
+    network_rate  how often a fault of the network, among all requests
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        database_url: str | None,
+        processes: Processes,
+        seed: int,
+        *,
+        kinds: Mapping[str, int] = KINDS,
+        network_rate: float = 0.5,
+    ) -> None:
         self.home, self.processes = home, processes
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -68,7 +89,7 @@ class Storm:
         self._disk("coordinator", shared)
         first = LiveCoordinator(shared, processes, database_url=database_url)
         second = LiveCoordinator(shared, processes, database_url=database_url)
-        self.network = UnreliableNetwork((first.address, second.address), seed)
+        self.network = UnreliableNetwork((first.address, second.address), seed, network_rate)
         self._stack.callback(self.network.close)
         self.coordinators = {"first coordinator": first, "second coordinator": second}
         for name, coordinator in self.coordinators.items():
@@ -78,7 +99,7 @@ class Storm:
         self.database = Database(database_url or f"sqlite:///{shared / 'wardround.db'}")
         self._stack.callback(self.database.dispose)
         self.struck: set[str] = set()
-        self.start_seconds = 0.0
+        self.start_seconds, self.kinds = 0.0, kinds
 
     def close(self) -> None:
         self._stack.close()
@@ -89,32 +110,36 @@ class Storm:
             self._serve(name)
 
     def study(self, number: int, rounds: int) -> tuple[int, bool]:
-        """One study of so many rounds from start to end; returns those that were charged, and whether it was masked.
+        """One study of about so many rounds; returns those that were charged, and whether it was masked.
 
         Raises:
-            LawBroken, LedgerError, ProcessFailed.
+            LawBroken, LedgerNotExtended, ProcessFailed.
         """
-        name = f"storm-{number}"
         scheme: SchemeName = self.random.choice(("parallel", "client"))
-        masked = self.random.random() < 0.5
+        masked, by_limit = self.random.random() < 0.5, self.random.random() < 0.5
+        names = MASKED if masked else PLAIN
+        settings = study_settings(scheme, len(names), rounds, masked=masked, by_limit=by_limit)
+        return self.run(f"storm-{number}", settings, names).charged_rounds, masked
+
+    def run(self, name: str, settings: StudySettings, names: Mapping[str, int]) -> Budget:
+        """One study from start to end, and its laws. names: hospital -> its patients.
+
+        Raises:
+            LawBroken, LedgerNotExtended, ProcessFailed.
+        """
         self.struck.clear()
-        made = tiny.hospitals(self.home / name, MASKED if masked else PLAIN, self.processes)
+        made = tiny.hospitals(self.home / name, names, self.processes)
         hospitals = {key: replace(one, variables=self._clock(key).variables) for key, one in made.items()}
         for key, hospital in hospitals.items():
             self._disk(f"{name} {key}", hospital.home)
         with self.coordinators["first coordinator"].operator(patience_seconds=END_SECONDS) as operator:
-            step = STEP_SECONDS if masked else None
-            settings = tiny.settings(
-                scheme, clients=len(made), rounds=rounds, deadline_seconds=DEADLINE_SECONDS, step_seconds=step
-            )
             open_study(operator, name, "storm", settings, hospitals, self.network.address)
             joined = {key: self._join(name, hospital) for key, hospital in hospitals.items()}
             self.network.armed = True
             self._fire(operator, name, hospitals, joined)
             self.network.armed = False
             self._end(name, hospitals, joined)
-            budget = laws.check(operator, name, {key: hospital.home for key, hospital in hospitals.items()})
-        return budget.charged_rounds, masked
+            return laws.check(operator, name, {key: hospital.home for key, hospital in hospitals.items()})
 
     def _fire(
         self, operator: Client, study: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]
@@ -127,13 +152,13 @@ class Storm:
         }
         rounds, moved = 0, time.monotonic()
         while not self._finished(operator, study):
-            # Long enough, on average, for some rounds between two faults, however slow the machine.
-            time.sleep(self.random.uniform(0.0, 2 * self.start_seconds))
-            (kind,) = self.random.choices(tuple(KINDS), tuple(KINDS.values()))
-            # A clear study is as much the coordinators' as the hospitals'.
+            # Long enough, on average, for a round between two faults, however slow the machine.
+            time.sleep(self.random.uniform(0.0, LULL * self.start_seconds))
             target = self.random.choice((*self.coordinators, *hospitals))
-            if strike[kind](target):
-                self.counts[kind] += 1
+            if self.kinds:
+                (kind,) = self.random.choices(tuple(self.kinds), tuple(self.kinds.values()))
+                if strike[kind](target):
+                    self._count(kind, study, target)
             self._restart(study, hospitals, joined)
             reached = operator.budget(study).round
             if reached > rounds:
@@ -145,10 +170,12 @@ class Storm:
         process = self._process(target, joined)
         if process is None or process.ended() is not None:
             return False
+        holder = self._owner(study)
         process.kill()
         if target in self.coordinators:
             time.sleep(self.random.uniform(0.0, 1.0))
             self._serve(target)
+            self._count_take_over(study, target, process, holder)
         else:
             joined[target] = self._join(study, hospitals[target])
         return True
@@ -161,9 +188,7 @@ class Storm:
         with paused(process):
             # Longer than the lease: the other coordinator may take the study over.
             time.sleep(self.random.uniform(0.1, 2.0))
-            now = self._owner(study)
-        if holder is not None and now is not None and holder != now and f":{process.popen.pid}:" in holder:
-            self.counts["take-over"] += 1
+            self._count_take_over(study, target, process, holder)
         return True
 
     def _full(self, study: str, target: str) -> bool:
@@ -189,13 +214,13 @@ class Storm:
             # What a hospital refuses, or does not trust, is never the fault of a disk or a clock.
             if name not in self.struck or code in (3, 4):
                 process.check()
-            self.counts["ended by a fault, started again"] += 1
+            self._count("started again", study, name)
             joined[name] = self._join(study, hospitals[name])
         for name, coordinator in self.coordinators.items():
             if coordinator.process is not None and coordinator.process.ended() is not None:
                 if name not in self.struck:
                     coordinator.process.check()
-                self.counts["ended by a fault, started again"] += 1
+                self._count("started again", study, name)
                 self._serve(name)
 
     def _end(self, study: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]) -> None:
@@ -205,6 +230,20 @@ class Storm:
             if time.monotonic() > end:
                 raise ProcessFailed(f"a hospital of {study}", None, next(iter(hospitals.values())).log)
             time.sleep(0.1)
+
+    def _count(self, what: str, study: str, whom: str) -> None:
+        self.counts[what] += 1
+        line = {"at": time.time(), "what": what, "study": study, "whom": whom}
+        with (self.home / "faults.log").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _count_take_over(self, study: str, target: str, process: Process, holder: str | None) -> None:
+        """Count one if the struck coordinator's `process` held the study's lease, and now the other one does."""
+        others = [one.process for name, one in self.coordinators.items() if name != target]
+        now = self._owner(study) or ""
+        held = holder is not None and f":{process.popen.pid}:" in holder
+        if held and any(other is not None and f":{other.popen.pid}:" in now for other in others):
+            self._count("take-over", study, target)
 
     def _owner(self, study: str) -> str | None:
         wanted = select(LeaseRow.owner).join(StudyRow, StudyRow.id == LeaseRow.study_id).where(StudyRow.name == study)
@@ -236,6 +275,27 @@ class Storm:
             self._stack.callback(self.disks[name].close)
 
 
+def study_settings(scheme: SchemeName, clients: int, rounds: int, *, masked: bool, by_limit: bool) -> StudySettings:
+    """A study that ends after `rounds`, or when its classical limit allows no more than so many at their worst."""
+    common: dict[str, Any] = {
+        "clients": clients,
+        "deadline_seconds": DEADLINE_SECONDS,
+        "step_seconds": STEP_SECONDS if masked else None,
+    }
+    if not by_limit:
+        return tiny.settings(scheme, rounds=rounds, **common)
+    loose = tiny.settings(scheme, rounds=4 * rounds, **common)
+    budget = Budget(plan_of(loose))
+    for number in range(1, rounds + 1):
+        budget.reserve(number)
+        budget.charge_in_full(number, "the worst case")
+    limits = [limit.model_dump(mode="json") for limit in loose.privacy.limits]
+    for limit, account in zip(limits, budget.accounts, strict=True):
+        if limit["definition"] == "classical":
+            limit["epsilon"] = account.epsilon()
+    return tiny.settings(scheme, rounds=4 * rounds, limits=limits, **common)
+
+
 def record(run: dict[str, Any]) -> None:
     """Append one run to the record."""
     runs: list[dict[str, Any]] = json.loads(RECORD.read_text())["runs"] if RECORD.exists() else []
@@ -248,7 +308,8 @@ def record(run: dict[str, Any]) -> None:
 def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Console) -> dict[str, Any]:
     end = time.monotonic() + 60 * options.minutes
     studies, charged, masked = 0, 0, 0
-    with Processes() as processes:
+    # The library of the clocks must be there when the process that forks starts.
+    with ForkedProcesses(JumpingClock(home / "nobody.clock").variables) as processes:
         storm = Storm(home, url, processes, options.seed)
         try:
             storm.begin()
@@ -256,12 +317,14 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
                 studies += 1
                 rounds, was_masked = storm.study(studies, options.rounds)
                 charged, masked = charged + rounds, masked + was_masked
-                console.print(f"study {studies}: every law holds after {rounds} rounds; {dict(storm.counts)}")
+                so_far = dict(storm.counts + storm.network.counts)
+                console.print(f"study {studies}: every law holds after {rounds} rounds; {so_far}")
         finally:
             # After a broken law too: the files of small disks are kept, the proxy and the mounts are not.
-            faults = dict(storm.counts + storm.network.counts)
+            faults = storm.counts + storm.network.counts
             if sys.exc_info()[0] is None:
                 storm.close()
+    again = faults.pop("started again", 0)
     return {
         "seed": options.seed,
         "minutes": options.minutes,
@@ -269,6 +332,7 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
         "studies": {"masked": masked, "clear": studies - masked},
         "charged rounds": charged,
         "faults": dict(sorted(faults.items())),
+        "ended by a fault and started again": again,
     }
 
 
@@ -280,6 +344,8 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--record", action="store_true", help="append the run to benchmarks/results/chaos.json")
     options = parser.parse_args()
+    # As Ctrl-C: the processes are stopped, the disks unmounted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console()
     home = Path(tempfile.mkdtemp(prefix="wardround-chaos-"))
     console.print(f"files in {home}")
