@@ -61,6 +61,9 @@ class ForkedProcesses(Processes):
                of no effect where this interpreter has started it before
     """
 
+    # What the fork does with arguments, environment and log. Pickled by its name.
+    become: Callable[[list[str], dict[str, str], str], None] = staticmethod(become_wardround)
+
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         super().__init__()
         before = dict(os.environ)
@@ -70,9 +73,6 @@ class ForkedProcesses(Processes):
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-    # What the fork does with arguments, environment and log; found again by its name.
-    become: Callable[[list[str], dict[str, str], str], None] = staticmethod(become_wardround)
 
     def launch(self, arguments: Sequence[str], *, env: Mapping[str, str], file: IO[str]) -> Running:
         command = len(WARDROUND)
