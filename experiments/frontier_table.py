@@ -125,16 +125,23 @@ def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilo
 
 
 def markdown(found: list[dict[str, Any]]) -> str:
-    """The table of docs/experiments.md."""
-    head = "| data, accuracy without noise | wanted | definition | least ε | reached | clip norm, steps, rate, noise |"
-    lines = [head, "|---|---|---|---|---|---|"]
-    for row in found:
-        setting = f"{row['clip norm']:g}, {row['steps']}, {row['sampling rate']:g}, {row['noise multiplier']:.3g}"
-        lines.append(
-            f"| {row['data']}, {row['without noise']:.1f} | {row['target']:.1f} | {row['definition']} "
-            f"| {row['epsilon']:.3g} | {row['reached']:.1f} ± {row['standard error']:.1f} | {setting} |"
-        )
+    """The table of docs/experiments.md: one line per data set and accuracy, one column per definition."""
+    lines = [
+        f"| data, without noise | wanted | {' | '.join(DEFINITIONS)} |",
+        "|---|---|" + "---|" * len(DEFINITIONS),
+    ]
+    accuracies = dict.fromkeys((row["data"], row["without noise"], row["target"]) for row in found)
+    for data, without_noise, target in accuracies:
+        here = {row["definition"]: row for row in found if (row["data"], row["target"]) == (data, target)}
+        cells = [_cell(here[kind]) if kind in here else "not reached" for kind in DEFINITIONS]
+        lines.append(f"| {data}, {without_noise:.1f} | {target:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    """ε; then clip norm, steps, and what was reached on the reporting seeds."""
+    setting = f"C {row['clip norm']:g}, {row['steps']} steps"
+    return f"**{row['epsilon']:.3g}** ({setting}: {row['reached']:.1f} ± {row['standard error']:.1f})"
 
 
 def main() -> None:

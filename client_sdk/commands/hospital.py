@@ -183,11 +183,18 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
 
 @roster_app.command()
 def show(
-    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+    study: StudyName,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    qr: Annotated[
+        bool, typer.Option("--qr", help="the number as a QR code too, for a camera at the other screen")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the hospitals, their keys' fingerprints, and the number of all of them together, to be compared."""
     from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
-    from client_sdk.study.pinning import as_digits
+    from client_sdk.study.pinning import as_digits, as_qr_code
     from client_sdk.study.verifier import active_fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
@@ -199,6 +206,8 @@ def show(
         table(f"Roster of {study}", ["hospital", "state", "key"], rows)
         digits = as_digits(active_fingerprint(roster))
         say(f"number of this roster, computed here:\n\n    {digits}\n")
+        if qr:
+            say(as_qr_code(digits))
         say(
             "Telephone every hospital in it, on a number that the coordinator did not give you: is it in the study, "
             f"and does it read the same number? Then: wardround roster pin {study} {digits}"

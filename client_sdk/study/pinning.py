@@ -6,6 +6,7 @@ number is computed here, and compared on a way that is not the coordinator's.
 
 from __future__ import annotations
 
+import io
 import re
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,15 @@ def as_digits(fingerprint: str) -> str:
     """
     digits = f"{int(fingerprint, 16) % 10**_DIGITS:0{_DIGITS}d}"
     return " ".join(digits[i : i + _GROUP] for i in range(0, _DIGITS, _GROUP))
+
+
+def as_qr_code(digits: str) -> str:
+    """The digits without blanks as a QR code of half blocks, light on a dark terminal: 33 columns and 17 lines."""
+    import segno
+
+    drawn = io.StringIO()
+    segno.make_qr(digits.replace(" ", ""), error="m").terminal(out=drawn, compact=True)
+    return drawn.getvalue()
 
 
 def is_fingerprint(said: str, fingerprint: str) -> bool:

@@ -139,7 +139,14 @@ class Unheard(Event):
         PoissonSampledEvent(0.0, Unheard()),
         PoissonSampledEvent(0.1, SelfComposedEvent(GaussianEvent(1.0), 2)),
     ],
-    ids=["unknown", "a string", "unknown, thrice", "with an unknown one", "unknown, never sampled", "two as one sample"],
+    ids=[
+        "unknown",
+        "a string",
+        "unknown, thrice",
+        "with an unknown one",
+        "unknown, never sampled",
+        "two as one sample",
+    ],
 )
 def test_what_is_not_known_is_refused_and_charges_nothing(event: Event) -> None:
     account = ClassicalAccountant(delta=DELTA)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import segno
+
 from client_sdk.study.pinning import as_digits
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
+
+BLOCK = "█"
 
 
 def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:
@@ -34,6 +38,19 @@ def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
         run("roster", "pin", "sepsis", *wrong, code=4)
     assert run("roster", "pin", "sepsis", *groups).stdout == "pinned: mercy\n"
     assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
+
+
+def test_the_number_is_shown_as_a_qr_code_too(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    digits = as_digits(json.loads(run("roster", "show", "sepsis", "--json").stdout)["fingerprint"])
+    assert BLOCK not in run("roster", "show", "sepsis").stdout
+    # Every printed character is two modules, one above the other; light ones are drawn.
+    printed = [line for line in run("roster", "show", "sepsis", "--qr").stdout.splitlines() if line[:1] in ("█", "▀")]
+    dark = {"█": (0, 0), "▀": (0, 1), "▄": (1, 0), " ": (1, 1)}
+    modules = [[dark[mark][half] for mark in line] for line in printed for half in (0, 1)]
+    border = 4
+    inner = [row[border:-border] for row in modules[border : border + len(modules[0]) - 2 * border]]
+    assert inner == [list(row) for row in segno.make_qr(digits.replace(" ", ""), error="m").matrix]
 
 
 def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path) -> None:
