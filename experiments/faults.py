@@ -87,7 +87,7 @@ class JumpingClock:
         return {
             "LD_PRELOAD": str(library),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            # A running process jumps within a second. Reading the file at every call takes a tenth of a core.
+            # A running process jumps within two seconds. Reading the file at every call takes a tenth of a core.
             "FAKETIME_CACHE_DURATION": "1",
             # Times of files stay what they are: else Python compiles every module again at every start.
             "NO_FAKE_STAT": "1",
