@@ -35,9 +35,9 @@ Accounting and private training (researchers; accounting needs no extra, gradien
     delta_from_moments, epsilon_delta_curve, largest_moment, group, percentile_delta, population_fraction,
     posterior_bounds and attack_success read the sums. An AccountingError is one of EstimatorRefused, InvalidArgument,
     LimitExceeded, MaxStepsExceeded, ReservationClosed.
-    PerRecordGradients gives a ClippedSum, poisson_batch draws the batch, add_noise makes a NoisySum; SecureSource is
-    the randomness of service, SecureRandomness and SeededRandomness address it by party, round, step and Purpose.
-    NonFiniteError and UnsupportedLayer are what a model may be refused with.
+    PerRecordGradients gives a ClippedSum, poisson_batch draws the batch, Slots are the places its records run in,
+    add_noise makes a NoisySum; SecureSource is the randomness of service, SecureRandomness and SeededRandomness address
+    it by party, round, step and Purpose. NonFiniteError and UnsupportedLayer are what a model may be refused with.
 
 Everything else in `accounting`, `client_sdk` and `server` may change without notice.
 """

@@ -27,6 +27,7 @@ from client_sdk.errors import WardroundError as WardroundError
 from client_sdk.gradients import ClippedSum as ClippedSum
 from client_sdk.gradients import NonFiniteError as NonFiniteError
 from client_sdk.gradients import PerRecordGradients as PerRecordGradients
+from client_sdk.gradients import Slots as Slots
 from client_sdk.gradients import UnsupportedLayer as UnsupportedLayer
 from client_sdk.guard.policy import SitePolicy as SitePolicy
 from client_sdk.protocol.randomness.source import Purpose as Purpose

@@ -9,5 +9,6 @@ from __future__ import annotations
 from client_sdk.gradients.clipping import ClippedSum
 from client_sdk.gradients.errors import NonFiniteError, UnsupportedLayer
 from client_sdk.gradients.model import PerRecordGradients
+from client_sdk.gradients.slots import Slots
 
-__all__ = ["ClippedSum", "NonFiniteError", "PerRecordGradients", "UnsupportedLayer"]
+__all__ = ["ClippedSum", "NonFiniteError", "PerRecordGradients", "Slots", "UnsupportedLayer"]

@@ -34,15 +34,29 @@ _WORTHWHILE = 1 << 21
 class ClippedSum:
     """Sum over the batch of each record's clipped gradient.
 
-    gradients: parameter name -> tensor shaped like the parameter; never divided by the batch size.
+    gradients: parameter name -> tensor shaped like the parameter; never divided by the batch size. In the parameter's
+        dtype, or in float64 where the passes of a sum over slots were added.
     norms: (batch,) float64, L2 norm of each record's gradient *before* clipping (distance to the centre if one was
         given). `min(norms, clip_norm)` bounds the record's contribution, also under group clipping.
-    clip_norm: L2 sensitivity of the sum under add/remove of one record.
+    clip_norm: L2 sensitivity of the sum under add/remove of one record, in exact arithmetic.
+    rounding: how much farther two neighbouring sums may lie apart as they are computed, an L2 norm; 0 where that is
+        not bounded (a sum without slots).
     """
 
     gradients: dict[str, Tensor]
     norms: Tensor
     clip_norm: float
+    rounding: float = 0.0
+
+
+def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
+    """Add the sum of one pass; from the second on in float64, where what one pass holds is not rounded again."""
+    for name, value in part.items():
+        if name in total:
+            before = total[name]
+            total[name] = before.add_(value) if before.dtype == torch.float64 else before.double().add_(value)
+        else:
+            total[name] = value
 
 
 def checked_clip_norm(clip_norm: float) -> float:

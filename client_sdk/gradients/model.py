@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from client_sdk.gradients.clipping import (
     ClippedSum,
+    add_all,
     checked_clip_norm,
     checked_groups,
     clip_factors,
@@ -23,11 +25,12 @@ from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, t
 from client_sdk.gradients.layerwise import Layerwise, Signals
 from client_sdk.gradients.per_record import Gradients, PerRecord
 from client_sdk.gradients.probe import a_few, refuse_interaction, verify
+from client_sdk.gradients.slots import Slots, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
 # processor's cache and for a memory that does not grow with the batch.
-HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 512
+HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
 
 
 class PerRecordGradients:
@@ -38,7 +41,7 @@ class PerRecordGradients:
     loss: loss(outputs, targets) -> (batch,) per-record losses, each depending on its own record's output alone.
     method: "auto" takes book-keeping where it is exact and falls back to torch.func per-record gradients elsewhere;
         "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
-    micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 512, by how much
+    micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 128, by how much
         the layers hold per record; fewer where whole per-record gradients are needed.
 
     method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. The choice is confirmed
@@ -97,12 +100,13 @@ class PerRecordGradients:
             numbers = sum(p.numel() for p in self._parameters.values())
             self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
 
-    def norms(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def norms(self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records. Raises NonFiniteError, UnsupportedLayer, ValueError.
+        inputs, targets: first axis the records. slots: as of `clipped_sum`.
+        Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
-        return self._run(inputs, targets, lambda done: total_norms(done.squares))
+        return self._run(inputs, targets, slots, lambda done, _: total_norms(done.squares))
 
     def clipped_sum(
         self,
@@ -112,12 +116,16 @@ class PerRecordGradients:
         clip_norm: float,
         centre: Mapping[str, Tensor] | None = None,
         groups: Sequence[Sequence[str]] | None = None,
+        slots: Slots | None = None,
     ) -> ClippedSum:
         """Σ_i clip(g_i − centre) over the batch, with its sensitivity and the unclipped norms.
 
         clip_norm: > 0, finite; the sum's L2 sensitivity under add/remove.
         centre: parameter name -> tensor, public or already released (never computed from this batch).
         groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
+        slots: where the records run. With slots no record's gradient depends on who else is there, and `rounding` of
+            the result bounds what the order of summation can do; without, shapes follow the size of the batch, and
+            one record more may move the others' gradients in their last digits.
 
         Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
@@ -126,40 +134,71 @@ class PerRecordGradients:
         shift = None if centre is None else checked_centre(centre, self._parameters)
         total: dict[str, Tensor] = {}
 
-        def step(done: Signals | Gradients) -> Tensor:
+        def step(done: Signals | Gradients, only: Callable[[Tensor], Tensor]) -> Tensor:
             if shift is not None:
                 done.shift(shift)
             norms = total_norms(done.squares)
-            done.add_weighted(clip_factors(done.squares, norms, apart, bound, self._dtype), total, release=True)
+            factors = clip_factors(done.squares, norms, apart, bound, self._dtype)
+            part: dict[str, Tensor] = {}
+            done.add_weighted({name: only(value) for name, value in factors.items()}, part, release=True)
+            add_all(total, part)
             return norms
 
-        norms = self._run(inputs, targets, step)
+        norms = self._run(inputs, targets, slots, step)
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
             for name, p in self._parameters.items()
         }
-        return ClippedSum(summed, norms, bound)
+        if slots is None:
+            return ClippedSum({name: value.to(self._dtype) for name, value in summed.items()}, norms, bound)
+        # Sums of several passes stay in float64, where the noise's integers take them from.
+        return ClippedSum(summed, norms, bound, self.rounding(bound, slots.capacity, shift))
 
-    def _run(self, inputs: Tensor, targets: Tensor, step: Callable[[Signals | Gradients], Tensor]) -> Tensor:
-        """step's (batch,) results, micro-batch by micro-batch."""
+    def rounding(self, clip_norm: float, capacity: int, centre: Mapping[str, Tensor] | None = None) -> float:
+        """How much farther than clip_norm two sums over slots may lie apart, because floats are added: an L2 norm.
+
+        Public: it depends on shapes, the clip norm and a released centre. Two batches that differ in one record differ
+        in one pass, every slot else being the same. There at most m vectors of norm at most C are added, in an order
+        that is the kernel's: each of fewer than m additions rounds a partial sum of k vectors, of norm at most k·C, by
+        u of itself (Higham 2002, section 4.2), which comes to at most m(m + 1)/2 · u·C on either side. Passes are
+        added in float64.
+        """
+        width = min(capacity, self._widest(MOST if self._sized else self.micro_batch))
+        unit = 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
+        shift = 0.0 if centre is None else math.sqrt(sum(float(v.double().square().sum()) for v in centre.values()))
+        if not math.isfinite(shift):
+            raise NonFiniteError("the centre")
+        # One term more for the factor, one for the centre's own; float64 has 2⁻⁵³ for each of the passes.
+        return (clip_norm + 2 * shift) * (unit * (width + 2) * (width + 3) + 2.0**-40)
+
+    def _widest(self, most: int) -> int:
+        """Slots in one pass: a quarter more than records otherwise, so that a little room makes no second pass."""
+        return most * 5 // 4 if self._sized else most
+
+    def _run(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        slots: Slots | None,
+        step: Callable[[Signals | Gradients, Callable[[Tensor], Tensor]], Tensor],
+    ) -> Tensor:
+        """step's (batch,) results, pass by pass; `step` is given what zeroes the factors of free slots."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
+        results = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=inputs.device)
         if not len(inputs):
-            return torch.zeros(0, dtype=torch.float64, device=inputs.device)
-        parts: list[Tensor] = []
+            return results[:0]
         with exact_products(inputs.device):
             self._confirm(inputs, targets)
-            for x, y in self._micro_batches(inputs, targets):
+            # By now it is known how many records one pass may hold.
+            count, most = len(inputs), self.micro_batch
+            for here in in_order(count, most) if slots is None else slots.passes(count, self._widest(most)):
+                placed = here.to(inputs.device)
                 with torch.no_grad():
-                    done = self._signals(x, y)
+                    done = self._signals(placed.of(inputs), placed.of(targets))
                     with full_precision(inputs.device):
-                        parts.append(step(done))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def _micro_batches(self, inputs: Tensor, targets: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        if len(inputs) <= self.micro_batch:
-            return [(inputs, targets)]
-        return zip(torch.split(inputs, self.micro_batch), torch.split(targets, self.micro_batch), strict=True)
+                        placed.put(step(done, placed.only_taken), results)
+        return results[:-1]
 
     def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
         try:

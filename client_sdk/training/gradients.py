@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from client_sdk.errors import TrainingStopped
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.inspection import gradients_of, trainable
+from client_sdk.gradients.slots import Slots, slots_for
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
@@ -68,13 +69,18 @@ class PrivateGradients:
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
         coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
-        self._noise = GridNoise.calibrated(privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier)
+        self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
+        self._noise = GridNoise.calibrated(
+            privacy.clip_norm,
+            coordinates,
+            noise_multiplier=privacy.noise_multiplier,
+            rounding=gradients.rounding(privacy.clip_norm, slots_for(privacy.expected_batch_size), self._centre),
+        )
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
-        self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self.distance: float | None = None
 
     def at(self, step: int) -> dict[str, Tensor]:
@@ -90,7 +96,8 @@ class PrivateGradients:
             # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.as_tensor(batch).to(self._inputs.device)
-        part = self._clipped(drawn)
+        slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
+        part = self._clipped(drawn, slots)
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
@@ -122,13 +129,14 @@ class PrivateGradients:
         if self._individual is not None:
             self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
 
-    def _clipped(self, rows: Tensor) -> ClippedSum:
+    def _clipped(self, rows: Tensor, slots: Slots) -> ClippedSum:
         return self._gradients.clipped_sum(
             self._inputs[rows],
             self._targets[rows],
             clip_norm=self._privacy.clip_norm,
             centre=self._centre,
             groups=self._groups,
+            slots=slots,
         )
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
@@ -151,11 +159,13 @@ class PrivateGradients:
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
             others = torch.as_tensor(rest).to(self._inputs.device)
+            # Passes of the same shape; nothing is summed, so that places need no law.
+            slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
-                further = self._gradients.norms(self._inputs[others], self._targets[others])
+                further = self._gradients.norms(self._inputs[others], self._targets[others], slots=slots)
             else:
-                further = self._clipped(others).norms
+                further = self._clipped(others, slots).norms
             found[rest] = further.cpu().numpy()
         return found
 
@@ -270,7 +280,8 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
         # Covers the rounding of the sum of squares.
         return part, norm * (1 + 2.0**-40)
     factor = radius * _CLIP_SAFETY / norm
-    return replace(part, gradients={name: value * factor for name, value in part.gradients.items()}), radius
+    # In float64, which the noise's grid takes as it is: the product is not rounded to float32.
+    return replace(part, gradients={name: value.double() * factor for name, value in part.gradients.items()}), radius
 
 
 def norm_of(update: Mapping[str, Array]) -> float:

@@ -45,9 +45,9 @@ _SAMPLES = 4
 class NoisySum:
     """A clipped sum with its noise: safe to release at the price of (noise_multiplier, sampling rate).
 
-    gradients: parameter name -> noised sum, in the parameter's dtype.
+    gradients: parameter name -> noised sum, in the dtype of the clipped sum.
     noise_std: standard deviation of the noise added to each coordinate.
-    sensitivity: clip norm plus the most that rounding can add; noise_std / sensitivity ≥ noise_multiplier.
+    sensitivity: clip norm plus the most that roundings can add; noise_std / sensitivity ≥ noise_multiplier.
     resolution: grid spacing.
     sampling_error: bound on the total variation distance to exact noise over all coordinates; add it to δ.
     law: what was added, in words, for the record.
@@ -65,27 +65,34 @@ class NoisySum:
 class GridNoise:
     """What is known of a sum's noise before the sum: the grid, the sensitivity with rounding, the exact law.
 
-    coordinates: numbers in the sum. spacing: of the grid, a power of two.
+    coordinates: numbers in the sum. spacing: of the grid, a power of two. rounding: of floats that were added, most.
     """
 
     clip_norm: float
     coordinates: int
+    rounding: float
     spacing: float
     sensitivity: float
     law: DiscreteGaussian
 
     @classmethod
     def calibrated(
-        cls, clip_norm: float, coordinates: int, *, noise_multiplier: float, resolution: float | None = None
+        cls,
+        clip_norm: float,
+        coordinates: int,
+        *,
+        noise_multiplier: float,
+        resolution: float | None = None,
+        rounding: float = 0.0,
     ) -> Self:
-        """Noise for clipped sums of one clip norm and size; arguments, guarantee and errors as `add_noise`."""
+        """Noise for sums of one clip norm, size and rounding; arguments, guarantee and errors as `add_noise`."""
         multiplier = positive("noise_multiplier", noise_multiplier)
         spacing = grid(multiplier * clip_norm) if resolution is None else positive("resolution", resolution)
         if math.frexp(spacing)[0] != 0.5:
             raise ValueError(f"resolution must be a power of two, got {resolution!r}")
-        sensitivity = clip_norm + spacing * math.sqrt(coordinates)
+        sensitivity = clip_norm + rounding + spacing * math.sqrt(coordinates)
         law = sampler(multiplier * (sensitivity * _UP) / spacing * _UP)
-        return cls(clip_norm, coordinates, spacing, sensitivity * _UP, law)
+        return cls(clip_norm, coordinates, rounding, spacing, sensitivity * _UP, law)
 
     def added_to(self, clipped: ClippedSum, source: RandomSource) -> NoisySum:
         """Round the clipped sum to the grid and add the noise.
@@ -93,8 +100,8 @@ class GridNoise:
         Raises ValueError for a sum of another clip norm or size, NonFiniteError and OverflowError as `add_noise`.
         """
         size = sum(value.numel() for value in clipped.gradients.values())
-        if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates):
-            raise ValueError("the sum has another clip norm or size than its noise was calibrated for")
+        if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
+            raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")
         noised = _noised(clipped.gradients, self.spacing, self.law, source)
         error = self.law.sampling_error * size
         return NoisySum(noised, self.law.std * self.spacing, self.sensitivity, self.spacing, error, EXACT)
@@ -108,13 +115,16 @@ def add_noise(
     noise_multiplier: noise standard deviation over sensitivity, > 0.
     resolution: grid spacing, a power of two; by default about 2⁻²² of the noise.
 
-    Guarantee: noise_std ≥ noise_multiplier × sensitivity, where sensitivity = clip_norm + resolution · √coordinates
-    bounds how far two neighbouring sums lie apart after rounding (each coordinate moves by at most one spacing more).
+    Guarantee: noise_std ≥ noise_multiplier × sensitivity, where sensitivity = clip_norm + clipped.rounding + resolution
+    · √coordinates bounds how far two neighbouring sums lie apart on the grid (each coordinate moves by at most one
+    spacing more).
     Raises ValueError for a bad multiplier or resolution, NonFiniteError for a sum that is not finite, OverflowError
     when the sum does not fit the grid.
     """
     size = sum(value.numel() for value in clipped.gradients.values())
-    noise = GridNoise.calibrated(clipped.clip_norm, size, noise_multiplier=noise_multiplier, resolution=resolution)
+    noise = GridNoise.calibrated(
+        clipped.clip_norm, size, noise_multiplier=noise_multiplier, resolution=resolution, rounding=clipped.rounding
+    )
     return noise.added_to(clipped, source)
 
 

@@ -35,6 +35,7 @@ from wardround import (
     RoundEvent,
     SecureSource,
     SitePolicy,
+    Slots,
     StudyCreate,
     StudySettings,
     TaskDataset,
@@ -103,7 +104,9 @@ def researcher(model: nn.Module, inputs: Tensor, targets: Tensor) -> Guarantee:
     source = SecureSource()
     batch = poisson_batch(len(inputs), 0.25, source=source)
     assert_type(batch, NDArray[np.int64])
-    clipped = PerRecordGradients(model, nn.functional.cross_entropy).clipped_sum(inputs, targets, clip_norm=1.0)
+    gradients = PerRecordGradients(model, nn.functional.cross_entropy)
+    slots = Slots.random(0.25 * len(inputs), source)
+    clipped = gradients.clipped_sum(inputs, targets, clip_norm=1.0, slots=slots)
     assert_type(clipped, ClippedSum)
     noisy = add_noise(clipped, noise_multiplier=1.1, source=source)
     assert_type(noisy, NoisySum)

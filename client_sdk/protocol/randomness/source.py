@@ -36,6 +36,8 @@ class Purpose(StrEnum):
 
     SAMPLE = "sample"
     """The Poisson batch of a local step."""
+    SLOTS = "slots"
+    """Where the records of a local step's batch lie in its passes."""
     NOISE = "noise"
     """On the clipped sum of a local step."""
     ACCOUNTING_SAMPLE = "accounting-sample"
