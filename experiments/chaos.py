@@ -6,8 +6,9 @@ Two coordinators share one database and lease every study from one another; hosp
 loses, repeats and delays requests. Processes are killed (SIGKILL) and stopped (SIGSTOP), disks filled, clocks put
 forward and back. Every second study, on average, is masked, and every second one is ended by its limit instead of its
 number of rounds. What is struck follows the seed; what it meets there does not. A broken law ends the run with an error
-and leaves every file where it is, `faults.log` among them. `--record` appends the run to
-`benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without it there are none.
+and leaves every file where it is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count.
+`--record` appends the run to `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without
+it there are none.
 """
 
 from __future__ import annotations
@@ -195,13 +196,15 @@ class Storm:
         disk = self.disks.get("coordinator" if target in self.coordinators else f"{study} {target}")
         if disk is None:
             return False
-        self.struck.add(target)
+        # The coordinators' disk is one.
+        self.struck |= set(self.coordinators) if target in self.coordinators else {target}
         with disk.full():
             time.sleep(self.random.uniform(0.1, 1.5))
         return True
 
     def _jump(self, target: str) -> bool:
-        self.struck.add(target)
+        # Between coordinators whose clocks are far apart a hospital cannot know which one to follow, and ends.
+        self.struck |= {target, *MASKED} if target in self.coordinators else {target}
         self.clocks[target].jump(self.random.choice(JUMPS))
         return True
 
@@ -305,35 +308,38 @@ def record(run: dict[str, Any]) -> None:
     RECORD.write_text(json.dumps({"runs": [*runs, run], "faults": dict(sorted(total.items()))}, indent=1) + "\n")
 
 
-def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    end = time.monotonic() + 60 * options.minutes
-    studies, charged, masked = 0, 0, 0
+def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
+    """The run as it stood after its last finished study; None if there is none."""
+    began = time.monotonic()
+    run: dict[str, Any] | None = None
+    studies: Counter[str] = Counter()
+    charged = 0
     # The library of the clocks must be there when the process that forks starts.
     with ForkedProcesses(JumpingClock(home / "nobody.clock").variables) as processes:
         storm = Storm(home, url, processes, options.seed)
         try:
             storm.begin()
-            while studies == 0 or time.monotonic() < end:
-                studies += 1
-                rounds, was_masked = storm.study(studies, options.rounds)
-                charged, masked = charged + rounds, masked + was_masked
-                so_far = dict(storm.counts + storm.network.counts)
-                console.print(f"study {studies}: every law holds after {rounds} rounds; {so_far}")
-        finally:
-            # After a broken law too: the files of small disks are kept, the proxy and the mounts are not.
-            faults = storm.counts + storm.network.counts
-            if sys.exc_info()[0] is None:
-                storm.close()
-    again = faults.pop("started again", 0)
-    return {
-        "seed": options.seed,
-        "minutes": options.minutes,
-        "database": "sqlite" if url is None else "postgresql",
-        "studies": {"masked": masked, "clear": studies - masked},
-        "charged rounds": charged,
-        "faults": dict(sorted(faults.items())),
-        "ended by a fault and started again": again,
-    }
+            while run is None or time.monotonic() < began + 60 * options.minutes:
+                rounds, masked = storm.study(studies.total() + 1, options.rounds)
+                studies["masked" if masked else "clear"] += 1
+                charged += rounds
+                faults = storm.counts + storm.network.counts
+                again = faults.pop("started again", 0)
+                run = {
+                    "seed": options.seed,
+                    "minutes": round((time.monotonic() - began) / 60, 1),
+                    "database": "sqlite" if url is None else "postgresql",
+                    "studies": dict(sorted(studies.items())),
+                    "charged rounds": charged,
+                    "faults": dict(sorted(faults.items())),
+                    "ended by a fault and started again": again,
+                }
+                console.print(f"study {studies.total()}: every law holds after {rounds} rounds; {dict(faults)}")
+        except KeyboardInterrupt:
+            console.print("stopped: the study under way does not count")
+        # Not after a broken law: the files on small disks are kept.
+        storm.close()
+    return run
 
 
 def main() -> int:
@@ -344,15 +350,16 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--record", action="store_true", help="append the run to benchmarks/results/chaos.json")
     options = parser.parse_args()
-    # As Ctrl-C: the processes are stopped, the disks unmounted.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Whoever started it in the background has had SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     console = Console()
     home = Path(tempfile.mkdtemp(prefix="wardround-chaos-"))
     console.print(f"files in {home}")
     with embedded_postgres() if options.postgres else nullcontext(None) as url:
         run = _blow(home, url, options, console)
     console.print_json(data=run)
-    if options.record:
+    if options.record and run is not None:
         record(run)
     shutil.rmtree(home)
     return 0
