@@ -203,9 +203,15 @@ class Storm:
         return True
 
     def _jump(self, target: str) -> bool:
-        # Between coordinators whose clocks are far apart a hospital cannot know which one to follow, and ends.
-        self.struck |= {target, *MASKED} if target in self.coordinators else {target}
-        self.clocks[target].jump(self.random.choice(JUMPS))
+        seconds = self.random.choice(JUMPS)
+        if target in self.coordinators:
+            # Both go together, but for more than a lease: far apart, no hospital could know which one to follow.
+            self.struck |= {*self.coordinators, *MASKED}
+            for name in self.coordinators:
+                self.clocks[name].jump(seconds)
+            seconds += self.random.choice((-2, 0, 2))
+        self.struck.add(target)
+        self.clocks[target].jump(seconds)
         return True
 
     def _restart(self, study: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]) -> None:
