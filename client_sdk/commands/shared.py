@@ -105,6 +105,7 @@ def plain_errors() -> Generator[None]:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What a person can do something about. Everything else is a bug and shows its traceback."""
+    from accounting.errors import AccountingError
     from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
     from client_sdk.protocol.wire.tensors import TensorError
@@ -112,7 +113,8 @@ def _expected() -> tuple[type[Exception], ...]:
     # Naming TaskError would import torch for every command; if it was raised, it is imported.
     tasks = sys.modules.get("client_sdk.tasks")
     of_tasks: tuple[type[Exception], ...] = () if tasks is None else (tasks.TaskError,)
-    return (WardroundError, DataError, TensorError, OSError, *of_tasks)
+    # Limits and orders of a policy reach the accounts, which name what is wrong with them.
+    return (WardroundError, AccountingError, DataError, TensorError, OSError, *of_tasks)
 
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:

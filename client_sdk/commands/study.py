@@ -189,8 +189,8 @@ def read_settings(path: Path) -> StudySettings:
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.documents import load_json
 
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8-sig")
         values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
         # TOML has no null: there, what a study does not have is left out.
         for name in _MAY_BE_NULL if path.suffix != ".json" else ():

@@ -130,16 +130,20 @@ class SitePolicy(_Section):
             ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            # With a byte order mark or without: it would become part of the first patient's identifier.
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
             excluded = values.pop("excluded_patients_file", None)
-            if excluded is not None:
-                lines = (path.parent / excluded).read_text(encoding="utf-8").splitlines()
-                listed = [*values.get("excluded_patients", []), *(line.strip() for line in lines if line.strip())]
-                values["excluded_patients"] = listed
-            return cls.model_validate(values)
+            policy = cls.model_validate(values)
+            if excluded is None:
+                return policy
+            if not isinstance(excluded, str):
+                raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
+            lines = (path.parent / excluded).read_text(encoding="utf-8-sig").splitlines()
+            listed = [*policy.excluded_patients, *(line.strip() for line in lines if line.strip())]
+            return cls.model_validate({**values, "excluded_patients": listed})
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"the site policy {path}, or the list it names, cannot be read") from error
-        except (tomllib.TOMLDecodeError, TypeError) as error:
+        except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f"the site policy {path} is not valid TOML") from error
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))

@@ -8,6 +8,7 @@ import math
 import pytest
 import typer
 
+from accounting import InvalidArgument
 from client_sdk.commands.shared import a_name, number, plain_errors, print_json, table
 from client_sdk.data import DataError
 from client_sdk.errors import ConfigurationError, ConnectionFailed, LedgerNotExtended, PolicyRefused, TrainingStopped
@@ -30,6 +31,7 @@ def test_a_loss_that_is_no_number_is_named(value: float | None, shown: str) -> N
         (ConfigurationError("set it"), 1),
         (DataError("no rows"), 1),
         (FileNotFoundError("no file"), 1),
+        (InvalidArgument("order", "must be ≥ 1e-06"), 1),
         (PolicyRefused("policy", "not here"), 3),
         (LedgerNotExtended("shorter"), 4),
         (ConnectionFailed("away"), 5),

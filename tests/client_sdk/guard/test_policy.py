@@ -138,6 +138,14 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
     assert "p7" not in repr(policy)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_patient(tmp_path: Path) -> None:
+    """Spreadsheets and editors write one; the first patient of the list would have been trained on."""
+    (tmp_path / "withdrawn.txt").write_text("p1\np7\n", encoding="utf-8-sig")
+    path = tmp_path / "policy.toml"
+    path.write_text('excluded_patients_file = "withdrawn.txt"\n', encoding="utf-8-sig")
+    assert SitePolicy.read(path).excluded_patients == ("p1", "p7")
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -152,6 +160,9 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         ("unnoised_updates = 'patient-17'", "unnoised_updates"),
         ("studies = [", "TOML"),
         ("excluded_patients_file = 'nowhere.txt'", "cannot be read"),
+        ("excluded_patients_file = 7", "must be the name of a file"),
+        # Letter by letter it would be a list of patients, and nobody's identifier.
+        ("excluded_patients_file = 'policy.toml'\nexcluded_patients = 'patient-17'", "excluded_patients"),
     ],
     ids=[
         "misspelt",
@@ -165,6 +176,8 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         "text for a switch",
         "no TOML",
         "no list",
+        "a number for a file",
+        "one patient for a list",
     ],
 )
 def test_a_mistake_in_the_file_is_named_and_never_ignored(tmp_path: Path, text: str, named: str) -> None:
