@@ -323,6 +323,8 @@ _ROUGH = frozenset({"rounds_left_estimate", "order"})
 
 def _different(shown: Any, recomputed: Any, name: str = "budget") -> str | None:
     """The first part of a statement that differs, by name; None where all of it is the same but for last bits."""
+    if _alike(shown, recomputed, name):
+        return None
     if isinstance(shown, dict) and isinstance(recomputed, dict):
         left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
         pairs = [(key, left.get(key), right.get(key)) for key in sorted({*left, *right} - _ROUGH)]
@@ -333,11 +335,15 @@ def _different(shown: Any, recomputed: Any, name: str = "budget") -> str | None:
             return f"{name} has {len(ones)} parts, not {len(others)}"
         pairs = enumerate(zip(ones, others, strict=True))
         return next((found for at, pair in pairs if (found := _different(*pair, f"{name}[{at}]"))), None)
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (shown, recomputed))
+    return name
+
+
+def _alike(shown: object, recomputed: object, name: str) -> bool:
+    if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
+        return shown == recomputed
     # Differences of numbers near each other keep fewer digits.
     least = 1e-9 if name.endswith((".reserved", ".remaining")) else 0.0
-    same = math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least) if numbers else shown == recomputed
-    return None if same else name
+    return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
