@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from client_sdk.commands.witnesses import Witnesses
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
