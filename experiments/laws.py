@@ -11,13 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from accounting.budget.budget import Budget, replay
+from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
 from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
-from client_sdk.guard.ledger import Departure, HospitalLedger, ledger_path
+from client_sdk.guard.ledger import Departure, HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.secure_sum.store import RoundRecord
+from client_sdk.study.audit import audited
 
 ENDS = ("settled", "charged-in-full", "cancelled")
 # Nats and ε are floats that both sides compute by the same code from the same events.
@@ -29,13 +31,13 @@ class LawBroken(Exception):
 
 
 def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: bool = True) -> Budget:
-    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the replayed budget.
+    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, reckoned again.
 
     Raises:
-        LawBroken, LedgerError.
+        LawBroken, LedgerNotExtended.
     """
     entries = whole_ledger(operator, study)
-    budget = replay(entries)
+    budget = audited(study, entries).budget
     views = whole_history(operator, study)
     _statement_is_the_replay(operator, study, budget, finished=finished)
     _every_round_is_reserved_once_and_ends_once(entries, finished=finished)

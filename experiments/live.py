@@ -32,17 +32,27 @@ READY_SECONDS = 60.0
 
 @dataclass
 class LiveCoordinator:
-    """One coordinator on this machine. `home` holds its database, blobs, keys and log."""
+    """One coordinator on this machine. `home` holds its database, blobs, keys and log.
+
+    public_origin  what hospitals sign, where it is not the address itself: another coordinator's, or a proxy's
+    variables      of the environment, beside Wardround's own
+    """
 
     home: Path
     processes: Processes
     database_url: str | None = None
     port: int = field(default_factory=free_port)
     process: Process | None = None
+    public_origin: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.public_origin or self.address
 
     @property
     def operator_key_file(self) -> Path:
@@ -57,7 +67,7 @@ class LiveCoordinator:
         return self.home / "coordinator.log"
 
     def environment(self, **extra: str | Path | None) -> dict[str, str]:
-        return environment(
+        return dict(self.variables) | environment(
             home=self.home,
             origin=self.origin,
             port=str(self.port),
@@ -102,7 +112,7 @@ class LiveCoordinator:
             raise ProcessFailed("coordinator", None, self.log)
 
     def ready(self) -> bool:
-        with Client(Connection(url=self.origin, patience_seconds=0)) as client:
+        with Client(Connection(url=self.address, patience_seconds=0)) as client:
             try:
                 client.health()
             except WardroundError:
@@ -112,7 +122,7 @@ class LiveCoordinator:
     def operator(self, patience_seconds: float = 30.0) -> Client:
         """The API with the operator's key."""
         key = OperatorKey(read_secret(self.operator_key_file))
-        return Client(Connection(url=self.origin, patience_seconds=patience_seconds), key)
+        return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,7 @@ class LiveHospital:
     data: Path
     patient_column: str | None
     processes: Processes
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def log(self) -> Path:
@@ -138,7 +149,7 @@ class LiveHospital:
 
     def join(self, study: str, origin: str, **extra: str | Path | None) -> Process:
         """Start training in the study, until the study ends."""
-        env = environment(server=origin, client_home=self.home, **extra)
+        env = dict(self.variables) | environment(server=origin, client_home=self.home, **extra)
         arguments = [*WARDROUND, "join", study, "--data", str(self.data)]
         if self.patient_column is not None:
             arguments += ["--patient-column", self.patient_column]

@@ -25,10 +25,10 @@ from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
 from client_sdk.training.local import weights_of
 from experiments import laws, tiny
+from experiments.forked import ForkedProcesses
 from experiments.live import LiveHospital, embedded_postgres, site_policy
 from experiments.processes import Process, Processes, ProcessFailed, until
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
-from tests.factories.forked_processes import ForkedProcesses
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

@@ -20,10 +20,10 @@ from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training.local import weights_of
 from experiments import laws, tiny
+from experiments.forked import ForkedProcesses
 from experiments.live import compare_and_pin, embedded_postgres, site_policy
 from experiments.processes import until
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
-from tests.factories.forked_processes import ForkedProcesses
 
 pytestmark = pytest.mark.timeout(600)
 
