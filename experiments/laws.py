@@ -31,7 +31,7 @@ class LawBroken(Exception):
 
 
 def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: bool = True) -> Budget:
-    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, reckoned again.
+    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, computed again.
 
     Raises:
         LawBroken, LedgerNotExtended.

@@ -30,7 +30,6 @@ from accounting.values import (
     check_order,
     check_orders,
     check_positive,
-    check_word,
     fields_to_json,
     order_or_alpha,
     orders_or_alphas,
@@ -83,8 +82,8 @@ class EstimateSpec:
             )
         check_choice("estimator", self.estimator, ESTIMATORS)
         check_choice("sample", self.sample, ("members", "held-out", "public"))
-        self._keep(level=check_word("level", Level, self.level))
-        self._keep(observer=check_word("observer", Observer, self.observer))
+        level = Level(check_choice("level", self.level, list(Level)))
+        self._keep(level=level, observer=Observer(check_choice("observer", self.observer, list(Observer))))
 
     @property
     def beta(self) -> float:
@@ -141,7 +140,8 @@ class BayesianSpec(EstimateSpec):
         points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
         weights = None if self.weights is None else _numbers("weights", self.weights)
         self._keep(orders=_numbers("orders", self.orders), checkpoints=points, weights=weights)
-        self._keep(cap=bool(self.cap), relation=check_word("relation", Relation, self.relation))
+        relation = Relation(check_choice("relation", self.relation, list(Relation)))
+        self._keep(cap=bool(self.cap), relation=relation)
         check_orders(self.orders)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)

@@ -23,11 +23,11 @@ from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
     FloatArray,
     check_array,
+    check_choice,
     check_count,
     check_delta,
     check_positive,
     check_rate,
-    check_word,
     fields_to_json,
     order_or_alpha,
 )
@@ -56,8 +56,9 @@ class FilterSpec:
         # 0 is no order: none was given.
         order = order_or_alpha(None if alpha is not None and self.order == 0 else self.order, alpha)
         object.__setattr__(self, "order", order)
-        object.__setattr__(self, "level", check_word("level", Level, self.level))
-        object.__setattr__(self, "observer", check_word("observer", Observer, self.observer))
+        object.__setattr__(self, "level", Level(check_choice("level", self.level, list(Level))))
+        observer = Observer(check_choice("observer", self.observer, list(Observer)))
+        object.__setattr__(self, "observer", observer)
         check_positive("limit_epsilon", self.limit_epsilon)
         check_count("releases", self.releases, least=0)
         if self.bound <= 0:

@@ -188,6 +188,7 @@ def read_settings(path: Path) -> StudySettings:
     from client_sdk.errors import ConfigurationError
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.documents import load_json
+    from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -197,7 +198,7 @@ def read_settings(path: Path) -> StudySettings:
             values.get("privacy", {}).setdefault(name, None)
         return StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        wrong = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
     # AttributeError: what should be a table is none.
     except (ValueError, AttributeError) as error:

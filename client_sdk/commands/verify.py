@@ -20,6 +20,7 @@ from client_sdk.commands.shared import (
     Server,
     StudyName,
     hospital,
+    not_here,
     number,
     plain_errors,
     print_json,
@@ -32,23 +33,68 @@ from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.api.client import Client
+    from client_sdk.identity import Membership
     from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
     from client_sdk.study.audit import Audited
 
 File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
 CoordinatorKey = Annotated[
-    str | None, typer.Option("--coordinator-key", help="the coordinator's key or its fingerprint, as a person told you")
+    str | None,
+    typer.Option(
+        "--coordinator-key",
+        help="the coordinator's key or its fingerprint, as a hospital's `wardround doctor` prints it",
+    ),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 
 
 @dataclass(frozen=True)
+class Joined:
+    """What the hospital that asks knows itself, with one data set.
+
+    settings_sha256  under which settings it joined; None: not with this data set, and `where` says with which others
+    seen             up to which entry it saw the ledger, and the hash of that one; 0: none
+    """
+
+    membership: Membership
+    own_key: str
+    dataset: str
+    settings_sha256: str | None
+    seen: int
+    seen_sha256: str
+    where: str
+
+    def compared(self, entries: Sequence[Entry], settings_sha256: str) -> list[str]:
+        """What holds beside what anybody can check, in words.
+
+        Raises:
+            LedgerNotExtended: other settings than it joined under, or not the ledger that it saw.
+        """
+        from client_sdk.errors import LedgerNotExtended
+
+        if self.settings_sha256 is None:
+            return [
+                f"data set {self.dataset} takes no part here: nothing of this hospital's own was compared{self.where}"
+            ]
+        if self.settings_sha256 != settings_sha256:
+            raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
+        words = ["these are the settings that this hospital joined under"]
+        if not self.seen:
+            return words
+        if self.seen > len(entries):
+            raise LedgerNotExtended(f"this hospital saw {self.seen} entries, and {len(entries)} are shown")
+        if entries[self.seen - 1].sha256 != self.seen_sha256:
+            raise LedgerNotExtended(f"entry {self.seen} is not the one that this hospital saw: compare `ledger seen`")
+        return [*words, f"entries 1 to {self.seen} are those that this hospital saw"]
+
+
+@dataclass(frozen=True)
 class Trusted:
-    """Whose signature must be on the head, why that key is believed, and under which settings a hospital joined."""
+    """Whose signature must be on the head, why that key is believed, and the hospital that asks, if one does."""
 
     key: str
     why: str
-    settings_sha256: str | None = None
+    hospital: Joined | None = None
 
 
 @dataclass(frozen=True)
@@ -74,22 +120,27 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every entry, the plan against the settings, every ε from the raw events, and say who vouches for them."""
+    from client_sdk.study.verifier import strangers
+
     with plain_errors():
         if file is not None:
             entries, told = read_export(file)
             trusted, shown = _named(coordinator_key, told.coordinator_key, needed=True), None
         else:
             with reader(study, server, key_file, home) as client:
-                # Asked first: the ledger may grow meanwhile, and what was shown must be somewhere inside it.
+                # Both first: the ledger may grow meanwhile, and what was seen and shown must be somewhere inside it.
+                trusted = trust(client, study, coordinator_key, key_file, home, dataset)
                 shown = client.budget(study)
                 entries, page = fetch(client, study)
-                trusted = trust(client, study, coordinator_key, key_file, home, dataset)
                 told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
         found, rows = _checked(study, entries, told.head, trusted, shown)
-        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders)
-    words = [f"the head is signed with {trusted.why}", *found.words()]
-    if trusted.settings_sha256 is not None:
-        words.append("these are the settings that this hospital joined under")
+        words = [f"the head is signed with {trusted.why}", *found.words()]
+        unknown = None
+        if (asks := trusted.hospital) is not None:
+            words += asks.compared(entries, found.settings.digest())
+            pinned = asks.membership.pinned is not None
+            unknown = strangers(asks.membership, told.roster, asks.own_key) if pinned else None
+        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders, unknown)
     if as_json:
         answer = {"study": study, "entries": len(entries), "head": found.head, "limits": rows, "found": words}
         print_json(answer | {"witnesses": vouched.to_json()})
@@ -114,8 +165,6 @@ def _checked(
 
     require_signed(trusted.key, study, signed, entries)
     found = audited(study, entries)
-    if trusted.settings_sha256 not in (None, found.settings.digest()):
-        raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
     if shown is None:
         limits = found.budget.statements()
         return found, _compare(limits, limits)
@@ -148,14 +197,19 @@ def trust(
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
+    from client_sdk.guard.seen import SeenHead
+    from client_sdk.protocol.wire.signing import encode_public_key
 
     here = hospital(home)
-    path, joined = ledger_path(here.identity.directory, dataset), None
+    directory, membership = here.identity.directory, here.identity.membership(study)
+    path, joined, seen = ledger_path(directory, dataset), None, SeenHead()
     if path.exists():
         with HospitalLedger.open(path, read_only=True) as ledger:
-            opened = ledger.opened(study)
+            opened, seen = ledger.opened(study), ledger.seen(study).head
         joined = None if opened is None else str(opened["settings_sha256"])
-    return Trusted(here.identity.membership(study).coordinator_key, "the key that was pinned at enrolment", joined)
+    own_key, where = encode_public_key(here.identity.key.public_key()), not_here(directory, dataset)
+    asks = Joined(membership, own_key, dataset, joined, seen.sequence, seen.sha256, where)
+    return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 
 def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
@@ -178,7 +232,10 @@ def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
         return Trusted(shown, "the key that you named")
     if needed:
-        raise ConfigurationError("name the coordinator's key, or its fingerprint, with --coordinator-key")
+        raise ConfigurationError(
+            "name the coordinator's key with --coordinator-key: its fingerprint, as `wardround doctor` prints it at a "
+            "hospital that takes part"
+        )
     return Trusted(shown, f"the key that the coordinator shows, which nobody compared: fingerprint {mark}")
 
 

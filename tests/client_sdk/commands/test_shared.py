@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import typer
@@ -46,6 +47,12 @@ def test_an_expected_error_is_one_line_and_its_code(
         raise error
     assert ended.value.exit_code == code
     assert capsys.readouterr().err == f"wardround: {error}\n"
+
+
+def test_an_error_of_the_system_is_said_without_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), plain_errors():
+        Path("/nowhere/study.toml").read_bytes()
+    assert capsys.readouterr().err == "wardround: /nowhere/study.toml: No such file or directory\n"
 
 
 def test_a_bug_shows_its_traceback() -> None:

@@ -55,10 +55,12 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     broken = settings().as_json()
     broken["privacy"].pop("noise_multiplier")
     broken["privacy"]["clip_norm"] = -1
+    broken["privacy"]["limits"][0]["epsillon"] = 1.0
     path = tmp_path / "study.json"
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
-    assert "privacy.noise_multiplier: Field required" in said
+    assert "privacy.noise_multiplier: is missing" in said
+    assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
     assert "privacy.clip_norm" in said
     assert here.operator("GET", "/v1/studies/sepsis").status_code == 404
 
