@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sqlalchemy import case, or_, select
 
@@ -45,19 +46,36 @@ def _sealed(model: type[M], body: str) -> M:
 _public = lru_cache(maxsize=4096)(_sealed)
 
 
+class MessageForgotten(LookupError):
+    """What was said is erased with its round (`forget_shares`); that it was said is known."""
+
+
+class _Forgotten(Enum):
+    BODY = "forgotten"
+
+
+_Body = str | Literal[_Forgotten.BODY] | None
+
+
 class Messages(Mapping[str, M]):
-    """One step's messages by client, parsed when read; of large ones only the asked-for client's body is here."""
+    """One step's messages by client, parsed when read; of large ones only the asked-for client's body is here.
+
+    Raises MessageForgotten for one that was erased, LookupError for one whose body is not here.
+    """
 
     def __init__(
-        self, model: type[M], bodies: Mapping[str, str | None], parse: Callable[[type[M], str], M] = _public
+        self, model: type[M], bodies: Mapping[str, _Body], parse: Callable[[type[M], str], M] = _public
     ) -> None:
         self._model, self._bodies, self._parse = model, bodies, parse
 
     def __getitem__(self, client: str) -> M:
-        body = self._bodies[client]
-        if body is None:
-            raise LookupError(f"the body of {client}'s message was not loaded")
-        return self._parse(self._model, body)
+        match self._bodies[client]:
+            case None:
+                raise LookupError(f"the body of {client}'s message was not loaded")
+            case _Forgotten.BODY:
+                raise MessageForgotten(f"{client}'s message is erased with its round")
+            case body:
+                return self._parse(self._model, body)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._bodies)
@@ -183,14 +201,17 @@ def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
         row.body = None
 
 
-def _bodies(tx: Transaction, row: SessionRow, client: str | None, step: str | None) -> dict[str, dict[str, str | None]]:
+def _bodies(tx: Transaction, row: SessionRow, client: str | None, step: str | None) -> dict[str, dict[str, _Body]]:
     wanted = or_(SessionMessageRow.step.in_(_SMALL), SessionMessageRow.client == client, SessionMessageRow.step == step)
     query = select(
-        SessionMessageRow.step, SessionMessageRow.client, case((wanted, SessionMessageRow.body), else_=None)
+        SessionMessageRow.step,
+        SessionMessageRow.client,
+        case((wanted, SessionMessageRow.body), else_=None),
+        SessionMessageRow.body.is_(None),
     ).where(SessionMessageRow.study_id == row.study_id, SessionMessageRow.round == row.round)
-    said: dict[str, dict[str, str | None]] = {
+    said: dict[str, dict[str, _Body]] = {
         name: {} for name in ("keys", "shares", "manifest", "consistency", "unmask", "left")
     }
-    for found, name, body in tx.session.execute(query):
-        said[found][name] = body
+    for found, name, body, forgotten in tx.session.execute(query):
+        said[found][name] = _Forgotten.BODY if forgotten else body
     return said

@@ -25,7 +25,15 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.session import Transaction
-from server.db.session_store import has_ended, load_session, lock_session, masks_updates, record_message, store_phase
+from server.db.session_store import (
+    MessageForgotten,
+    has_ended,
+    load_session,
+    lock_session,
+    masks_updates,
+    record_message,
+    store_phase,
+)
 from server.db.tables import OctetsRow, ParticipantRow, SessionRow, Step, StudyRow
 from server.db.witness_store import keep_header
 from server.domain import secure_sum as rules
@@ -102,7 +110,11 @@ def put(coordinator: Coordinator, study: str, round: int, message: rules.Message
     def work(tx: Transaction) -> bool:
         study_row, row = _locked(tx, study, round)
         # Of shares and openings this client's only: each holds a slot for every other client.
-        found = admit(load_session(tx, row, client=message.client), message)
+        try:
+            found = admit(load_session(tx, row, client=message.client), message)
+        except MessageForgotten:
+            # It was admitted, and with its round over there is nothing that another one could change.
+            return False
         if isinstance(found, Repeated):
             return False
         moved = _require_admitted(found)
@@ -260,7 +272,10 @@ def _show(
 ) -> Shown:
     def work(tx: Transaction) -> Shown:
         row = _session(tx, study, round)
-        shown = view(load_session(tx, row, step=step))
+        try:
+            shown = view(load_session(tx, row, step=step))
+        except MessageForgotten:
+            raise Rejected("round-closed", "the round is over, and what was sent for it is erased") from None
         if not isinstance(shown, Declined):
             return shown
         # After the view: what froze before the failure can still be read.

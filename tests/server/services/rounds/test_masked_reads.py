@@ -6,10 +6,12 @@ import pytest
 from sqlalchemy import update
 
 from server.db.tables import SessionMessageRow
+from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges
 from server.worker import find_due
 from tests.factories.hospital_double import MODEL
+from tests.factories.masked_rounds import round_of
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
 from tests.factories.settings import settings
 from tests.factories.studies import open_study, work
@@ -56,3 +58,33 @@ def test_what_others_said_is_not_read_to_take_a_clients_message(coordinator: Coo
     said = update(SessionMessageRow).where(SessionMessageRow.step == step).values(body="unreadable")
     coordinator.database.write("spoil", lambda tx: tx.session.execute(said))
     turns[1].take(step)
+
+
+@pytest.mark.parametrize("step", ["shares", "unmask"])
+def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
+    coordinator: Coordinator, step: str
+) -> None:
+    turns = turns_of(coordinator)
+    until(coordinator, turns, step)
+    late = getattr(turns[0], f"{step}_message")()
+    assert exchanges.put(coordinator, "sepsis", 1, late)
+    for turn in turns[1:]:
+        turn.take(step)
+    work(coordinator)
+    for following in STEPS[STEPS.index(step) + 1 :]:
+        for turn in turns:
+            turn.take(following)
+        work(coordinator)
+    assert round_of(coordinator).scrubbed_at is not None
+    assert not exchanges.put(coordinator, "sepsis", 1, late)
+
+
+def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordinator: Coordinator) -> None:
+    turns = turns_of(coordinator)
+    for step in STEPS:
+        for turn in turns:
+            turn.take(step)
+        work(coordinator)
+    with pytest.raises(Rejected) as gone:
+        exchanges.inbox(coordinator, "sepsis", 1, turns[0].name)
+    assert gone.value.code == "round-closed"
