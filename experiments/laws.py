@@ -15,7 +15,8 @@ from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
 from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
-from client_sdk.guard.ledger import Departure, HospitalLedger, ledger_path
+from client_sdk.guard.ledger import Departure, HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.secure_sum.store import RoundRecord
 from client_sdk.study.audit import audited
@@ -30,7 +31,7 @@ class LawBroken(Exception):
 
 
 def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: bool = True) -> Budget:
-    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, reckoned again.
+    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, computed again.
 
     Raises:
         LawBroken, LedgerNotExtended.

@@ -9,7 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.conversion import Values, delta_from_moments, largest_moment
+from accounting.mechanisms.conversion import (
+    NOISE_AS_EXACT,
+    Values,
+    delta_from_moments,
+    largest_moment,
+    sampling_slack,
+    spendable_delta,
+    takes_noise_as_exact,
+)
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
@@ -30,7 +38,9 @@ BoolArray = npt.NDArray[np.bool_]
 class FilterSpec:
     """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument.
 
-    order  λ*, or alpha = λ* + 1 in its place
+    order     λ*, or alpha = λ* + 1 in its place
+    releases  most noised sums: what the sampler's cut tails may add over them comes off delta before it is read, and
+              nobody takes part in more; 0: the noise is taken to be exact
     """
 
     order: float = 0.0
@@ -38,6 +48,7 @@ class FilterSpec:
     limit_epsilon: float
     level: Level = Level.INSTANCE
     observer: Observer = Observer.RELEASES
+    releases: int = 0
     alpha: InitVar[float | None] = None
 
     def __post_init__(self, alpha: float | None) -> None:
@@ -47,6 +58,7 @@ class FilterSpec:
         object.__setattr__(self, "level", Level(self.level))
         object.__setattr__(self, "observer", Observer(self.observer))
         check_positive("limit_epsilon", self.limit_epsilon)
+        check_count("releases", self.releases, least=0)
         if self.bound <= 0:
             raise InvalidArgument(
                 "limit_epsilon", f"leaves no room for any step at order {self.order!r} and this delta"
@@ -55,7 +67,13 @@ class FilterSpec:
     @property
     def bound(self) -> float:
         """Nats that a record may spend: λε − ln c_λ + ln δ (Canonne, Kamath & Steinke 2020, Proposition 12)."""
-        return largest_moment(self.order, self.limit_epsilon, check_delta(self.delta))
+        delta = spendable_delta(check_delta(self.delta), self.limit_epsilon, self.releases)
+        return largest_moment(self.order, self.limit_epsilon, delta)
+
+    @property
+    def takes_noise_as_exact(self) -> bool:
+        """Whether delta leaves no room for the sampler's error, at limits of 65 and more."""
+        return takes_noise_as_exact(self.delta, self.limit_epsilon, self.releases)
 
 
 class IndividualFilter:
@@ -127,7 +145,7 @@ class IndividualFilter:
             charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
         # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
-        self._excluded = self._excluded | (total > self.spec.bound)
+        self._excluded = self._excluded | (total > self.spec.bound) | self._is_full
         # Whoever is excluded contributes zero, and is charged nothing for it.
         self._spent = np.where(self._excluded, self._spent, total)
         self._steps += 1
@@ -143,7 +161,12 @@ class IndividualFilter:
         """
         rate = check_rate("sampling_rate", sampling_rate)
         most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
-        return ~self._excluded & (self._spent + most <= self.spec.bound)
+        return ~self._excluded & (self._spent + most <= self.spec.bound) & (not self._is_full)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether delta has no room for the sampler's error of another step."""
+        return 0 < self.spec.releases <= self._steps
 
     def epsilon(self) -> float:
         """The bound fixed in advance, or 0 before the first step."""
@@ -153,7 +176,8 @@ class IndividualFilter:
         """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
         if self._steps == 0:
             return 0.0
-        return delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
+        found = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
+        return min(1.0, found + sampling_slack(epsilon, self.spec.releases))
 
     def __repr__(self) -> str:
         # Neither sums nor exclusions: they are secret.
@@ -161,6 +185,7 @@ class IndividualFilter:
 
     def certificate(self) -> Guarantee:
         """The same for every reader and every path: nothing in it depends on a norm."""
+        exact = f"; {NOISE_AS_EXACT}" if self.spec.takes_noise_as_exact else ""
         return Guarantee(
             epsilon=self.epsilon(),
             delta=self.spec.delta,
@@ -168,7 +193,7 @@ class IndividualFilter:
             definition=Definition.INDIVIDUAL,
             relation=Relation.ADD_REMOVE,
             observer=self.spec.observer,
-            assumption="nobody contributes after being excluded, and neither sums nor exclusions are shown",
+            assumption=f"nobody contributes after being excluded, and neither sums nor exclusions are shown{exact}",
             steps=self._steps,
             orders=(self.spec.order,),
             order=self.spec.order,

@@ -26,6 +26,8 @@ Conversion = Literal["improved", "chernoff"]
 
 # Total variation between what a noised sum of up to 10⁸ numbers draws and the exact discrete Gaussian: its cut tails.
 SAMPLING_ERROR = 1e-40
+# What a certificate says where that error is left out.
+NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
 
 
 def epsilon_from_moments(
@@ -112,17 +114,18 @@ def spendable_delta(delta: float, epsilon: float, releases: int, estimator_failu
     """
     if takes_noise_as_exact(delta, epsilon, releases, estimator_failure_probability):
         return delta
-    return delta - _sampling_slack(epsilon, releases)
+    return delta - sampling_slack(epsilon, releases)
 
 
 def takes_noise_as_exact(
     delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0
 ) -> bool:
     """Whether ε is so large (65 and more) that a certificate must say that the noise is taken to be exact."""
-    return _sampling_slack(epsilon, releases) > (delta - estimator_failure_probability) / 2
+    return sampling_slack(epsilon, releases) > (delta - estimator_failure_probability) / 2
 
 
-def _sampling_slack(epsilon: float, releases: int) -> float:
+def sampling_slack(epsilon: float, releases: int) -> float:
+    """What the noise sampler's cut tails may add to δ over `releases` noised sums and histograms: n(1 + e^ε)τ."""
     # e^600 times the error is far above any δ already; e^710 would overflow.
     return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
 

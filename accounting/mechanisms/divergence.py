@@ -139,20 +139,32 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         return values
     points = ratio[charged]
     if rate == 1:
-        raw = np.multiply.outer(orders * (orders + 1), points**2 / 2)
-    else:
-        raw = np.empty((orders.size, points.size))
-        whole = orders == np.floor(orders)
-        trials = orders[whole].astype(np.int64)
-        raw[whole] = _binomial(trials + 1, points, rate, shift=-1)
-        if direction == "printed":
-            raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
-        for row in np.flatnonzero(~whole):
-            raw[row] = _quadrature(float(orders[row]), points, rate)
+        values[:, charged] = unsampled_moments(orders[:, None], points)
+        return values
+    raw = np.empty((orders.size, points.size))
+    whole = orders == np.floor(orders)
+    trials = orders[whole].astype(np.int64)
+    raw[whole] = _binomial(trials + 1, points, rate, shift=-1)
+    if direction == "printed":
+        raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
+    for row in np.flatnonzero(~whole):
+        raw[row] = _quadrature(float(orders[row]), points, rate)
+    values[:, charged] = _upwards(orders[:, None], raw)
+    return values
+
+
+def unsampled_moments(orders: FloatArray, ratio: FloatArray | float) -> FloatArray:
+    """λ(λ+1)r²/2 at a distance of r > 0 deviations, rounded up: what everybody pays who is in every step.
+
+    Mironov 2017, Proposition 7. The two are broadcast against each other.
+    """
+    return _upwards(orders, orders * (orders + 1) * (ratio * ratio / 2))
+
+
+def _upwards(orders: FloatArray, raw: FloatArray) -> FloatArray:
     inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
     # A relative margin does nothing for a cost that underflowed to 0; one step up does.
-    values[:, charged] = np.nextafter(raw * (1 + inflation[:, None]), np.inf)
-    return values
+    return np.nextafter(raw * (1 + inflation), np.inf)
 
 
 def _binomial(trials: npt.NDArray[np.int64], ratio: FloatArray, rate: float, *, shift: int) -> FloatArray:

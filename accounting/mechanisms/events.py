@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import log_moment, sampled_bound
+from accounting.mechanisms.divergence import exact_moments, log_moment, sampled_bound, unsampled_moments
 from accounting.mechanisms.general import LaplacePair, OutcomePair, subsampled_moments
 from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.units import Relation
@@ -213,7 +213,12 @@ def kind_moments(kind: Kind, orders: FloatArray, relation: Relation) -> FloatArr
 def _moments(atom: Atom, rate: float, lams: FloatArray, times: float) -> FloatArray:
     match atom:
         case GaussianEvent(noise_multiplier):
-            return log_moment(lams, times, noise_std=noise_multiplier, sampling_rate=rate)
+            # Not `log_moment`: what it checks, orders and events were checked for when they were made.
+            with np.errstate(over="ignore", under="ignore"):
+                ratio = np.float64(times) / noise_multiplier
+                if rate == 1:
+                    return unsampled_moments(lams, ratio)
+                return exact_moments(lams, np.array([ratio]), rate)[:, 0]
         case DiscreteGaussianEvent(noise_std, sensitivity):
             # Between integer orders the lattice sums differ from the continuous integrals (equal at integers).
             moved = times * sensitivity

@@ -133,7 +133,8 @@ def own_budget(
 ) -> None:
     """Print this hospital's own budget of one data set, over all studies that use it. Works without a network."""
     from client_sdk.guard.individual import certificate
-    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.events import own_spent
 
@@ -165,7 +166,8 @@ def own_budget(
 
 def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
     """List everything that left this hospital: when, its digest, and which charge paid for it."""
-    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
 
     with plain_errors():
         directory = home or load_settings().client_home

@@ -139,7 +139,8 @@ def trust(
 
 
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
-    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
 
     here = hospital(home)
     path, joined = ledger_path(here.identity.directory, dataset), None

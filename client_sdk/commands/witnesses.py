@@ -33,7 +33,8 @@ def seen(
 ) -> None:
     """Print the coordinator's ledger as this hospital saw it: to compare on the telephone. Works without a network."""
     from client_sdk.errors import ConfigurationError
-    from client_sdk.guard.ledger import HospitalLedger, ledger_path
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
 
     with plain_errors():
         directory = home or load_settings().client_home

@@ -26,6 +26,9 @@ from client_sdk.protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+# Fixed with the limit: what the noise sampler may add to δ over so many sums and histograms is taken off it. A hundred
+# studies of the longest kind that settings allow.
+_MOST_RELEASES = 1_000_000_000
 
 
 @dataclass
@@ -76,7 +79,8 @@ class IndividualBudget:
         new = len(everybody) - len(known)
         inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
         inner["excluded"] = [*inner["excluded"], *([False] * new)]
-        inner["steps"] += sum(charge.steps for charge in uncounted)
+        # A histogram is a noised release like a step.
+        inner["steps"] += sum(charge.steps + charge.histograms for charge in uncounted)
         try:
             filter = IndividualFilter.restore(inner)
         except InvalidArgument as error:
@@ -156,7 +160,9 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
     if saved is None:
         # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
         order, observer = limit.fixed_order(), Observer.COORDINATOR
-        spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer)
+        spec = FilterSpec(
+            order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer, releases=_MOST_RELEASES
+        )
         # A filter has one member at least: made with one, who is taken out.
         nobody: dict[str, Any] = IndividualFilter(spec, members=1).state() | {"spent": [], "excluded": []}
         return {"patients": [], "before": 0.0, "entries": 0, "filter": nobody}

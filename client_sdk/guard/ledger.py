@@ -6,10 +6,7 @@ durable before anything is computed for it; the finished update's digest and the
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import re
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,40 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
-from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
+from client_sdk.guard import ledger_file
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
-from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
 from client_sdk.guard.seen import SeenLedger
-from client_sdk.protocol.study.values import NAME_PATTERN
 
-# The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-    sequence INTEGER PRIMARY KEY,
-    kind     TEXT NOT NULL,
-    study    TEXT NOT NULL,
-    round    INTEGER,
-    body     TEXT NOT NULL,
-    previous TEXT NOT NULL,
-    sha256   TEXT NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS one_charge_per_round ON entries (study, round, kind);
-CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS egress_log (
-    number   INTEGER PRIMARY KEY,
-    study    TEXT NOT NULL,
-    round    INTEGER NOT NULL,
-    what     TEXT NOT NULL CHECK (what IN ('update', 'refusal')),
-    sha256   TEXT NOT NULL,
-    bytes    INTEGER NOT NULL,
-    charge   INTEGER REFERENCES entries (sequence),
-    ready_at TEXT NOT NULL,
-    answer   TEXT,
-    sent_at  TEXT,
-    taken    INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (study, round, what, sha256)
-);
-"""
 # Stands beside the studies' sums under what can be no study's name.
 _INDIVIDUAL = "/individual"
 # After an entry of these kinds something may have left.
@@ -134,15 +102,15 @@ class HospitalLedger:
         if read_only and not path.exists():
             raise ConfigurationError(f"there is no ledger at {path}")
         # Reading goes on beside a hospital that takes part.
-        lock = None if read_only else _take_lock(path)
+        lock = None if read_only else ledger_file.take_lock(path)
         connection: sqlite3.Connection | None = None
         try:
-            connection = _connect(path, read_only=read_only)
+            connection = ledger_file.connect(path, read_only=read_only)
             return cls(connection, lock, now)
         except (sqlite3.DatabaseError, LedgerDamaged) as error:
             if connection is not None:
                 connection.close()
-            _release(lock)
+            ledger_file.release(lock)
             if isinstance(error, LedgerDamaged):
                 raise
             raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
@@ -299,7 +267,7 @@ class HospitalLedger:
     def close(self) -> None:
         """Let another process have it."""
         self._connection.close()
-        _release(self._lock)
+        ledger_file.release(self._lock)
         self._lock = None
 
     def __enter__(self) -> Self:
@@ -348,51 +316,6 @@ class HospitalLedger:
         row = (entry.sequence, kind, study, round, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._entries.append(entry)
-
-
-def ledger_path(directory: Path, dataset: str) -> Path:
-    """Where the ledger of a data set lies.
-
-    Raises:
-        ConfigurationError: not a name.
-    """
-    if not re.fullmatch(NAME_PATTERN, dataset):
-        raise ConfigurationError(f"dataset: {dataset!r} is not a name of lower-case letters, digits and hyphens")
-    return directory / "ledgers" / f"{dataset}.db"
-
-
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    if read_only:
-        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # Made here with its mode; SQLite would leave that to the umask.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # With WAL the lesser NORMAL would sync at checkpoints only, and a power cut could undo a charge.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(SCHEMA + SEEN_SCHEMA)
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
-def _take_lock(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        # The kernel lets go of it when the process dies, in whatever way.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise LedgerInUse(f"another process uses the ledger {path}: stop it first") from error
-    return descriptor
-
-
-def _release(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)
 
 
 def _entry_of(row: tuple[Any, ...]) -> Entry:

@@ -18,7 +18,7 @@ from client_sdk.errors import LedgerDamaged
 from client_sdk.protocol.study.messages import WitnessedHead
 
 # `signed`: the document of the coordinator that named the head, with its signature. `account`: this hospital's own
-# reckoning of the study's budget up to it. `heads_ahead`: what others have signed beyond it.
+# calculation of the study's budget up to it. `heads_ahead`: what others have signed beyond it.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS heads_seen (
     study    TEXT PRIMARY KEY,
@@ -60,7 +60,7 @@ class Step:
     """From one head to a later one.
 
     entries  those between them;  signed: the document that names the new head
-    account  the hospital's own reckoning after them
+    account  the hospital's own calculation after them
     ahead    heads of other hospitals that lie beyond the new one
     """
 
@@ -93,7 +93,7 @@ class SeenLedger:
 
     @property
     def account(self) -> dict[str, Any] | None:
-        """The hospital's own reckoning of the study's budget at the head; None where nothing was seen."""
+        """The hospital's own calculation of the study's budget at the head; None where nothing was seen."""
         row = self._one("SELECT account FROM heads_seen WHERE study = ?")
         return None if row is None else json.loads(row[0])
 

@@ -49,10 +49,11 @@ _PREFIX = "words/"
 class MaskedDelivery:
     """Keys and shares before anything is paid, masked vectors after training. A `client_sdk.study.delivery.Delivery`.
 
-    floors  what the hospital demands of any session
-    folder  of the sessions' state; taken at the first round, so that no other process uses it until `close`
-    roster  the members of an assignment's round, checked against the assignment
-    vouch   the newest head of the coordinator's ledger under this hospital's signature
+    floors   what the hospital demands of any session
+    folder   of the sessions' state; taken at the first round, so that no other process uses it until `close`
+    roster   the members of an assignment's round, checked against the assignment
+    vouch    the newest head of the coordinator's ledger under this hospital's signature
+    records  N of all clients, as entries that this hospital has checked tell it; None while none does
     """
 
     def __init__(
@@ -64,14 +65,15 @@ class MaskedDelivery:
         folder: Path,
         roster: Callable[[AssignmentBody], Roster],
         vouch: Callable[[], WitnessedHead | None],
+        records: Callable[[], float | None],
     ) -> None:
         self._client, self._membership, self._floors = client, membership, floors
-        self._training, self._folder, self._roster, self._vouch = training, folder, roster, vouch
+        self._training, self._folder = training, folder
+        self._roster, self._vouch, self._records = roster, vouch, records
         self._taken = False
         self._settings = training.settings
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
-        self._records_reported: float | None = None
 
     def prepare(self, assignment: AssignmentBody) -> tuple[VectorSpec, ...]:
         """Join the round's session; the vectors that it sums.
@@ -136,18 +138,8 @@ class MaskedDelivery:
             self._of(assignment).leave()
 
     def total_records(self) -> float | None:
-        """N of all clients as the ledger tells it, where the study sums costs as in the papers."""
-        if not sums_as_in_papers(self._settings.privacy) or self._records_reported is not None:
-            return self._records_reported
-        after = 0
-        while page := self._client.ledger(self._membership.study, after).entries:
-            for entry in page:
-                report = entry.body.get("report") if entry.kind == "settled" else None
-                if report and "records" in report:
-                    self._records_reported = float(report["records"])
-                    return self._records_reported
-            after = page[-1].sequence
-        return None
+        """N of all clients, where the study sums costs as in the papers and N is known."""
+        return self._records() if sums_as_in_papers(self._settings.privacy) else None
 
     def erase_expired(self) -> None:
         """Erase the secrets of sessions that have expired: killed in the midst, no step of them may ever come again."""

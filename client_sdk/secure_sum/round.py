@@ -39,9 +39,10 @@ from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.study.messages import WitnessedHead
 from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.secure_sum.checks import shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.secure_sum.steps import Party, shows_totals
+from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import Store
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.secure_sum import steps
+from client_sdk.secure_sum import checks, steps
 from client_sdk.secure_sum.refusals import (
     CohortRefused,
     ResultRefused,
@@ -111,7 +111,7 @@ class SecureSumClient:
         record = self.forget_if_expired(now)
         if record.released:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
-        parameters = steps.check_parameters(signed, plan, self._party, now)
+        parameters = checks.check_parameters(signed, plan, self._party, now)
         if record.session is not None and record.session.parameters == signed.parameters:
             # The same keys again, also after a restart: others would not fit what was sent.
             return self._live(now).session.keys
@@ -148,9 +148,9 @@ class SecureSumClient:
             if cohort.entries != session.cohort:
                 raise CohortRefused("second-key-list", "the coordinator showed another list of keys before")
             return session.shares
-        steps.check_cohort(cohort.entries, current, self._party, previous_cohort)
-        if exact or steps.shows_totals(current.parameters.vectors):
-            steps.check_may_be_summed_again(self._opened_from(current), (entry.client for entry in cohort.entries))
+        checks.check_cohort(cohort.entries, current, self._party, previous_cohort)
+        if exact or checks.shows_totals(current.parameters.vectors):
+            checks.check_may_be_summed_again(self._opened_from(current), (entry.client for entry in cohort.entries))
         # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
@@ -212,10 +212,10 @@ class SecureSumClient:
             if survivors.entries != session.survivors:
                 raise SurvivorsRefused("second-survivor-list", "the coordinator showed another survivor list before")
             return session.consistency
-        steps.check_survivors(survivors.entries, current)
-        if exact or steps.shows_totals(current.parameters.vectors):
+        checks.check_survivors(survivors.entries, current)
+        if exact or checks.shows_totals(current.parameters.vectors):
             names = (entry.client for entry in survivors.entries)
-            steps.check_is_summed_again(self._opened_from(current), names)
+            checks.check_is_summed_again(self._opened_from(current), names)
         confirmed = current.having(survivors=survivors.entries)
         message = ConsistencyMessage(client=current.client, signature=self._sign(confirmed.consistency_statement))
         self._save(confirmed.having(consistency=message).record)
@@ -235,7 +235,7 @@ class SecureSumClient:
             return session.unmask
         if session.consistency is None:
             raise StateRefused("step-out-of-order", "unmasking comes after confirming")
-        steps.check_consistency(signatures.entries, current)
+        checks.check_consistency(signatures.entries, current)
         shares = steps.opened_shares(current)
         opened = ((share.peer, share.kind, share.share) for share in shares)
         statement = transcript.unmask_statement(current.h1, current.u3, current.client, opened)

@@ -31,7 +31,7 @@ from client_sdk.protocol.wire.signing import LEDGER_HEAD, SigningError, decode_p
 class Audited:
     """A ledger in which nothing contradicts anything.
 
-    budget  reckoned again from its entries;  kinds: how many entries there are of each
+    budget  computed again from its entries;  kinds: how many entries there are of each
     """
 
     settings: StudySettings

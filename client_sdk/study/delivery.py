@@ -122,7 +122,8 @@ def delivery_of(
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
-    return MaskedDelivery(client, membership, floors, training, state, verifier.roster, verifier.vouch)
+    believed = verifier.roster, verifier.vouch, verifier.total_records
+    return MaskedDelivery(client, membership, floors, training, state, *believed)
 
 
 def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:

@@ -19,7 +19,8 @@ from client_sdk.api.client import Client
 from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport, require_safe_url
 from client_sdk.errors import ConfigurationError, LedgerInUse, WardroundError
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.identity import KEY_FILE, Identity
 from client_sdk.protocol.wire.signing import TOKEN_LIFETIME_SECONDS, fingerprint

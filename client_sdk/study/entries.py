@@ -1,6 +1,6 @@
 """What a hospital holds every new entry of the coordinator's ledger against: its settings, its own part, its own count.
 
-The study's budget is reckoned here once more, entry by entry, from the settings that this hospital joined under.
+The study's budget is computed here once more, entry by entry, from the settings that this hospital joined under.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JOINS = {"enrolled": 1, "key-rotated": 0, "revoked": -1, "withdrawn": -1}
 
 
 class EntryChecks:
-    """One hospital's reckoning of one study, after every entry that it has seen.
+    """One hospital's calculation of one study, after every entry that it has seen.
 
     own   what is known here of the hospital's part in a round
     past  every entry before the one that is checked
@@ -56,7 +56,7 @@ class EntryChecks:
 
     @property
     def exceeded(self) -> bool:
-        """Whether a round was reserved that passes a limit of the study by this hospital's own reckoning."""
+        """Whether a round was reserved that passes a limit of the study by this hospital's own calculation."""
         return self._exceeded is not None
 
     def require_within_limits(self) -> None:
@@ -97,7 +97,7 @@ class EntryChecks:
             self._check_cancelled(entry, entry.round or 0)
         elif entry.kind == "finished":
             self._check_withheld(entry, event["report"])
-        # Past a limit nothing is reckoned any more: no round is taken part in, whatever follows.
+        # Past a limit nothing is computed any more: no round is taken part in, whatever follows.
         if self._exceeded is None:
             self._budget.happen(entry.sequence, entry.kind, entry.round, event)
 
@@ -119,7 +119,7 @@ class EntryChecks:
             return
         level, definition = asked.limit or ("", "")
         which = f"the {definition} limit at {level} level" if asked.limit else "its limit of noised steps"
-        text = f"round {round} was reserved although it would pass {which}, by this hospital's own reckoning"
+        text = f"round {round} was reserved although it would pass {which}, by this hospital's own calculation"
         self._exceeded = (_CODES[asked.reason], text)
 
     def _check_cancelled(self, entry: Entry, round: int) -> None:

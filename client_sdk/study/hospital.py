@@ -18,7 +18,8 @@ from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
@@ -31,7 +32,7 @@ from client_sdk.study.evidence import Evidence
 from client_sdk.study.verifier import rounds_received
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.settings import Training
+    from client_sdk.protocol.study.training import Training
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task, TaskDataset
     from client_sdk.training import LocalTraining
@@ -238,7 +239,7 @@ def _warn(rules: SitePolicy, settings: StudySettings, *, records: int, pinned: b
 
 def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> StudySettings:
     """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
-    # Reckoned here: every assignment is held against this digest.
+    # Computed here: every assignment is held against this digest.
     digest = shown.settings.digest()
     if digest != shown.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")

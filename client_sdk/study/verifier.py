@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger
@@ -56,6 +57,7 @@ class CoordinatorVerifier:
         account = self._seen.account
         self._exceeded = account is not None and account["exceeded"] is not None
         self._roster: tuple[str, Roster] | None = None
+        self._records: float | None = None
 
     def assignment(self, given: Assignment) -> AssignmentBody:
         """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
@@ -123,13 +125,24 @@ class CoordinatorVerifier:
         named = LedgerHead(study=self._membership.study, entries=head.sequence, sha256=head.sha256)
         return sign_head(credentials.key, self._membership.client, named)
 
+    def total_records(self) -> float | None:
+        """N of all clients, from the first checked entry that reports the sum; None while none does.
+
+        Not from a page asked for anew: a larger N makes every cost as in the papers smaller.
+        """
+        if self._records is None:
+            settled = (entry.body["report"] for entry in self._seen.entries() if entry.kind == "settled")
+            reports = (moments_in(report_from_dict(report)) for report in settled)
+            self._records = next((found.records for found in reports if found and found.records is not None), None)
+        return self._records
+
     def follow(self, head: LedgerHead, signed: Signed, *, reserved_round: int | None = None) -> EntryChecks:
         """Walk the ledger from the head last seen to this one, check every entry on the way, and keep them.
 
         signed  the coordinator's document that names `head`
 
         Returns:
-            This hospital's reckoning at the new head.
+            This hospital's calculation at the new head.
 
         Raises:
             LedgerNotExtended: as its text says.

@@ -57,8 +57,13 @@ class Context:
     wake: Callable[[], None]
 
 
-def _context(request: Request) -> Context:
+def _context_of(request: Request) -> Context:
     return cast(Context, request.app.state.context)
+
+
+# What only looks at values is `async`: the framework would give each a thread of its own.
+async def _context(request: Request) -> Context:
+    return _context_of(request)
 
 
 Here = Annotated[Context, Depends(_context)]
@@ -180,7 +185,7 @@ class SignedRoute(APIRoute):
 
         async def handler(request: Request) -> Response:
             if signed:
-                found = await _authenticate(request, _context(request), once=once, left=left)
+                found = await _authenticate(request, _context_of(request), once=once, left=left)
                 request.scope[_CALLER] = found
             else:
                 body_of(request.scope).limit = OPEN_BODY_BYTES
@@ -236,57 +241,57 @@ def _verify(here: Context, token: str, method: str, url: str, *, once: bool, lef
     return ClientCaller(study, name, claims.body_sha256, known.public_key)
 
 
-def used_once() -> None:
+async def used_once() -> None:
     """Asked for by a PUT whose repetition may have another effect: its token is used once."""
 
 
-def leaving() -> None:
+async def leaving() -> None:
     """Asked for by what a client that left may ask again: whether it has left."""
 
 
-def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
+async def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
     """Whoever may act. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) and who.role == "operator":
         return who
     raise ApiProblem("forbidden", "this needs an operator's key")
 
 
-def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+async def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
     """As `operator`, for a handler that reads the body itself."""
-    return operator(who)
+    return await operator(who)
 
 
-def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
+async def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
     """Whoever holds an API key. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator):
         return who
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
-def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
+async def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
     """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, Operator) or who.study == study:
         return who
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
-def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+async def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
     """A client of the study. Raises ApiProblem `forbidden`."""
     if isinstance(who, ClientCaller) and who.study == study:
         return who
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
-def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
+async def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
     """The client that the path names. Raises ApiProblem `forbidden`."""
     if who.name == client:
         return who
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
-def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
+async def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
     """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
-    return itself(client, member(study, who))
+    return await itself(client, await member(study, who))
 
 
 OperatorOnly = Annotated[Operator, Depends(operator)]

@@ -8,8 +8,9 @@ an older state, ledger and all: that is consistent, and only hospitals remember 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, select
 
 from accounting.budget.bodies import Standing
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, digest, verify_chain
@@ -27,6 +28,7 @@ from server.db.tables import BudgetRow, LedgerRow, StudyRow
 from server.signing_key import SigningKey
 
 _PAGE = 500
+_LAST = select(LedgerRow).where(LedgerRow.study_id == bindparam("study")).order_by(LedgerRow.sequence.desc()).limit(1)
 
 
 class DatabaseDiffers(Exception):
@@ -64,24 +66,41 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
     active = active_members(tx, study.id)
-    roster_sha256 = roster_fingerprint(study.name, active)
-    shown = digest({"limits": budget.limits, "percentiles": budget.percentiles})
-    privacy, schedule = study.settings.get("privacy", {}), study.settings.get("schedule", {})
+    shown = {"limits": budget.limits, "percentiles": budget.percentiles}
+    settings_sha256, roster_sha256 = standing.settings_sha256, standing.roster_sha256
+    whoever = {roster_fingerprint(study.name, active), study.roster_sha256}
     compared = {
-        "its settings": {digest(study.settings), study.settings_sha256} == {standing.settings_sha256},
-        "its quorum": study.quorum == max(1, schedule.get("min_clients", 0)),
-        "the names or keys of its members": {roster_sha256, study.roster_sha256} == {standing.roster_sha256},
+        "its settings": _is(study.settings, settings_sha256) and study.settings_sha256 == settings_sha256,
+        "the names or keys of its members": whoever == {roster_sha256},
         "the number of its members": len(active) == standing.members,
-        "the state of its budget": digest(budget.state) == standing.state_sha256,
+        "the state of its budget": _is(budget.state, standing.state_sha256),
         "whether it can continue": budget.can_continue == standing.can_continue,
-        "the newest round of its budget": budget.round == budget.state.get("last_round"),
-        "its max_steps": budget.max_steps == privacy.get("max_steps"),
-        "the statement of its budget": shown == standing.statement_sha256,
+        "the statement of its budget": _is(shown, standing.statement_sha256),
     }
+    _require(study, compared)
+    # What was signed has these fields; anything else might not.
+    privacy, schedule = study.settings["privacy"], study.settings["schedule"]
+    copied = {
+        "its quorum": study.quorum == max(1, schedule["min_clients"]),
+        "the newest round of its budget": budget.round == budget.state["last_round"],
+        "its max_steps": budget.max_steps == privacy["max_steps"],
+    }
+    _require(study, copied)
+    return newest
+
+
+def _is(value: object, sha256: str) -> bool:
+    try:
+        return digest(value) == sha256
+    except (TypeError, ValueError):
+        # Not even JSON, as a text in which somebody has struck out a bracket.
+        return False
+
+
+def _require(study: StudyRow, compared: Mapping[str, bool]) -> None:
     for what, same in compared.items():
         if not same:
             raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
-    return newest
 
 
 def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
@@ -105,9 +124,8 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
 
 
 def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:
-    last = tx.session.scalar(select(func.max(LedgerRow.sequence)).where(LedgerRow.study_id == study.id))
-    row = tx.session.get(LedgerRow, (study.id, budget.entries))
-    if row is None or last != budget.entries:
+    row = tx.session.scalars(_LAST, {"study": study.id}).one_or_none()
+    if row is None or row.sequence != budget.entries:
         raise DatabaseDiffers(study.name, "its ledger is longer or shorter than the head that was signed")
     try:
         entry = entry_of(row)

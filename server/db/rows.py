@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.protocol.study.settings import StudySettings
@@ -17,6 +18,7 @@ from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.session import Transaction
 from server.db.tables import (
     Answer,
+    BudgetRow,
     ClientRow,
     EventRow,
     InvitationRow,
@@ -30,22 +32,45 @@ from server.domain.admission import Findings
 from server.domain.errors import Rejected
 from server.domain.rounds import Attendance
 
+# Built once: these are compared with what was signed at every step and for every statement.
+_ACTIVE = (
+    select(ClientRow.name, ClientRow.public_key)
+    .where(ClientRow.study_id == bindparam("study"), ClientRow.state == "active")
+    .order_by(ClientRow.name)
+)
+_STUDY = select(StudyRow).where(StudyRow.name == bindparam("study"))
+_WITH_BUDGET = (
+    select(StudyRow, BudgetRow)
+    .join(BudgetRow, BudgetRow.study_id == StudyRow.id)
+    .where(StudyRow.name == bindparam("study"))
+)
+T = TypeVar("T")
+
 
 def find_study(tx: Transaction, name: str) -> StudyRow:
     """Raises Rejected `unknown-study`."""
-    return _study(tx, select(StudyRow).where(StudyRow.name == name))
+    return _study(tx, _STUDY, name)
+
+
+def find_with_budget(tx: Transaction, name: str) -> tuple[StudyRow, BudgetRow]:
+    """The study and its budget, in one question. Raises Rejected `unknown-study`."""
+    study, budget = _known_study(tx.session.execute(_WITH_BUDGET, {"study": name}).one_or_none())
+    return study, budget
 
 
 def lock_study(tx: Transaction, name: str) -> StudyRow:
     """The study, for a transaction that changes it. Raises Rejected `unknown-study`."""
-    return _study(tx, select(StudyRow).where(StudyRow.name == name).with_for_update())
+    return _study(tx, _STUDY.with_for_update(), name)
 
 
-def _study(tx: Transaction, wanted: Select[StudyRow]) -> StudyRow:
-    row = tx.session.scalars(wanted).one_or_none()
-    if row is None:
+def _study(tx: Transaction, wanted: Select[StudyRow], name: str) -> StudyRow:
+    return _known_study(tx.session.scalars(wanted, {"study": name}).one_or_none())
+
+
+def _known_study(found: T | None) -> T:
+    if found is None:
         raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
-    return row
+    return found
 
 
 def settings_of(row: StudyRow) -> StudySettings:
@@ -81,7 +106,8 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
 
 def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
     """Name and encoded public key of everybody who takes part now, by name: what a roster's fingerprint is of."""
-    return [(client.name, client.public_key) for client in clients(tx, study_id) if client.state == "active"]
+    found = tx.session.execute(_ACTIVE, {"study": study_id})
+    return [(name, public_key) for name, public_key in found]
 
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:

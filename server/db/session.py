@@ -5,6 +5,7 @@ Who may move a study's rounds on holds a lease with a fencing number, which ever
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sqlite3
@@ -139,7 +140,7 @@ def is_retryable(error: DBAPIError) -> bool:
 
 def connect(url: URL | str) -> Engine:
     """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock."""
-    engine = create_engine(url, **_options(url))
+    engine = create_engine(url, json_deserializer=_read_json, **_options(url))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: _make_private(engine.url.database))
         event.listen(engine, "connect", _prepare_sqlite)
@@ -147,6 +148,14 @@ def connect(url: URL | str) -> Engine:
     else:
         event.listen(engine, "begin", _begin_postgres)
     return engine
+
+
+def _read_json(text: str) -> Any:
+    """What a JSON column holds; what is no JSON stays text, which is not what anybody signed or a model reads."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _options(url: URL | str) -> dict[str, Any]:

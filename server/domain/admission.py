@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from server.domain.errors import Rejected
 
 # Numbers that are copied to float64 at once: 8 MiB, whatever the size of a tensor.
 _CHUNK = 1 << 20
+# Each of n additions, in whatever order, loses at most 2⁻⁵³ of the sum (Higham 2002, section 3.1): twice that, which
+# covers the roundings of the squares, of their sum and of the root.
+_LOST = _CHUNK * 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,14 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
     Raises:
         Rejected: `clip-exceeded`, `norm-exceeded`, `invalid-request` (log-moments that cannot be costs).
     """
-    squares, log_moments = 0.0, dict[str, Array]()
+    squares, log_moments = list[float](), dict[str, Array]()
     for name, array in body:
         if name.startswith(TERMS):
             log_moments[name.removeprefix(TERMS)] = array
         else:
-            squares += _squared_norm(array)
+            squares += _squares(array)
     # Once, over all tensors: the clip norm is that of the whole update.
-    norm, noise = math.sqrt(squares), mechanism(settings, model)
+    norm, noise = _norm(squares), mechanism(settings, model)
     if noise is None and not norm <= longest:
         bound = "the clipped sum, projected on sum_radius, and its noise do not come so far"
         raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}; look for the reason")
@@ -94,11 +97,18 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
 __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 
-def _squared_norm(array: Array) -> float:
+def _squares(array: Array) -> Iterator[float]:
+    """Squared norms of the array's chunks, each too small by less than `_LOST` of itself."""
     flat = array.reshape(-1)
-    chunks = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, flat.size, _CHUNK))
-    # Float32 squares may overflow; float64 ones may not, and fsum adds without further error.
-    return math.fsum(float(chunk @ chunk) for chunk in chunks)
+    for start in range(0, flat.size, _CHUNK):
+        # Float32 squares may overflow; float64 ones may not.
+        chunk = flat[start : start + _CHUNK].astype(np.float64)
+        yield float(chunk @ chunk)
+
+
+def _norm(squares: Sequence[float]) -> float:
+    """The square root of their sum, never below the exact norm."""
+    return math.nextafter(math.sqrt(math.fsum(squares) * (1 + _LOST)), math.inf)
 
 
 def _distance(noise: CentralNoise | None, norm: float) -> float | None:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.study.robustness import LOG_ODDS
-from client_sdk.protocol.study.settings import LocalOptimiser, StudySettings
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.training import LocalOptimiser
 from client_sdk.protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum.parameters import unflatten
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, decode
-from client_sdk.protocol.study.settings import ServerOptimiser, StudySettings, Training
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.training import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import draw_back

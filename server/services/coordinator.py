@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
+from client_sdk.protocol.study.messages import BudgetStatement
 from server.db.blobs import FileBlobs
+from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.signing_key import SigningKey
 
@@ -26,7 +28,9 @@ class Written(Generic[T]):
 class Coordinator:
     """Everything a use case may touch. Built once by whoever starts the process.
 
-    origin  public origin, for example `https://study.example.org`
+    origin      public origin, for example `https://study.example.org`
+    statements  by study, the last budget statement that this process compared with what was signed, beside the rows
+                that it was made of
     """
 
     database: Database
@@ -35,3 +39,6 @@ class Coordinator:
     noise: DiscreteGaussianNoise
     signer: SigningKey
     origin: str
+    statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
+        default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
+    )

@@ -36,7 +36,9 @@ from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.blobs import models_scope
+from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries, require_unchanged
+from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -192,13 +194,29 @@ def _shown(tx: Transaction, row: RoundRow, with_clients: bool, own: str | None) 
 
 
 def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
-    """Raises Rejected `unknown-study`."""
+    """What the newest ledger entry has the digest of; rows that are anything else are not shown.
+
+    Raises:
+        Rejected: `unknown-study`; `study-finished` (extra stop_reason `database-differs`), whatever ended it before.
+    """
 
     def work(tx: Transaction) -> BudgetStatement:
-        row = rows.find_study(tx, study)
-        return _statement(row, tx.session.get_one(BudgetRow, row.id))
+        stored, known = raw_rows(tx, study), coordinator.statements.get(study)
+        # The same bytes were compared with what was signed, and this is what they say: it is neither old nor believed.
+        if known is not None and known[0] == stored:
+            return known[1]
+        row, budget = rows.find_with_budget(tx, study)
+        if row.stop_reason == "database-differs":
+            # Whatever it was, also an entry that only a walk of the whole ledger finds.
+            raise DatabaseDiffers(
+                study, "something in the database was not what the signed ledger says; the log names it"
+            )
+        require_as_signed(tx, coordinator.signer, row, budget)
+        statement = _statement(row, budget)
+        coordinator.statements[study] = stored, statement
+        return statement
 
-    return coordinator.database.read("read-budget", work)
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("read-budget", work))
 
 
 def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:

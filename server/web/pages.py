@@ -15,6 +15,7 @@ from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study
 from client_sdk.protocol.study.values import Message
 from server.api.auth import Here, Reader, SignedRoute, StudyName, Viewer
 from server.api.docs import PAGE_HEADERS
+from server.domain.errors import Rejected
 from server.services import views
 from server.services.studies import lifecycle
 
@@ -27,10 +28,13 @@ router = APIRouter(prefix="/dashboard", route_class=SignedRoute)
 
 
 class StudyPage(Message):
-    """Everything that the page of a study shows; who took part is never among it."""
+    """Everything that the page of a study shows; who took part is never among it.
+
+    budget  null where the database is not what the coordinator signed; `rounds` is empty then, for it is not believed
+    """
 
     study: Study
-    budget: BudgetStatement
+    budget: BudgetStatement | None
     rounds: list[RoundView]
 
 
@@ -48,7 +52,13 @@ def all_studies_json(_: Viewer, here: Here) -> StudyList:
 @router.get("/{study}.json", tags=["dashboard"])
 def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
     """What the page of a study shows: its state, its budget, its newest rounds."""
-    shown, spent = lifecycle.show(here.coordinator, study), views.read_budget(here.coordinator, study)
+    try:
+        spent = views.read_budget(here.coordinator, study)
+    except Rejected as error:
+        if error.extra.get("stop_reason") != "database-differs":
+            raise
+        return StudyPage(study=lifecycle.show(here.coordinator, study), budget=None, rounds=[])
+    shown = lifecycle.show(here.coordinator, study)
     after = max(0, spent.round - NEWEST_ROUNDS)
     newest = views.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
     return StudyPage(study=shown, budget=spent, rounds=newest.rounds)

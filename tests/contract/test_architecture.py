@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import client_sdk.guard.ledger as hospital_ledger
 from benchmarks.way_of_an_update import BEGIN, END
+from client_sdk.guard import ledger_file
 from server.db.tables import Base
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_the_way_of_an_update_goes_through_both_sides() -> None:
 def test_every_table_has_its_journey() -> None:
     tables = set(Base.metadata.tables)
     hospital = sqlite3.connect(":memory:")
-    hospital.executescript(hospital_ledger.SCHEMA + hospital_ledger.SEEN_SCHEMA)
+    hospital.executescript(ledger_file.SCHEMA + ledger_file.SEEN_SCHEMA)
     tables |= {name for (name,) in hospital.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     hospital.close()
     assert sorted(name for name in tables if f"`{name}`" not in PAGE) == []

@@ -12,7 +12,8 @@ from typing import Protocol
 import psycopg
 import pytest
 
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from experiments import laws, tiny
 from experiments.forked import ForkedProcesses
 from experiments.live import LiveCoordinator, embedded_postgres, open_study

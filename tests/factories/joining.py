@@ -12,7 +12,8 @@ import pytest
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
 from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.secure_sum.parameters import UPDATE, flatten

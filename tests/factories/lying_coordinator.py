@@ -12,9 +12,11 @@ from typing import Any
 
 from sqlalchemy import text
 
+from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, append
 from client_sdk import tasks
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
@@ -23,8 +25,10 @@ from client_sdk.study.events import RoundEvent
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from client_sdk.training.local import weights_of
-from server.db.ledger_store import entries
+from server.db.ledger_store import Statement, entries
 from server.db.rows import find_study
+from server.db.session import Transaction
+from server.db.tables import BudgetRow
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 
@@ -43,7 +47,8 @@ def ledger_of(here: Live, study: str = "sepsis") -> list[Entry]:
 def rewrite(here: Live, change: Change, study: str = "sepsis") -> list[Entry]:
     """Every entry as `change` wants it, on a good chain, under a good signature of the coordinator."""
     made: list[Entry] = []
-    for entry in ledger_of(here, study):
+    written = ledger_of(here, study)
+    for entry in written:
         changed = change(entry)
         if changed is None:
             break
@@ -71,7 +76,20 @@ def rewrite(here: Live, change: Change, study: str = "sepsis") -> list[Entry]:
             text("UPDATE budgets SET entries = :n, head_sha256 = :sha, signature = :signature WHERE study_id = :id"),
             {"id": id, "n": len(made), "sha": head.sha256, "signature": signature},
         )
+    if len(made) < len(written):
+        _set_back(here, study, replay(made))
     return made
+
+
+def _set_back(here: Live, study: str, budget: Budget) -> None:
+    """The budget's row as it stood after the newest entry that is left, as a restored database has it."""
+
+    def work(tx: Transaction) -> None:
+        row, shown = tx.session.get_one(BudgetRow, find_study(tx, study).id), Statement.of(budget)
+        row.state, row.can_continue, row.round = budget.state(), budget.can_continue, budget.last_round
+        row.limits, row.percentiles = shown.limits, shown.percentiles
+
+    here.coordinator.database.write("set-back", work)
 
 
 def forget_witnesses(here: Live) -> None:

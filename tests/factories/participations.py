@@ -9,7 +9,8 @@ import pytest
 from client_sdk.errors import (
     AuthenticationError,
 )
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from tests.factories.coordinator_in_process import Coordinator, problem

@@ -15,13 +15,11 @@ from typing import Any
 from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.conversion import spendable_delta, takes_noise_as_exact
+from accounting.mechanisms.conversion import NOISE_AS_EXACT, spendable_delta, takes_noise_as_exact
 from accounting.mechanisms.events import DiscreteGaussianEvent
 from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
-
-NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
 
 
 class LimitAccount(ABC):

@@ -28,12 +28,16 @@ export function drawStudies(list) {
 }
 
 export function drawStudy({ study, budget, rounds }) {
-  const limited = budget.limits.filter((limit) => limit.epsilon !== null);
-  return [
+  const head = [
     element("p", { class: "note" }, element("a", { href: "/dashboard" }, "all studies")),
     element("h1", {}, study.title || study.study),
+  ];
+  // No numbers where the database is not what was signed: they may be anybody's.
+  if (budget === null) return [...head, element("p", {}, state(study)), element("p", { class: "bad" }, DATABASE_DIFFERS)];
+  const limited = budget.limits.filter((limit) => limit.epsilon !== null);
+  return [
+    ...head,
     element("p", {}, `${state(study)} · round ${budget.round} · ${study.clients} clients · at most ${budget.max_steps} noised steps`),
-    ...(study.stop_reason === "database-differs" ? [element("p", { class: "bad" }, DATABASE_DIFFERS)] : []),
     element("p", budget.can_continue ? {} : { class: "bad" }, budget.can_continue ? "The budget allows another round." : "No further round may begin."),
     element("h2", {}, "Privacy budget"),
     ...budget.limits.flatMap(drawLimit),

@@ -11,8 +11,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from accounting import ClassicalAccountant, Definition, InvalidArgument, Level, log_moment
+from accounting import ClassicalAccountant, Definition, InvalidArgument, Level, Relation, log_moment
 from accounting.accountants import classical
+from accounting.accountants.classical import ORDERS
+from accounting.mechanisms.conversion import epsilons_of
+from accounting.mechanisms.divergence import sampled_bound
+from accounting.mechanisms.events import kind_moments
 
 # noise multiplier, sampling rate, steps, delta; then epsilon by PLD and by RDP at real orders
 WORKLOADS = [
@@ -213,6 +217,29 @@ def test_a_step_kind_is_evaluated_once_and_an_answer_is_remembered(monkeypatch: 
     assert twin.epsilon() > 0
     assert calls.count("moment") <= 3
     assert calls.count("compose") == 1
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.7, 4.0, 1e9])
+@pytest.mark.parametrize("relation", list(Relation))
+def test_unsampled_steps_are_read_in_one_round_and_cost_what_the_divergence_says(
+    sigma: float, relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(kind: Any, orders: Any, relation: Any) -> Any:
+        asked.append(orders.size)
+        return kind_moments(kind, orders, relation)
+
+    monkeypatch.setattr(classical, "kind_moments", counted)
+    classical._closed.cache_clear()
+    one = ClassicalAccountant(delta=1e-6, method="rdp", relation=relation)
+    one.step(noise_multiplier=sigma, sampling_rate=1.0, count=100)
+    distance = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+    moments = log_moment(ORDERS, distance, noise_std=sigma, sampling_rate=1.0)
+    if relation is Relation.REPLACE_ONE:
+        moments = sampled_bound(moments, 1.0)
+    assert one.epsilon() == max(0.0, float(epsilons_of(ORDERS, 100 * moments, 1e-6).min()))
+    assert asked == [ORDERS.size]
 
 
 def test_tiny_and_huge_losses_stay_bounded_by_renyi() -> None:

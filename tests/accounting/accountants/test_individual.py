@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -49,6 +50,38 @@ def test_who_has_room_for_the_worst_is_never_refused_and_stays_within_the_bound(
     assert max(accounting_sample.state()["spent"]) <= bound() < min(accounting_sample.state()["spent"]) + worst
     with pytest.raises(InvalidArgument, match="max_distance"):
         accounting_sample.has_room(noise_std=3.0, sampling_rate=1.0, max_distance=math.nan)
+
+
+@pytest.mark.parametrize(("limit", "releases"), [(50.0, 10**9), (60.0, 10**7), (20.0, 10**9)])
+def test_the_sampler_s_own_error_comes_off_delta(limit: float, releases: int) -> None:
+    """n(1 + e^ε)·10⁻⁴⁰, in 60 digits; where it is too small to change the float, the bound's rounding covers it."""
+    spec = FilterSpec(order=ORDER, delta=DELTA, limit_epsilon=limit, releases=releases)
+    with mpmath.workdps(60):
+        a, left = mpmath.mpf(ORDER) + 1, mpmath.mpf(DELTA) - releases * (1 + mpmath.exp(limit)) * mpmath.mpf("1e-40")
+        exact = (a - 1) * (limit - mpmath.log((a - 1) / a)) + mpmath.log(left) + mpmath.log(a)
+        assert spec.bound <= exact
+    assert spec.bound == pytest.approx(float(exact), rel=1e-12)
+    filter = IndividualFilter(spec, members=1)
+    filter.admit([0.1], noise_std=3.0, sampling_rate=1.0)
+    proof = filter.certificate()
+    assert (proof.delta, "taken to be exact" in proof.assumption) == (DELTA, False)
+    # Read at the limit itself, δ is the limit's again.
+    assert filter.delta_for(limit) == pytest.approx(DELTA, rel=1e-9)
+
+
+def test_a_limit_that_leaves_no_room_for_the_sampler_s_error_says_so() -> None:
+    filter = IndividualFilter(FilterSpec(order=ORDER, delta=DELTA, limit_epsilon=80.0, releases=10**6), members=1)
+    assert "the noise is taken to be exact" in filter.certificate().assumption
+
+
+def test_nobody_takes_part_in_more_releases_than_were_counted_for() -> None:
+    filter = IndividualFilter(FilterSpec(order=ORDER, delta=DELTA, limit_epsilon=LIMIT, releases=2), members=2)
+    step = {"noise_std": 50.0, "sampling_rate": 1.0, "max_distance": 1.0}
+    for _ in range(2):
+        assert filter.has_room(**step).all()
+        assert filter.admit([0.1, 0.2], **step).all()
+    assert not filter.has_room(**step).any()
+    assert not filter.admit([0.1, 0.2], **step).any()
 
 
 def test_who_is_excluded_stays_excluded() -> None:

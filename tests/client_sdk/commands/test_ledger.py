@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import text
 
 from accounting.budget.budget import replay
-from accounting.budget.ledger import Entry, append, verify_chain
+from accounting.budget.ledger import Entry, append, digest, verify_chain
 from client_sdk.commands.ledger import show
 from client_sdk.protocol.study.messages import BudgetLedger, BudgetStatement, LedgerHead, LimitStatement, Study
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
@@ -110,15 +110,19 @@ def test_a_plan_that_is_not_the_settings_is_refused_over_the_network(here: Live,
         for name in tx.session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all():
             tx.session.execute(text(f"DROP TRIGGER {name}"))
         chain: list[Entry] = []
-        for row in tx.session.query(LedgerRow).order_by(LedgerRow.sequence):
+        rows, budget = tx.session.query(LedgerRow).order_by(LedgerRow.sequence).all(), tx.session.query(BudgetRow).one()
+        for row in rows:
             body = json.loads(row.body)
             if row.kind == "opened":
                 body["plan"]["noise_multiplier"] *= 100
             chain.append(append(chain[-1] if chain else None, row.kind, row.round, body))
-            row.body, row.previous, row.sha256 = canonical_json(body).decode(), chain[-1].previous, chain[-1].sha256
-        budget = tx.session.query(BudgetRow).one()
-        told = replay(chain).statements()
+        told, last = replay(chain).statements(), chain.pop()
         quieter = told[0]["spent"] / budget.limits[0]["spent"]
+        # What is shown, and the digest of it in the newest entry, are the liar's too.
+        shown = {"statement_sha256": digest({"limits": told, "percentiles": budget.percentiles})}
+        chain.append(append(chain[-1], last.kind, last.round, {**last.body, **shown}))
+        for row, entry in zip(rows, chain, strict=True):
+            row.body, row.previous, row.sha256 = canonical_json(entry.body).decode(), entry.previous, entry.sha256
         head = LedgerHead(study="sepsis", entries=len(chain), sha256=chain[-1].sha256)
         budget.head_sha256, budget.limits = head.sha256, told
         budget.signature = here.coordinator.signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))

@@ -10,7 +10,8 @@ import torch
 
 from client_sdk.data import Table
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 
 

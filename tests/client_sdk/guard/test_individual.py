@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from accounting.mechanisms.conversion import largest_moment
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, PolicyRefused
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.individual import IndividualBudget, certificate
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
@@ -74,6 +76,16 @@ def one_step(chosen: StudySettings, own: IndividualBudget, seed: int = 1) -> np.
     local = LocalTraining(TASK, DATA, chosen, SeededRandomness(seed, allow_insecure=True))
     update = local.contribution(weights_of(TASK.model()), None, individual=own).update
     return np.concatenate([update["bias"].ravel(), update["weight"].ravel()]).astype(np.float64)
+
+
+def test_the_sampler_s_own_error_comes_off_the_limit_s_delta() -> None:
+    """At ε = 50 a thousand million releases may add 5e-10 to δ, and the patients' sums have to end earlier by that."""
+    large = IndividualLimit(epsilon=50.0, delta=DELTA, order=ORDER)
+    own = IndividualBudget.open(large, None, DATA.patients, entries=0, sent_since=lambda _: [])
+    left = math.log1p(-1e9 * math.exp(50) * 1e-40 / DELTA)
+    assert own.filter.spec.bound == pytest.approx(largest_moment(ORDER, 50.0, DELTA) + left, abs=1e-9)
+    assert left < -1e-6
+    assert certificate(own.to_bytes()).delta == DELTA
 
 
 def test_without_sampling_everybody_is_charged_what_they_moved() -> None:

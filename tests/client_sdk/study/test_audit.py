@@ -76,7 +76,7 @@ def test_an_honest_ledger_is_told_in_words(scheme: str, report: Any, tmp_path: P
     found = audited("s", entries)
     assert found.budget.charged_rounds == 2
     assert found.words()[2].startswith("2 rounds reserved: 2 settled")
-    # The plan is reckoned here, not read: it is that of the settings, to the last field.
+    # The plan is computed here, not read: it is that of the settings, to the last field.
     assert found.budget.plan == plan_of(study(scheme))
 
 

@@ -24,7 +24,7 @@ SPEC = {UPDATE + "weight": ((2,), "float32")}
 
 def made_for(chosen: Any, folder: Path, policy: SitePolicy | None = None) -> Any:
     training: Any = SimpleNamespace(settings=chosen)
-    verifier: Any = SimpleNamespace(roster=None, vouch=None)
+    verifier: Any = SimpleNamespace(roster=None, vouch=None, total_records=None)
     client: Any = SimpleNamespace()
     return delivery_of(client, MEMBERSHIP, policy or SitePolicy(), training, verifier, folder)
 

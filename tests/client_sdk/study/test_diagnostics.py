@@ -7,7 +7,8 @@ import pytest
 
 from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import KEY_FILE
 from client_sdk.study.diagnostics import Finding, examine
 from tests.factories.coordinator_in_process import Coordinator

@@ -145,7 +145,7 @@ def test_a_cancelled_round_is_believed_where_nothing_was_taken() -> None:
         book.add("cancelled", 2, reason="too-few-clients")
 
 
-def test_past_a_limit_every_later_round_is_refused_and_what_was_reckoned_is_kept() -> None:
+def test_past_a_limit_every_later_round_is_refused_and_what_was_computed_is_kept() -> None:
     book = Book(settings(max_steps=2))
     for round in (1, 2, 3):
         book.checks.require_within_limits()

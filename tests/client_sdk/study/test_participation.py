@@ -19,7 +19,8 @@ from client_sdk.errors import (
     LostLedger,
     TrainingStopped,
 )
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks.tables import LogisticRegression

@@ -1,5 +1,6 @@
 """What a hospital does not believe of its coordinator, and that it stops then."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
-from client_sdk.protocol.study.messages import Roster, RosterEntry
+from client_sdk.protocol.study.messages import Refusal, Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.protocol.wire.tensors import encode
-from client_sdk.study.verifier import strangers
+from client_sdk.study.pinning import as_digits, pin_roster
+from client_sdk.study.verifier import active_fingerprint, strangers
 from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
@@ -169,6 +171,45 @@ def test_a_stranger_in_a_pinned_roster_stops_the_hospital(tmp_path: Path) -> Non
     other._append("roster", None, {"change": "enrolled"})
     with pytest.raises(RosterNotPinned, match="mole"):
         join(here)
+
+
+def test_a_roster_that_changes_is_pinned_anew_and_nothing_is_lost(tmp_path: Path) -> None:
+    other = coordinator(settings(max_steps=5))
+    here, policy = hospital(other, tmp_path), plain_policy(unpinned_roster="refused")
+
+    def number() -> str:
+        with here.client("sepsis") as client:
+            return as_digits(active_fingerprint(client.roster("sepsis")))
+
+    def charged() -> int:
+        with ledger_of(tmp_path) as ledger:
+            return len(ledger.charges())
+
+    def mole_says_no(request: httpx.Request) -> httpx.Response | None:
+        # A round ends when everybody has answered it.
+        if re.search("/(updates|refusals)/mercy$", request.url.path):
+            other.refusals[other.round]["mole"] = Refusal(code="away")
+        return None
+
+    first = number()
+    pin_roster(here, "sepsis", first)
+    stop_after(other, 1)
+    run_until_forbidden(here, policy=policy)
+    other.meddle = mole_says_no
+    hospital(other, tmp_path / "mole", "mole")
+    with pytest.raises(RosterNotPinned, match="mole"):
+        join(here, policy=policy)
+    # The round was refused before anything was paid for it.
+    assert list(other.refusals[2]) == ["mole", "mercy"]
+    assert charged() == 1
+    # The number that was compared is not this roster's.
+    with pytest.raises(RosterNotPinned, match="another number"):
+        pin_roster(here, "sepsis", first)
+    pin_roster(here, "sepsis", number())
+    outcome = join(here, policy=policy)
+    assert (outcome.reason, outcome.rounds_sent, outcome.rounds_refused) == ("max-steps-reached", 3, 0)
+    assert charged() == 1 + 3
+    assert [round for round, bodies in other.updates.items() if "mercy" in bodies] == [1, 3, 4, 5]
 
 
 def test_one_s_own_new_key_needs_no_new_pin_and_everybody_else_s_does(tmp_path: Path) -> None:

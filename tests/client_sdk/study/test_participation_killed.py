@@ -16,7 +16,8 @@ import pytest
 # Registers its failpoints, which are read below.
 import client_sdk.study.participation  # noqa: F401
 from client_sdk import tasks
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.wire import failpoints
 from client_sdk.protocol.wire.tensors import TERMS, decode, encode

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum.messages import SessionView
 from client_sdk.protocol.secure_sum.vectors import VectorSpec

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import AuthenticationError, ConfigurationError
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
 from client_sdk.study.participation import Outcome
 from tests.client_sdk.study.test_participation import stop_after

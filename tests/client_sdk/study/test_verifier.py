@@ -9,13 +9,21 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from accounting.budget.ledger import Entry
 from client_sdk.errors import LostLedger
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import Charge
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.messages import Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key, roster_fingerprint
-from client_sdk.study.verifier import active_fingerprint, require_known_past, rounds_received, strangers
+from client_sdk.study.verifier import (
+    CoordinatorVerifier,
+    active_fingerprint,
+    require_known_past,
+    rounds_received,
+    strangers,
+)
+from tests.factories.settings import settings
 
 PRICE = Charge("instance", 1.0, 0.5, 1)
 
@@ -66,6 +74,28 @@ def test_an_answer_that_a_crash_kept_out_of_the_log_is_added_once(tmp_path: Path
         ledger.mark_answered("sepsis", 1, "1" * 64, "round-closed")
         require_known_past(showing({1: "received", 2: "received"}), ledger, "sepsis", "mercy", "icu")
         assert [(d.round, d.answer) for d in ledger.departures()] == [(1, "round-closed"), (2, "accepted")]
+
+
+def settled(sequence: int, report: dict[str, Any] | None) -> Entry:
+    body = {"report": report}
+    return Entry(sequence, "settled", sequence, body, "0" * 64, "1" * 64)
+
+
+def verifier(seen: list[Entry], shown: list[Entry]) -> CoordinatorVerifier:
+    """Of a hospital that has checked the entries `seen`; its coordinator shows others to whoever asks again."""
+    client: Any = SimpleNamespace(ledger=lambda study, after: SimpleNamespace(entries=[] if after else shown))
+    ledger: Any = SimpleNamespace(seen=lambda study: SimpleNamespace(account=None, entries=lambda: seen))
+    membership: Any = SimpleNamespace(study="sepsis", coordinator_key=public())
+    return CoordinatorVerifier(client, membership, settings("sequential", masked=True, bayesian=True), ledger)
+
+
+def test_the_number_of_all_records_is_read_from_checked_entries_alone(tmp_path: Path) -> None:
+    """A larger N would make what every hospital is told it has spent smaller."""
+    bounds = {"filter": 0.1, "moments": [0.1], "complete": False}
+    true, lie = (bounds | {"papers": [0.1], "records": records} for records in (600.0, 1e9))
+    assert verifier([], [settled(4, lie)]).total_records() is None
+    assert verifier([settled(2, None), settled(4, bounds)], [settled(6, lie)]).total_records() is None
+    assert verifier([settled(4, true), settled(6, lie)], [settled(4, lie)]).total_records() == 600.0
 
 
 def public() -> str:

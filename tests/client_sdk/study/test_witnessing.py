@@ -159,7 +159,7 @@ def test_a_bayesian_limit_that_the_coordinator_passes_is_kept_by_the_hospital(tm
     assert (outcome.rounds_sent, outcome.rounds_refused) == (before.rounds_sent, 3)
     assert {other.refusals[r]["mercy"].code for r in range(last - 2, last + 1)} == {"study-limit-exceeded"}
     refusal = other.refusals[last]["mercy"].detail
-    assert "would pass the bayesian limit at instance level, by this hospital's own reckoning" in refusal
+    assert "would pass the bayesian limit at instance level, by this hospital's own calculation" in refusal
     # It does not vouch for a ledger that passes its own limit.
     assert heads(other)[-1][0] < len(other.entries) - 6
 

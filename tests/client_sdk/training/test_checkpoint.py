@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.guard.ledger import HospitalLedger, ledger_path
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.wire.tensors import decode, terms_spec

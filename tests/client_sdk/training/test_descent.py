@@ -12,7 +12,8 @@ from torch import nn
 
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import LearningRateSchedule, StudySettings
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.training import LearningRateSchedule
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import layers

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
-from server.domain.admission import Findings, body_spec, coordinates, examine
+from server.domain.admission import Findings, body_spec, central_noise, coordinates, examine
 from server.domain.errors import Rejected
 from tests.factories.hospital_double import MODEL
 from tests.factories.settings import ORDERS, settings
@@ -37,6 +38,23 @@ def test_the_norm_is_recomputed_from_the_bytes() -> None:
     assert np.sqrt(8) * np.float32(0.3) <= distance <= np.sqrt(8) * 0.3 + 2e-5
     with pytest.raises(Rejected, match="clip-exceeded"):
         examine(chosen, SPEC, body(0.4), math.inf)
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 18, 1 << 20, (1 << 20) + 5])
+def test_the_norm_is_never_below_the_exact_one(size: int) -> None:
+    """Beside a one, squares of 2⁻⁵⁴ are lost one by one, whatever the order that the sum takes."""
+    values = np.full(size, 2.0**-27, np.float32)
+    values[0] = 1
+    chosen, model = settings(scheme="client", clip_norm=2.0), {"weight": ((size,), "float32")}
+    found = examine(chosen, model, [(UPDATE + "weight", values)], math.inf).distance
+    exact = Fraction(1) + (size - 1) * Fraction(2) ** -54
+    noise = central_noise(chosen.privacy, size)
+    assert noise is not None
+    # The distance d with d / (noise_multiplier · clip_norm) = (norm + rounding) / std, exactly.
+    norm = Fraction(found or 0.0) * Fraction(noise.sensitivity) / 2 - Fraction(noise.rounding)
+    assert norm > 1
+    assert norm**2 >= exact
+    assert norm**2 <= exact * (1 + Fraction(1, 10**9))
 
 
 def test_a_hospital_that_adds_its_own_noise_is_not_measured() -> None:

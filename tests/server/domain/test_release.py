@@ -11,7 +11,7 @@ import torch
 from scipy.stats import kstest
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.study.settings import ServerOptimiser, Training
+from client_sdk.protocol.study.training import ServerOptimiser, Training
 from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
 from server.domain.admission import CentralNoise
 from server.domain.release import (

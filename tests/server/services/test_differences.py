@@ -63,14 +63,23 @@ def require_stopped(coordinator: Coordinator, hospitals: list[Hospital]) -> None
         assert refused.value.code == "study-finished"
         assert refused.value.extra == {"stop_reason": "database-differs"}
     work(coordinator)
-    study = lifecycle.show(coordinator, "sepsis")
-    assert (study.state, study.stop_reason) == ("finished", "database-differs")
-    statement = views.read_budget(coordinator, "sepsis")
-    assert (statement.state, statement.stop_reason) == ("finished", "database-differs")
-    assert not statement.can_continue
+    assert ended(coordinator) == ("finished", "database-differs")
+    with pytest.raises(Rejected) as refused:
+        views.read_budget(coordinator, "sepsis")
+    assert (refused.value.code, refused.value.extra) == ("study-finished", {"stop_reason": "database-differs"})
     assert views.locate_model(coordinator, "sepsis").info.version == models
     open_ones = [r for r in views.list_rounds(coordinator, "sepsis", with_clients=False).rounds if r.ended_at is None]
     assert open_ones == []
+
+
+def ended(coordinator: Coordinator) -> tuple[str, str | None]:
+    """State and stop reason of the study."""
+
+    def read(tx: Transaction) -> tuple[str, str | None]:
+        study = find_study(tx, "sepsis")
+        return study.state, study.stop_reason
+
+    return coordinator.database.read("ended", read)
 
 
 def unspent(coordinator: Coordinator) -> str:
@@ -99,6 +108,11 @@ FORGERIES = {
         "UPDATE budgets SET percentiles = :value",
         '[{"population": 0.9, "epsilon": 0.1, "delta": 1e-4}]',
     ),
+    # JSON of no shape that anything here has; what is no JSON at all, PostgreSQL's own type refuses.
+    "state of no shape": lambda c: ("UPDATE budgets SET state = :value", '"text"'),
+    "limits of no shape": lambda c: ("UPDATE budgets SET limits = :value", '{"level": "client"}'),
+    "percentiles of no shape": lambda c: ("UPDATE budgets SET percentiles = :value", '[7, null, {"x": []}]'),
+    "settings of no shape": lambda c: ("UPDATE studies SET settings = :value", "[]"),
     "noise": lambda c: ("UPDATE studies SET settings = :value", softened(c, "noise_multiplier", 0.001)),
     "horizon": lambda c: ("UPDATE studies SET settings = :value", softened(c, "max_steps", 600)),
     "settings digest": lambda c: ("UPDATE studies SET settings_sha256 = :value", "a" * 64),
@@ -145,6 +159,58 @@ def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordina
     work(coordinator)
     require_stopped(coordinator, hospitals[1:])
     assert views.locate_model(coordinator, "sepsis").info.version == 1
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name: str) -> None:
+    """Nor after the true one was shown, which is kept for whoever asks again."""
+    hospitals = running(coordinator)
+    assert views.read_budget(coordinator, "sepsis").state == "running"
+    made(coordinator, name)
+    with pytest.raises(Rejected) as refused:
+        views.read_budget(coordinator, "sepsis")
+    assert (refused.value.code, refused.value.extra) == ("study-finished", {"stop_reason": "database-differs"})
+    assert "without the coordinator's key" in refused.value.detail
+    require_stopped(coordinator, hospitals[1:])
+
+
+def test_a_study_that_ended_before_its_rows_were_changed_shows_no_numbers(coordinator: Coordinator) -> None:
+    running(coordinator)
+    lifecycle.act(coordinator, "sepsis", "stop")
+    work(coordinator)
+    assert views.read_budget(coordinator, "sepsis").stop_reason == "stopped"
+    made(coordinator, "limits")
+    with pytest.raises(Rejected) as refused:
+        views.read_budget(coordinator, "sepsis")
+    assert refused.value.extra == {"stop_reason": "database-differs"}
+
+
+@pytest.mark.parametrize("column", ["state", "limits", "percentiles"])
+@pytest.mark.parametrize("value", ["[{", "NaN", "[" * 5000, ""])
+def test_what_is_no_json_stops_the_study_as_anything_else_does(
+    coordinator: Coordinator, column: str, value: str
+) -> None:
+    if coordinator.database.engine.dialect.name != "sqlite":
+        pytest.skip("a column of PostgreSQL's type json holds nothing else")
+    hospitals = running(coordinator)
+    forge(coordinator, f"UPDATE budgets SET {column} = :value", value=value)
+    with pytest.raises(Rejected, match="in the database is not what the signed ledger says"):
+        views.read_budget(coordinator, "sepsis")
+    require_stopped(coordinator, hospitals[1:])
+
+
+def test_a_statement_follows_every_change_that_is_signed(coordinator: Coordinator) -> None:
+    hospitals = running(coordinator)
+    before = views.read_budget(coordinator, "sepsis")
+    assert views.read_budget(coordinator, "sepsis") == before
+    for hospital in hospitals:
+        hospital.send(2, update())
+    work(coordinator)
+    after = views.read_budget(coordinator, "sepsis")
+    assert after.ledger.entries > before.ledger.entries
+    assert after.limits[0].spent > before.limits[0].spent
+    lifecycle.act(coordinator, "sepsis", "pause")
+    assert views.read_budget(coordinator, "sepsis").state != after.state
 
 
 def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:

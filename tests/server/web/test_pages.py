@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 import server
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
+from server.db.rows import find_study
+from server.db.session import Transaction
 from tests.factories.hospital_double import Hospital, update
-from tests.factories.live_coordinator import Live, live
+from tests.factories.live_coordinator import Live, code_of, live
 
 # Just enough of a document for the drawing: elements that remember their attributes and children.
 NODE = """
@@ -135,6 +138,31 @@ def test_what_was_spent_is_shown_for_every_round(here: Live, hospitals: list[Hos
     for one in reported["spent"]:
         in_words = f"{one['level']}, {one['definition']}: {_drawn('upward', one['spent'])} in round 1"
         assert f"{in_words}, {_drawn('upward', 2 * one['spent'])} in round 2" in words
+
+
+def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(here: Live) -> None:
+    here.running("forged", "east", "west")
+    before = here.operator("GET", "/dashboard/forged.json").json()
+    assert "Somebody changed the database" not in _words(_drawn("drawStudy", before))
+    percentiles = '[{"population": 0.9, "epsilon": 0.123, "delta": "none"}]'
+
+    def forge(tx: Transaction) -> None:
+        study = find_study(tx, "forged").id
+        tx.session.execute(
+            text("UPDATE budgets SET percentiles = :p WHERE study_id = :s"), {"p": percentiles, "s": study}
+        )
+
+    here.coordinator.database.write("forge", forge)
+    answer = here.operator("GET", "/v1/studies/forged/budget")
+    assert code_of(answer) == (409, "study-finished")
+    assert answer.json()["extra"] == {"stop_reason": "database-differs"}
+    assert "the statement of its budget in the database is not what the signed ledger says" in answer.json()["detail"]
+    page = here.operator("GET", "/dashboard/forged.json").json()
+    assert (page["study"]["stop_reason"], page["budget"], page["rounds"]) == ("database-differs", None, [])
+    words = _words(_drawn("drawStudy", page))
+    assert "Somebody changed the database without the coordinator's key" in words
+    assert "finished: database-differs" in words
+    assert "Privacy budget" not in words
 
 
 def test_markup_in_a_title_stays_text(here: Live, hospitals: list[Hospital]) -> None:

@@ -1,0 +1,90 @@
+"""The file of a hospital's ledger: where it lies, what stands in it, and that one process at a time writes to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sqlite3
+from pathlib import Path
+
+from client_sdk.errors import ConfigurationError, LedgerInUse
+from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
+from client_sdk.protocol.study.values import NAME_PATTERN
+
+# The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    sequence INTEGER PRIMARY KEY,
+    kind     TEXT NOT NULL,
+    study    TEXT NOT NULL,
+    round    INTEGER,
+    body     TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    sha256   TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_charge_per_round ON entries (study, round, kind);
+CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS egress_log (
+    number   INTEGER PRIMARY KEY,
+    study    TEXT NOT NULL,
+    round    INTEGER NOT NULL,
+    what     TEXT NOT NULL CHECK (what IN ('update', 'refusal')),
+    sha256   TEXT NOT NULL,
+    bytes    INTEGER NOT NULL,
+    charge   INTEGER REFERENCES entries (sequence),
+    ready_at TEXT NOT NULL,
+    answer   TEXT,
+    sent_at  TEXT,
+    taken    INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (study, round, what, sha256)
+);
+"""
+
+
+def ledger_path(directory: Path, dataset: str) -> Path:
+    """Where the ledger of a data set lies.
+
+    Raises:
+        ConfigurationError: not a name.
+    """
+    if not re.fullmatch(NAME_PATTERN, dataset):
+        raise ConfigurationError(f"dataset: {dataset!r} is not a name of lower-case letters, digits and hyphens")
+    return directory / "ledgers" / f"{dataset}.db"
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """The ledger's file with its tables; without `read_only` it is made where there is none. Raises sqlite3.Error."""
+    if read_only:
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    # Made here with its mode; SQLite would leave that to the umask.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # With WAL the lesser NORMAL would sync at checkpoints only, and a power cut could undo a charge.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(SCHEMA + SEEN_SCHEMA)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def take_lock(path: Path) -> int:
+    """A descriptor that holds the ledger for this process alone. Raises LedgerInUse."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        # The kernel lets go of it when the process dies, in whatever way.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise LedgerInUse(f"another process uses the ledger {path}: stop it first") from error
+    return descriptor
+
+
+def release(lock: int | None) -> None:
+    """Let another process have it."""
+    if lock is not None:
+        os.close(lock)

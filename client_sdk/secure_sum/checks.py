@@ -1,0 +1,212 @@
+"""What a hospital refuses of a secure sum: parameters, cohorts, survivors and signatures, each looked at by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.messages import (
+    SAME_MODEL_AGAIN,
+    ConsistencyMessage,
+    KeysMessage,
+    Manifest,
+    ParameterFault,
+    SessionParameters,
+    SignedParameters,
+    require_sound,
+)
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS
+from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
+from client_sdk.secure_sum.steps import Current, Party
+from client_sdk.secure_sum.store import Opened
+
+
+def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, now: int) -> SessionParameters:
+    """The parameters, if this hospital may join their session.
+
+    plan  known from the signed assignment, the settings and this hospital's own task, not from the session
+
+    Raises:
+        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what had to be signed.
+    """
+    ph = transcript.parameters_hash(signed.parameters)
+    # Nothing in the bytes is read before they are known to be the coordinator's.
+    if not transcript.is_signed(party.coordinator, signed.signature, transcript.parameters_statement(ph)):
+        raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
+    try:
+        parameters = SessionParameters.from_bytes(signed.parameters)
+        require_sound(parameters)
+        _check_floors(parameters, party)
+        if now > parameters.expires:
+            raise ParametersRefused("session-expired", "the session has expired")
+        _check_due(parameters, plan.due(parameters))
+        # Else its secrets would live for as long as the coordinator likes.
+        if plan.start(parameters) > now + MOST_SKEW_SECONDS:
+            raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
+    except ParameterFault as fault:
+        raise ParametersRefused(fault.code, str(fault)) from fault
+    return parameters
+
+
+_OTHER = {
+    "study": ("wrong-round", "the session belongs to another study"),
+    "round": ("wrong-round", "the session belongs to another round, not to this one"),
+    "model": ("wrong-model", "the session names another model than the assignment"),
+    "roster": ("wrong-roster", "the session names another roster than the pinned one"),
+    "vectors": ("wrong-vectors", "the session sums other vectors, lengths or ranges than expected"),
+}
+
+
+def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
+    for name in SessionParameters.model_fields:
+        if getattr(parameters, name) != getattr(due, name):
+            raise ParametersRefused(
+                *_OTHER.get(name, ("wrong-parameters", f"{name} is not what follows from the study's settings"))
+            )
+
+
+def _check_floors(parameters: SessionParameters, party: Party) -> None:
+    floors = party.floors
+    if parameters.clients == 3 and not floors.allow_three:
+        raise ParametersRefused("too-few-clients", "sums of three clients are not allowed by this hospital")
+    if parameters.clients > len(party.roster):
+        raise ParametersRefused("too-many-clients", "the session plans more clients than the roster has")
+    if parameters.colluders < floors.colluders:
+        detail = f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}"
+        raise ParametersRefused("few-colluders", detail)
+    if parameters.min_survivors < floors.min_survivors:
+        detail = f"sums of {parameters.min_survivors} would be opened, this hospital asks {floors.min_survivors}"
+        raise ParametersRefused("low-survivors", detail)
+
+
+def check_cohort(
+    entries: Sequence[KeysMessage], current: Current, party: Party, previous_cohort: frozenset[str] | None
+) -> None:
+    """U1: sorted, of allowed size, everyone on the roster and signed for this session, no key twice, ours unaltered.
+
+    Raises:
+        CohortRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-cohort", CohortRefused)
+    least, most = current.least, current.parameters.clients
+    if not least <= len(entries) <= most:
+        raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
+    for entry in entries:
+        identity = party.roster.get(entry.client)
+        if identity is None:
+            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster")
+        statement = transcript.keys_statement(current.ph, entry.client, entry.share_key, entry.mask_key)
+        if not transcript.is_signed(identity, entry.signature, statement):
+            raise CohortRefused("unsigned-key", f"the masking keys of {entry.client} are not signed for this session")
+    if current.session.keys not in entries:
+        raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered")
+    keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
+    if len(set(keys)) != len(keys):
+        raise CohortRefused("repeated-key", "a masking key occurs twice")
+    names = frozenset(entry.client for entry in entries)
+    if previous_cohort is not None and len(names ^ previous_cohort) == 1:
+        detail = "the cohort differs from the last one by one client, whose value the two sums show"
+        raise CohortRefused("neighbouring-cohort", detail)
+
+
+def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
+    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
+
+    Raises:
+        SurvivorsRefused: with the first of these that fails.
+    """
+    _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
+    parameters = current.parameters
+    if len(entries) < parameters.min_survivors:
+        detail = f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
+        raise SurvivorsRefused("few-survivors", detail)
+    if current.session.manifest not in entries:
+        raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
+    names = {spec.name for spec in parameters.vectors}
+    for entry in entries:
+        identity = current.identity(entry.client)
+        if entry.client not in current.session.sharers or identity is None:
+            raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
+        statement = current.masked_statement(entry.client, entry.digests)
+        if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
+            raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
+
+
+def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
+    """Whether sums of two rounds over almost the same clients would show one client's value.
+
+    Costs are summed as they are, and a hospital's number of records is the same in every round. Updates carry noise or
+    are new in every round, histograms are of one round, and a maximum is no sum.
+    """
+    return any(spec.encoding == "costs" for spec in vectors)
+
+
+_NAMED_AT_MOST = 3
+
+
+def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> None:
+    """Whether the survivors of this cohort can be those whose updates from the same model were summed before.
+
+    opened  that sum; None: there was none
+
+    Raises:
+        CohortRefused: somebody of them is not in it.
+    """
+    if opened is not None and (gone := frozenset(opened.survivors) - frozenset(cohort)):
+        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, gone, "not here now"))
+
+
+def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> None:
+    """Whether these survivors are those whose updates from the same model were summed before.
+
+    opened  that sum; None: there was none
+
+    Raises:
+        SurvivorsRefused: they are not.
+    """
+    if opened is not None and (other := frozenset(opened.survivors) ^ frozenset(survivors)):
+        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, other, "in one of the two sums only"))
+
+
+def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
+    named = sorted(others)[:_NAMED_AT_MOST]
+    more = "" if len(others) == len(named) else f" and {len(others) - len(named)} more"
+    return (
+        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(named)}"
+        f"{more}: {where}); sums over different sets show single updates, so no other set is opened. If a hospital has "
+        "left for good, the operator has to end the study (wardround study stop)"
+    )
+
+
+def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -> None:
+    """At least t distinct survivors signed the very survivor set that this hospital was shown.
+
+    Raises:
+        SurvivorsRefused: too few valid signatures.
+    """
+    names = {entry.client for entry in current.session.survivors}
+    statement, threshold = current.consistency_statement, current.parameters.threshold
+    valid: set[str] = set()
+    for entry in entries:
+        # Enough; every further signature costs its check.
+        if len(valid) == threshold:
+            return
+        identity = current.identity(entry.client) if entry.client in names else None
+        if identity is not None and transcript.is_signed(identity, entry.signature, statement):
+            valid.add(entry.client)
+    if len(valid) < threshold:
+        detail = f"{len(valid)} survivors signed this survivor set; {threshold} must before anything is opened"
+        raise SurvivorsRefused("few-signatures", detail)
+
+
+def _require_sorted(
+    entries: Sequence[KeysMessage] | Sequence[Manifest],
+    code: str,
+    refusal: type[CohortRefused] | type[SurvivorsRefused],
+) -> None:
+    # Strictly: the transcript hashes the list, and nobody may stand in it twice.
+    if any(a.client >= b.client for a, b in pairwise(entries)):
+        raise refusal(code, "the list is not in the order of the client names, each once")
