@@ -9,9 +9,9 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from enum import Enum
+from enum import Enum, StrEnum
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FloatArray = npt.NDArray[np.float64]
+Word = TypeVar("Word", bound=StrEnum)
 
 # Below, α = λ + 1 keeps too few of λ's digits for a cost to be bounded (at 1e-16 none), and no statement is read there.
 LEAST_ORDER = 1e-6
@@ -118,7 +119,7 @@ def check_array(name: str, values: object, *, low: float = 0.0, shape: int | Non
         raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")
     array = raw.astype(np.float64)
     if shape is not None and array.ndim != shape:
-        raise InvalidArgument(name, f"must have {shape} axis, not {array.ndim}")
+        raise InvalidArgument(name, f"must have {shape} {'axis' if shape == 1 else 'axes'}, not {array.ndim}")
     if array.size == 0:
         raise InvalidArgument(name, "is empty")
     if not np.isfinite(array).all():
@@ -165,6 +166,14 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     if value not in choices:
         raise InvalidArgument(name, f"must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
+
+
+def check_word(name: str, kind: type[Word], value: object) -> Word:
+    """One of the words of an enumeration, given as itself or as its text."""
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InvalidArgument(name, f"must be one of {', '.join(kind)}, not {value!r}") from error
 
 
 def fields_to_json(value: DataclassInstance) -> dict[str, Any]:

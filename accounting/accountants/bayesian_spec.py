@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +16,6 @@ from accounting.accountants.composition import (
     Rows,
     RunningComposition,
     Weights,
-    declared_checkpoints,
 )
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
@@ -29,6 +30,7 @@ from accounting.values import (
     check_order,
     check_orders,
     check_positive,
+    check_word,
     fields_to_json,
     order_or_alpha,
     orders_or_alphas,
@@ -81,7 +83,8 @@ class EstimateSpec:
             )
         check_choice("estimator", self.estimator, ESTIMATORS)
         check_choice("sample", self.sample, ("members", "held-out", "public"))
-        self._keep(level=Level(self.level), observer=Observer(self.observer))
+        self._keep(level=check_word("level", Level, self.level))
+        self._keep(observer=check_word("observer", Observer, self.observer))
 
     @property
     def beta(self) -> float:
@@ -138,7 +141,7 @@ class BayesianSpec(EstimateSpec):
         points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
         weights = None if self.weights is None else _numbers("weights", self.weights)
         self._keep(orders=_numbers("orders", self.orders), checkpoints=points, weights=weights)
-        self._keep(cap=bool(self.cap), relation=Relation(self.relation))
+        self._keep(cap=bool(self.cap), relation=check_word("relation", Relation, self.relation))
         check_orders(self.orders)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
@@ -183,11 +186,26 @@ class BayesianSpec(EstimateSpec):
         rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
         if self.composition == "holder":
             return HolderComposition(rows, Weights(self.max_steps, self.weights), failure)
-        return RunningComposition(rows, self.max_steps, declared_checkpoints(self.checkpoints, self.max_steps))
+        return RunningComposition(rows, self.max_steps, _declared_checkpoints(self.checkpoints, self.max_steps))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; equal settings give equal dictionaries."""
         return fields_to_json(self)
+
+
+def _declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
+    """Steps at which estimates may be read; n means n of them, spread evenly over max_steps steps."""
+    if checkpoints is None:
+        return None
+    if isinstance(checkpoints, Sequence):
+        steps = tuple(check_count("checkpoints", step) for step in checkpoints)
+        if not steps or any(a >= b for a, b in pairwise(steps)):
+            raise InvalidArgument("checkpoints", "must be one or more strictly increasing step numbers")
+        return steps
+    number = check_count("checkpoints", checkpoints)
+    if max_steps is None or number > max_steps:
+        raise InvalidArgument("checkpoints", "given as a number, needs a max_steps that is at least as large")
+    return tuple(math.ceil(max_steps * (i + 1) / number) for i in range(number))
 
 
 def _numbers(name: str, values: Sequence[float] | FloatArray) -> tuple[float, ...]:
@@ -254,6 +272,8 @@ def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
     for name in ("level", "relation", "observer", "delta"):
         if getattr(classical, name) != getattr(bayesian, name):
             raise InvalidArgument("classical", f"has another {name}")
+    if classical.steps < bayesian.steps:
+        raise InvalidArgument("classical", f"is of {classical.steps} steps, fewer than the {bayesian.steps} to cap")
     if classical.epsilon >= bayesian.epsilon:
         return bayesian
     return replace(bayesian, epsilon=classical.epsilon, capped=True)

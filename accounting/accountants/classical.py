@@ -28,7 +28,7 @@ from accounting.mechanisms.events import (
 )
 from accounting.mechanisms.unsampled import Steps, unsampled_delta, unsampled_epsilon
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
-from accounting.values import FloatArray, check_choice, check_delta, check_nonnegative, order_or_alpha
+from accounting.values import FloatArray, check_choice, check_delta, check_nonnegative, check_word, order_or_alpha
 
 IntArray = npt.NDArray[np.int64]
 Method = Literal["pld", "rdp"]
@@ -92,7 +92,8 @@ class ClassicalAccountant:
         self.order = order_or_alpha(order, alpha)
         if self.order is not None and self.method == "pld":
             raise InvalidArgument("order", 'belongs to method "rdp": a loss distribution has no order to fix')
-        self.relation, self.level, self.observer = Relation(relation), Level(level), Observer(observer)
+        self.relation = check_word("relation", Relation, relation)
+        self.level, self.observer = check_word("level", Level, level), check_word("observer", Observer, observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._counts: Counter[Kind] = Counter()
         self._known: tuple[dict[Kind, int], float, Used] = ({}, 0.0, "rdp")

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -170,6 +169,11 @@ class Measurement:
         ).astype(np.float64)
 
 
+def _require_room(step: int, last: int | None) -> None:
+    if last is not None and step > last:
+        raise MaxStepsExceeded(f"step {step} lies past the last that max_steps allows, {last}")
+
+
 class Weights:
     """w_1, w_2, …: given, 1/max_steps each, or open-ended 1/(t(t+1))."""
 
@@ -190,8 +194,7 @@ class Weights:
     def __getitem__(self, step: int) -> float:
         """The weight of step 1, 2, …"""
         last = self._max_steps if self._given is None else self._given.size
-        if last is not None and step > last:
-            raise MaxStepsExceeded(f"step {step} lies past the last that max_steps allows, {last}")
+        _require_room(step, last)
         if self._given is not None:
             return float(self._given[step - 1])
         return 1 / (step * (step + 1)) if self._max_steps is None else 1 / self._max_steps
@@ -252,21 +255,6 @@ class HolderComposition:
         self._sums, self._steps = array_from_json(state["sums"]), int(state["steps"])
 
 
-def declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
-    """Steps at which estimates may be read; n means n of them, spread evenly over max_steps steps."""
-    if checkpoints is None:
-        return None
-    if isinstance(checkpoints, Sequence):
-        steps = tuple(check_count("checkpoints", step) for step in checkpoints)
-        if not steps or any(a >= b for a, b in pairwise(steps)):
-            raise InvalidArgument("checkpoints", "must be one or more strictly increasing step numbers")
-        return steps
-    number = check_count("checkpoints", checkpoints)
-    if max_steps is None or number > max_steps:
-        raise InvalidArgument("checkpoints", "given as a number, needs a max_steps that is at least as large")
-    return tuple(math.ceil(max_steps * (i + 1) / number) for i in range(number))
-
-
 class RunningComposition:
     """One sum per record and row of the ledger."""
 
@@ -280,15 +268,14 @@ class RunningComposition:
         self._known, self._known_ceiling = np.zeros(size), np.zeros(size)
         self._live = rows.once | (checkpoints is None)
         self._present: FloatArray | None = None
-        self._observed = False
+        # At which step the clients last told each row's sums: a failure share is for one sample.
+        self._read_at = np.full(size, -1)
         # What was reserved for the present step: shown values stay below it, decisions never use it.
         self._reserved = np.full(size, np.inf)
 
     def check(self, steps: int = 1) -> None:
         """MaxStepsExceeded: so many more steps would pass max_steps."""
-        if self._max_steps is not None and self._steps + steps > self._max_steps:
-            last = self._max_steps
-            raise MaxStepsExceeded(f"step {self._steps + steps} lies past the last that max_steps allows, {last}")
+        _require_room(self._steps + steps, self._max_steps)
 
     def moments(self) -> FloatArray:
         if self._present is None:
@@ -323,7 +310,7 @@ class RunningComposition:
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
         if measured.counts is not None:
             raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
-        if self._observed:
+        if bool((self._read_at >= 0).any()):
             raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no accounting sample")
         size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
@@ -331,7 +318,7 @@ class RunningComposition:
                 "distances", f"has {size} records, but the accounting sample so far has {self._sums.shape[1]}"
             )
         # Steps before the first measurement cost everybody their ceiling.
-        before = np.repeat(self._ceiling[:, None], size, axis=1) if self._sums is None else self._sums
+        before = self._ceiling[:, None] if self._sums is None else self._sums
         return before + np.minimum(step.costs(self._rows.orders, measured.distances), ceiling[:, None])
 
     def observe(self, rows: BoolArray, values: FloatArray, counts: FloatArray | None, log_max: float) -> None:
@@ -344,6 +331,8 @@ class RunningComposition:
         log_max = max(log_max, ceiling)
         if self._checkpoints is not None and self._steps not in self._checkpoints and not self._rows.once[rows].all():
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
+        if bool((self._read_at[rows] == self._steps).any()):
+            raise InvalidArgument("log_values", f"were told at step {self._steps} already: each has one sample")
         found = {
             row: upper_mean(
                 values, self._share(row, self._steps), method=self._rows.estimator, log_max=log_max, counts=counts
@@ -354,7 +343,8 @@ class RunningComposition:
         sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
         for row, bound in found.items():
             self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
-        self._observed, self._present = True, None
+            self._read_at[row] = self._steps
+        self._present = None
 
     def _estimates(self, marked: BoolArray, ahead: FloatArray, steps: int) -> FloatArray:
         """What is sure if every sum grows by `ahead`; on the marked rows the estimate then, where it is lower."""
@@ -389,12 +379,13 @@ class RunningComposition:
             "known": array_to_json(self._known),
             "known_ceiling": array_to_json(self._known_ceiling),
             "reserved": array_to_json(self._reserved),
-            "observed": self._observed,
+            "read_at": self._read_at.tolist(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._steps, self._observed = int(state["steps"]), bool(state["observed"])
+        self._steps = int(state["steps"])
         self._sums = None if state["sums"] is None else array_from_json(state["sums"])
         self._ceiling = array_from_json(state["ceiling"])
         self._known, self._known_ceiling = array_from_json(state["known"]), array_from_json(state["known_ceiling"])
         self._reserved, self._present = array_from_json(state["reserved"]), None
+        self._read_at = np.array(state["read_at"], dtype=np.int64)

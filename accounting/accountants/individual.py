@@ -27,6 +27,7 @@ from accounting.values import (
     check_delta,
     check_positive,
     check_rate,
+    check_word,
     fields_to_json,
     order_or_alpha,
 )
@@ -55,8 +56,8 @@ class FilterSpec:
         # 0 is no order: none was given.
         order = order_or_alpha(None if alpha is not None and self.order == 0 else self.order, alpha)
         object.__setattr__(self, "order", order)
-        object.__setattr__(self, "level", Level(self.level))
-        object.__setattr__(self, "observer", Observer(self.observer))
+        object.__setattr__(self, "level", check_word("level", Level, self.level))
+        object.__setattr__(self, "observer", check_word("observer", Observer, self.observer))
         check_positive("limit_epsilon", self.limit_epsilon)
         check_count("releases", self.releases, least=0)
         if self.bound <= 0:

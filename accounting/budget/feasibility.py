@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from accounting.budget.accounts.base import LimitAccount
 from accounting.plan.plan import FirstRoundOverspends, LimitPlan, Plan, PlanError
+from accounting.units import Definition
 
 MOST_NOISE = 1e6
 
@@ -27,8 +28,8 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
         if one is None:
             name = f"the {offending.definition} limit at level {offending.level}"
-            text = f"{name} cannot be met with any noise: enforce at a larger order, or raise ε or δ"
-            raise PlanError("orders", text)
+            order = "classical_order" if offending.definition is Definition.CLASSICAL else "filter_order"
+            raise PlanError("orders", f"{name} cannot be met with any noise: choose a larger {order}, or raise ε or δ")
         raise FirstRoundOverspends(offending, one, whole)
 
 

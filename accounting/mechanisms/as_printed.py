@@ -192,6 +192,8 @@ def basic_composition(guarantees: Sequence[tuple[float, float]]) -> tuple[float,
     """
     if not guarantees:
         raise InvalidArgument("guarantees", "is empty")
+    if any(len(pair) != 2 for pair in guarantees):
+        raise InvalidArgument("guarantees", "must hold pairs of ε and δ")
     losses = [check_nonnegative("guarantees", epsilon) for epsilon, _ in guarantees]
     failures = [check_nonnegative("guarantees", delta) for _, delta in guarantees]
     up = 1 + 2.0**-50

@@ -30,6 +30,8 @@ _FINENESS = 0.01
 MOST_BINS = 2**21
 _MOST_STEP_BINS = 2**20
 _COARSE = 2**12
+# Nats. Sums as wide as 10⁸ nats ask for more; nobody reads a loss there, and e^{interval} soon is no float.
+_COARSEST = 50.0
 # Tilted mass outside of the window: e⁻⁴¹.
 _OUTSIDE = 41.0
 _SHY = 0.85
@@ -82,7 +84,8 @@ class _Sum:
         """Least ε ≥ losses[0] with δ(ε) ≤ delta; inf where there is none."""
         if delta <= self.spare:
             return math.inf
-        target = math.exp(math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale)
+        # Where losses are bounded the tilt is steep, and any δ may be far above every mass that is left.
+        target = math.exp(min(700.0, math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale))
         # Σ w and Σ w e^{l₀ − l} over all larger losses; both from the small end.
         first = float(self.losses[0])
         falling = np.exp(first - self.losses)
@@ -133,19 +136,27 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     if not all(_tractable(part) for part in parts):
         return nothing
     total = sum(part.count for part in parts)
-    tail = 10.0 ** math.floor(math.log10(delta * _TAIL_SHARE / total))
-    if tail < 1e-280:
+    # In logarithms: the product may be no float.
+    places = math.floor(math.log10(delta) + math.log10(_TAIL_SHARE) - math.log10(total))
+    if places < -280:
         return nothing
+    tail = 10.0**places
     coarse = _laws(parts, _span(parts, tail, removal=removal) / _COARSE, tail, removal=removal)
     order = _tilt(coarse, delta, epsilon)
     _, deviation = _moments(coarse, order)
     low, high, move = _window(coarse, order, deviation)
+    if not 0 < high - low < math.inf:
+        return nothing
     interval = _interval(parts, tail, scale, deviation, high - low, removal=removal)
+    if interval > _COARSEST:
+        return nothing
     direction = _laws(parts, interval, tail, removal=removal)
     # Chernoff's bound on what leaves the window upwards.
     beyond = math.exp(min(0.0, direction.log_mgf(order + move) - (order + move) * high))
     near = scale if epsilon is None else epsilon
     found = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
+    if found is None:
+        return nothing
     # Every step's losses are right to a few units in the last place.
     drift = (
         8
@@ -255,12 +266,15 @@ def _untilted(
     near: float,
     *,
     spare: float,
-) -> _Sum:
+) -> _Sum | None:
     interval = direction.laws[0].interval
     first, last = math.floor(window[0] / interval), math.ceil(window[1] / interval)
     size = 1 << max(12, (last - first).bit_length())
     tilted = [law.tilted(order) for law in direction.laws]
     masses = _power([weights for weights, _ in tilted], direction, first, size)
+    # With 10¹⁶ steps and more the bound on the rounding is no float.
+    if not np.isfinite(masses).all():
+        return None
     log_mgf = math.fsum(n * log for n, (_, log) in zip(direction.counts, tilted, strict=True))
     losses = np.asarray(np.arange(first, first + size) * interval, dtype=np.float64)
     # From far below the answer on: weights grow like e^{−θl} downwards.
@@ -309,7 +323,8 @@ def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size
     used = log_most > -60
     powers = np.zeros(log_power.size, dtype=np.complex128)
     powers[used] = np.exp(log_power[used] + 1j * phase[used])
-    error = np.exp(log_most) * np.where(used, np.minimum(2.0, relative), 1.0)
+    with np.errstate(over="ignore"):
+        error = np.exp(log_most) * np.where(used, np.minimum(2.0, relative), 1.0)
     # Every frequency but the first and the last stands for two.
     most = (2 * float(error.sum())) / size
     return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + most

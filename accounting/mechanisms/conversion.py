@@ -28,6 +28,7 @@ Conversion = Literal["improved", "chernoff"]
 SAMPLING_ERROR = 1e-40
 # What a certificate says where that error is left out.
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
+_LEAST = math.nextafter(0.0, 1.0)
 
 
 def epsilon_from_moments(
@@ -94,7 +95,9 @@ def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion:
     """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
     # The factor is for the rounding of exp.
     logs = _log_deltas(lams, moments, epsilon, conversion)
-    return np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    found = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    # What underflows is not nothing.
+    return np.where(moments == 0, 0.0, np.maximum(found, _LEAST))
 
 
 def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:

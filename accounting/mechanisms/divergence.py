@@ -37,6 +37,8 @@ _CHUNK = 1 << 21
 # Used where α|x| < 1/4: each term is less than a quarter of the one before, so the 30th is below 2⁻⁵⁶ of the first.
 _SERIES_TERMS = 30
 _LARGEST_EXPONENT = 700.0
+# In a sum over a binomial law; at larger orders sampling is not credited.
+MOST_TERMS = 2**20
 
 # From this many distances on a table is worth building.
 _TABLE_ABOVE = 8192
@@ -142,12 +144,15 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         values[:, charged] = unsampled_moments(orders[:, None], points)
         return values
     raw = np.empty((orders.size, points.size))
-    whole = orders == np.floor(orders)
+    # Beyond, a sum has too many terms; without sampling it costs more, and no statement is read there.
+    far = orders > MOST_TERMS
+    raw[far] = np.multiply.outer(orders[far] * (orders[far] + 1), points**2 / 2)
+    whole = (orders == np.floor(orders)) & ~far
     trials = orders[whole].astype(np.int64)
     raw[whole] = _binomial(trials + 1, points, rate, shift=-1)
     if direction == "printed":
         raw[whole] = np.maximum(raw[whole], _binomial(trials, points, rate, shift=1))
-    for row in np.flatnonzero(~whole):
+    for row in np.flatnonzero(~whole & ~far):
         raw[row] = _quadrature(float(orders[row]), points, rate)
     values[:, charged] = _upwards(orders[:, None], raw)
     return values

@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import exact_moments, log_moment, sampled_bound, unsampled_moments
-from accounting.mechanisms.general import LaplacePair, OutcomePair, subsampled_moments
+from accounting.mechanisms.divergence import MOST_TERMS, exact_moments, log_moment, sampled_bound, unsampled_moments
+from accounting.mechanisms.general import LaplacePair, OutcomePair, subsampled_moments, told_by
 from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.units import Relation
 from accounting.values import FloatArray, check_count, check_positive, check_rate
+
+# Every count up to it is a float.
+MOST_RUNS = 2**52
 
 
 class Event:
@@ -98,6 +101,10 @@ class PairEvent(Event):
 
     pair: OutcomePair
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.pair, OutcomePair):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("pair", f"must be an OutcomePair, not {type(self.pair).__name__}")
+
 
 @dataclass(frozen=True)
 class PoissonSampledEvent(Event):
@@ -140,7 +147,10 @@ class ComposedEvent(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "events", tuple(self.events))
+        try:
+            object.__setattr__(self, "events", tuple(self.events))
+        except TypeError as error:
+            raise InvalidArgument("events", "must be a sequence of events") from error
 
 
 Atom = NothingEvent | GaussianEvent | DiscreteGaussianEvent | LaplaceEvent | PairEvent
@@ -161,9 +171,12 @@ def kinds_of(event: Event, count: int = 1) -> Counter[Kind]:
     Counter({Kind(atom=GaussianEvent(noise_multiplier=2.0), rate=0.5): 3})
     """
     found: Counter[Kind] = Counter()
-    # Walk all of it first: a refusal changes nothing.
-    for kind, times in _walk(event, 1.0, check_count("count", count)):
-        found[kind] += times
+    try:
+        # Walk all of it first: a refusal changes nothing.
+        for kind, times in _walk(event, 1.0, check_count("count", count)):
+            found[kind] += check_count("count", times, most=MOST_RUNS)
+    except RecursionError as error:
+        raise InvalidArgument("event", "is nested too deeply") from error
     return found
 
 
@@ -232,8 +245,9 @@ def _moments(atom: Atom, rate: float, lams: FloatArray, times: float) -> FloatAr
 
 
 def _of_pair(pair: OutcomePair, rate: float, lams: FloatArray) -> FloatArray:
-    if rate == 1:
-        return np.array([lam * max(pair.divergence(lam + 1), pair.reverse_divergence(lam + 1)) for lam in lams]) * (
+    # Far out a sum has too many terms, and without sampling it costs more.
+    if rate == 1 or lams.max() > MOST_TERMS:
+        return np.array([lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True)) for lam in lams]) * (
             1 + 1e-9
         )
     return _convex(lams, rate, lambda whole: subsampled_moments(whole, pair, sampling_rate=rate))

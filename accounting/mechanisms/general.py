@@ -82,11 +82,13 @@ class GaussianPair(OutcomePair):
     def _renyi(self, order: float, first: Values, second: Values) -> float:
         """Gil, Alajaji & Linder 2013, Table 2; a divergence of product laws is the sum over coordinates."""
         mean, one, two = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second)))
-        mixed = order * two**2 + (1 - order) * one**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            mixed = order * two**2 + (1 - order) * one**2
         if bool((mixed <= 0).any()):
             return math.inf
-        spread = np.log(two / one) + np.log(two**2 / mixed) / (2 * (order - 1))
-        return float(np.sum(spread + order * mean**2 / (2 * mixed)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.log(two / one) + np.log(two**2 / mixed) / (2 * (order - 1))
+            return _rounded(float(np.sum(spread + order * mean**2 / (2 * mixed))))
 
     def reverse_moment(self, order: int, rate: float) -> float:
         # One coordinate only: a mixture of product laws is no product, and the integral would have p dimensions.
@@ -147,8 +149,7 @@ class LaplacePair(_SymmetricPair):
         move = abs(self.shift) / self.scale
         near = math.log(order / (2 * order - 1)) + (order - 1) * move
         far = math.log((order - 1) / (2 * order - 1)) - order * move
-        # A divergence is never negative; its rounding may be.
-        return max(0.0, float(np.logaddexp(near, far)) / (order - 1))
+        return _rounded(float(np.logaddexp(near, far)) / (order - 1))
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,24 @@ class RandomisedResponse(_SymmetricPair):
         yes, no = math.log(self.truth), math.log1p(-self.truth)
         reported = order * yes + (1 - order) * no
         lied = order * no + (1 - order) * yes
-        return max(0.0, float(np.logaddexp(reported, lied)) / (order - 1))
+        return _rounded(float(np.logaddexp(reported, lied)) / (order - 1))
+
+
+def _rounded(divergence: float) -> float:
+    # A divergence is never negative; its rounding may be. What overflowed on the way is not known to be finite.
+    return math.inf if math.isnan(divergence) else max(0.0, divergence)
+
+
+def told_by(pair: OutcomePair, order: float, *, reverse: bool = False) -> float:
+    """The pair's divergence, which may be of a class of your own; NaN drops the order.
+
+    Raises InvalidArgument: it is negative, which would pay for what other events cost, or no number.
+    """
+    told = pair.reverse_divergence(order) if reverse else pair.divergence(order)
+    found = check_number("pair", math.inf if told != told else told, finite=False)
+    if found < 0:
+        raise InvalidArgument("pair", f"{type(pair).__name__} tells a divergence of {found!r}: none is negative")
+    return found
 
 
 def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) -> float:
@@ -185,7 +203,7 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     if rate == 0:
         return 0.0
     if rate == 1:
-        both = lam * max(pair.divergence(lam + 1), pair.reverse_divergence(lam + 1))
+        both = lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True))
         return both * (1 + INFLATION)
     return float(subsampled_moments(np.array([lam]), pair, sampling_rate=rate)[0])
 
@@ -193,14 +211,14 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
 def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: float) -> FloatArray:
     """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1; divergences computed once."""
     top = int(orders.max())
-    forward = np.array([(i - 1) * pair.divergence(float(i)) for i in range(2, top + 2)])
+    forward = np.array([(i - 1) * told_by(pair, float(i)) for i in range(2, top + 2)])
     # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).
     found = np.array(
         [_mixture(log_binomial(int(lam) + 1, sampling_rate)[2:], forward[: int(lam)]) for lam in orders.tolist()]
     )
     if pair.symmetric:
         return found
-    reverse = np.array([i * pair.reverse_divergence(float(i + 1)) for i in range(1, top + 1)])
+    reverse = np.array([i * told_by(pair, float(i + 1), reverse=True) for i in range(1, top + 1)])
     # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
     convex = [_mixture(log_binomial(int(lam), sampling_rate)[1:], reverse[: int(lam)]) for lam in orders.tolist()]
     own = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]

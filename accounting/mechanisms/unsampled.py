@@ -25,6 +25,9 @@ from accounting.mechanisms.step_losses import UNIT
 
 _functions = cast(Any, _special)
 
+# What underflows is not nothing.
+_LEAST = math.nextafter(0.0, 1.0)
+
 # Grid steps to a standard deviation where nothing else is said. The project's grids for updates and gradients have
 # 2¹⁴·√coordinates and 2²² of them.
 GRID_STD = 2.0**16
@@ -59,13 +62,16 @@ def merged(steps: Sequence[Steps]) -> list[Steps]:
 
 def _grid_of(excess: float, noise: float) -> float:
     """The grid_std at which one step with this noise has that excess."""
-    return math.sqrt(1.01 / (12 * math.sqrt(2 * math.pi) * noise * excess))
+    # With noise that large the excess may be no float: nothing is added then either.
+    return math.sqrt(1.01 / (12 * math.sqrt(2 * math.pi) * noise * excess)) if excess > 0 else GRID_STD
 
 
 def lattice_excess(unsampled: Sequence[Steps]) -> float:
     """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ; s ≥ 8."""
+    # By quotients, not powers, which would raise an error where they are infinite.
     spread = 12 * math.sqrt(2 * math.pi)
-    return max((1.01 / (spread * step.noise_multiplier * step.grid_std**2) for step in unsampled), default=0.0)
+    found = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
+    return max(found, default=0.0)
 
 
 def step_excess(step: Steps, tail: float) -> float:
@@ -77,7 +83,7 @@ def step_excess(step: Steps, tail: float) -> float:
     if step.sampling_rate == 1:
         return 0.0
     ratio, far = 1 / step.noise_multiplier, math.sqrt(-2 * math.log(tail)) + 1
-    return step.count * 1.5 * far * (far + ratio) / (12 * step.grid_std**2)
+    return step.count * 1.5 * far * (far + ratio) / 12 / step.grid_std / step.grid_std
 
 
 def unsampled_delta(steps: Sequence[Steps], epsilon: float) -> float:
@@ -109,8 +115,8 @@ def _delta(ratio: float, epsilon: float, lattice: float) -> float:
     first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
     second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
-    chernoff = math.exp(-(max(near, 0.0) ** 2) / 2)
-    return min(1.0, first - second + rounding + chernoff * lattice)
+    chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
+    return min(1.0, max(first - second + rounding + chernoff * lattice, _LEAST))
 
 
 def _scaled_tail(x: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from accounting.errors import InvalidArgument
-from accounting.values import check_array, check_count, check_nonnegative, check_positive
+from accounting.values import check_count, check_nonnegative, check_positive
 
 DISTANCE_BINS = 64
 MOST_COUNTED = 2**52  # every count up to it is a float64
@@ -69,12 +69,13 @@ class CumulativeMoments:
     records: float | None = None
 
     def __post_init__(self) -> None:
-        check_nonnegative("filter", self.filter)
-        check_array("moments", self.moments)
+        # Each by itself, and kept as a float: an array of them would take true for 1, and large integers for objects.
+        object.__setattr__(self, "filter", check_nonnegative("filter", self.filter))
+        object.__setattr__(self, "moments", _nats("moments", self.moments))
         if self.papers is not None:
-            check_array("papers", self.papers)
+            object.__setattr__(self, "papers", _nats("papers", self.papers))
         if self.records is not None:
-            check_nonnegative("records", self.records)
+            object.__setattr__(self, "records", check_nonnegative("records", self.records))
 
     @classmethod
     def largest(cls, reports: list[CumulativeMoments]) -> CumulativeMoments:
@@ -88,6 +89,12 @@ class CumulativeMoments:
         # Only the bounds: papers and records are sums, and whether these are all the clients is not known here.
         columns = zip(*(report.moments for report in reports), strict=True)
         return cls(max(report.filter for report in reports), tuple(max(column) for column in columns))
+
+
+def _nats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    if not values:
+        raise InvalidArgument(name, "is empty")
+    return tuple(check_nonnegative(name, value) for value in values)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def read_secret(path: Path) -> str:
         ConfigurationError: it cannot be read or is empty.
     """
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the file {path} cannot be read") from error
     if not secret:

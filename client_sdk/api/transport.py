@@ -68,6 +68,8 @@ def require_safe_url(connection: Connection) -> bool:
     parts = urlsplit(connection.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigurationError("the coordinator's address is https://host[:port]")
+    if parts.path not in ("", "/"):
+        raise ConfigurationError("the coordinator's address ends with its host or port, without a path behind it")
     if parts.username or parts.password:
         raise ConfigurationError("the coordinator's address holds no user name or password: it is logged by proxies")
     loopback = _is_loopback(parts.hostname)

@@ -17,7 +17,9 @@ from client_sdk.commands.shared import (
     PlainLines,
     Server,
     StudyName,
+    ending,
     hospital,
+    not_here,
     number,
     plain_errors,
     print_json,
@@ -109,7 +111,8 @@ def join(
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
     else:
-        say(f"{outcome.study}: {outcome.reason}; {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+        say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+        say(f"the study has ended: {ending(outcome.reason)}")
 
 
 def rotate_key(home: Home = None) -> None:
@@ -146,6 +149,8 @@ def own_budget(
             limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
             saved = ledger.individual()
         patients = None if saved is None else dataclasses.asdict(certificate(saved))
+    if not charges and (elsewhere := not_here(directory, dataset)):
+        say(f"{dataset}: nothing is charged to this data set{elsewhere}", err=True)
     if as_json:
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
         return
@@ -173,6 +178,8 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
         directory = home or load_settings().client_home
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             found = ledger.departures()
+    if not found and (elsewhere := not_here(directory, dataset)):
+        say(f"{dataset}: nothing left of this data set{elsewhere}", err=True)
     if as_json:
         print_json([dataclasses.asdict(departure) for departure in found])
         return

@@ -84,6 +84,12 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
     return hospital(home).client(study)
 
 
+def not_here(directory: Path, dataset: str) -> str:
+    """The end of a sentence on a data set without an entry: which others have a ledger in this hospital's directory."""
+    others = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
+    return f"; --dataset names another one: {', '.join(others)}" if others else ""
+
+
 @contextmanager
 def plain_errors() -> Generator[None]:
     """One line on standard error and an exit code, instead of a traceback."""
@@ -95,7 +101,7 @@ def plain_errors() -> Generator[None]:
         if not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, TrainingStopped: 6}
-        print(f"wardround: {shown(str(error))}", file=sys.stderr)
+        print(f"wardround: {shown(_in_words(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
         print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
@@ -103,8 +109,16 @@ def plain_errors() -> Generator[None]:
         raise typer.Exit(130) from None
 
 
+def _in_words(error: Exception) -> str:
+    """Without the number that Python puts before what the operating system says."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def _expected() -> tuple[type[Exception], ...]:
     """What a person can do something about. Everything else is a bug and shows its traceback."""
+    from accounting.errors import AccountingError
     from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
     from client_sdk.protocol.wire.tensors import TensorError
@@ -112,7 +126,8 @@ def _expected() -> tuple[type[Exception], ...]:
     # Naming TaskError would import torch for every command; if it was raised, it is imported.
     tasks = sys.modules.get("client_sdk.tasks")
     of_tasks: tuple[type[Exception], ...] = () if tasks is None else (tasks.TaskError,)
-    return (WardroundError, DataError, TensorError, OSError, *of_tasks)
+    # Limits and orders of a policy reach the accounts, which name what is wrong with them.
+    return (WardroundError, AccountingError, DataError, TensorError, OSError, *of_tasks)
 
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:

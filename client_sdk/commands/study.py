@@ -188,16 +188,17 @@ def read_settings(path: Path) -> StudySettings:
     from client_sdk.errors import ConfigurationError
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.documents import load_json
+    from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8-sig")
         values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
         # TOML has no null: there, what a study does not have is left out.
         for name in _MAY_BE_NULL if path.suffix != ".json" else ():
             values.get("privacy", {}).setdefault(name, None)
         return StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        wrong = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
     # AttributeError: what should be a table is none.
     except (ValueError, AttributeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from client_sdk.commands.shared import (
     Server,
     StudyName,
     hospital,
+    not_here,
     number,
     plain_errors,
     print_json,
@@ -31,23 +33,68 @@ from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.api.client import Client
+    from client_sdk.identity import Membership
     from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
     from client_sdk.study.audit import Audited
 
 File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
 CoordinatorKey = Annotated[
-    str | None, typer.Option("--coordinator-key", help="the coordinator's key or its fingerprint, as a person told you")
+    str | None,
+    typer.Option(
+        "--coordinator-key",
+        help="the coordinator's key or its fingerprint, as a hospital's `wardround doctor` prints it",
+    ),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 
 
 @dataclass(frozen=True)
+class Joined:
+    """What the hospital that asks knows itself, with one data set.
+
+    settings_sha256  under which settings it joined; None: not with this data set, and `where` says with which others
+    seen             up to which entry it saw the ledger, and the hash of that one; 0: none
+    """
+
+    membership: Membership
+    own_key: str
+    dataset: str
+    settings_sha256: str | None
+    seen: int
+    seen_sha256: str
+    where: str
+
+    def compared(self, entries: Sequence[Entry], settings_sha256: str) -> list[str]:
+        """What holds beside what anybody can check, in words.
+
+        Raises:
+            LedgerNotExtended: other settings than it joined under, or not the ledger that it saw.
+        """
+        from client_sdk.errors import LedgerNotExtended
+
+        if self.settings_sha256 is None:
+            return [
+                f"data set {self.dataset} takes no part here: nothing of this hospital's own was compared{self.where}"
+            ]
+        if self.settings_sha256 != settings_sha256:
+            raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
+        words = ["these are the settings that this hospital joined under"]
+        if not self.seen:
+            return words
+        if self.seen > len(entries):
+            raise LedgerNotExtended(f"this hospital saw {self.seen} entries, and {len(entries)} are shown")
+        if entries[self.seen - 1].sha256 != self.seen_sha256:
+            raise LedgerNotExtended(f"entry {self.seen} is not the one that this hospital saw: compare `ledger seen`")
+        return [*words, f"entries 1 to {self.seen} are those that this hospital saw"]
+
+
+@dataclass(frozen=True)
 class Trusted:
-    """Whose signature must be on the head, why that key is believed, and under which settings a hospital joined."""
+    """Whose signature must be on the head, why that key is believed, and the hospital that asks, if one does."""
 
     key: str
     why: str
-    settings_sha256: str | None = None
+    hospital: Joined | None = None
 
 
 @dataclass(frozen=True)
@@ -73,22 +120,27 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every entry, the plan against the settings, every ε from the raw events, and say who vouches for them."""
+    from client_sdk.study.verifier import strangers
+
     with plain_errors():
         if file is not None:
             entries, told = read_export(file)
             trusted, shown = _named(coordinator_key, told.coordinator_key, needed=True), None
         else:
             with reader(study, server, key_file, home) as client:
-                # Asked first: the ledger may grow meanwhile, and what was shown must be somewhere inside it.
+                # Both first: the ledger may grow meanwhile, and what was seen and shown must be somewhere inside it.
+                trusted = trust(client, study, coordinator_key, key_file, home, dataset)
                 shown = client.budget(study)
                 entries, page = fetch(client, study)
-                trusted = trust(client, study, coordinator_key, key_file, home, dataset)
                 told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
         found, rows = _checked(study, entries, told.head, trusted, shown)
-        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders)
-    words = [f"the head is signed with {trusted.why}", *found.words()]
-    if trusted.settings_sha256 is not None:
-        words.append("these are the settings that this hospital joined under")
+        words = [f"the head is signed with {trusted.why}", *found.words()]
+        unknown = None
+        if (asks := trusted.hospital) is not None:
+            words += asks.compared(entries, found.settings.digest())
+            pinned = asks.membership.pinned is not None
+            unknown = strangers(asks.membership, told.roster, asks.own_key) if pinned else None
+        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders, unknown)
     if as_json:
         answer = {"study": study, "entries": len(entries), "head": found.head, "limits": rows, "found": words}
         print_json(answer | {"witnesses": vouched.to_json()})
@@ -113,8 +165,6 @@ def _checked(
 
     require_signed(trusted.key, study, signed, entries)
     found = audited(study, entries)
-    if trusted.settings_sha256 not in (None, found.settings.digest()):
-        raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
     if shown is None:
         limits = found.budget.statements()
         return found, _compare(limits, limits)
@@ -123,9 +173,15 @@ def _checked(
     if entries[shown.ledger.entries - 1].sha256 != shown.ledger.head.removeprefix("sha256:"):
         raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
     then = audited(study, entries[: shown.ledger.entries])
-    rows = _compare(then.budget.statements(), [limit.model_dump(mode="json") for limit in shown.limits])
+    stated, recomputed = [limit.model_dump(mode="json") for limit in shown.limits], then.budget.statements()
+    rows = _compare(recomputed, stated)
     if not all(_same(row["shown"], row["recomputed"]) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
+    budget = then.budget
+    said = {"round": shown.round, "max_steps": shown.max_steps, "can_continue": shown.can_continue, "limits": stated}
+    found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
+    if (different := _different(said, found_again | {"limits": recomputed})) is not None:
+        raise LedgerNotExtended(f"the budget that is shown is not the one that the ledger gives: {different}")
     return found, rows
 
 
@@ -141,14 +197,19 @@ def trust(
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
+    from client_sdk.guard.seen import SeenHead
+    from client_sdk.protocol.wire.signing import encode_public_key
 
     here = hospital(home)
-    path, joined = ledger_path(here.identity.directory, dataset), None
+    directory, membership = here.identity.directory, here.identity.membership(study)
+    path, joined, seen = ledger_path(directory, dataset), None, SeenHead()
     if path.exists():
         with HospitalLedger.open(path, read_only=True) as ledger:
-            opened = ledger.opened(study)
+            opened, seen = ledger.opened(study), ledger.seen(study).head
         joined = None if opened is None else str(opened["settings_sha256"])
-    return Trusted(here.identity.membership(study).coordinator_key, "the key that was pinned at enrolment", joined)
+    own_key, where = encode_public_key(here.identity.key.public_key()), not_here(directory, dataset)
+    asks = Joined(membership, own_key, dataset, joined, seen.sequence, seen.sha256, where)
+    return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 
 def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
@@ -166,11 +227,15 @@ def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
     except SigningError as error:
         raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
     if given is not None:
-        if given.strip() not in (shown, mark):
+        # A fingerprint is read out in groups; a key tells small letters from capitals.
+        if given.strip() != shown and re.sub(r"[\s.,:-]", "", given).lower() != mark:
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
         return Trusted(shown, "the key that you named")
     if needed:
-        raise ConfigurationError("name the coordinator's key, or its fingerprint, with --coordinator-key")
+        raise ConfigurationError(
+            "name the coordinator's key with --coordinator-key: its fingerprint, as `wardround doctor` prints it at a "
+            "hospital that takes part"
+        )
     return Trusted(shown, f"the key that the coordinator shows, which nobody compared: fingerprint {mark}")
 
 
@@ -250,6 +315,35 @@ def _same(shown: float | None, recomputed: float | None) -> bool:
     if shown is None or recomputed is None:
         return shown is recomputed
     return math.isclose(shown, recomputed, rel_tol=1e-9)
+
+
+# What hangs on the last bits of a float as a whole number or a choice of two equals.
+_ROUGH = frozenset({"rounds_left_estimate", "order"})
+
+
+def _different(shown: Any, recomputed: Any, name: str = "budget") -> str | None:
+    """The first part of a statement that differs, by name; None where all of it is the same but for last bits."""
+    if _alike(shown, recomputed, name):
+        return None
+    if isinstance(shown, dict) and isinstance(recomputed, dict):
+        left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
+        pairs = [(key, left.get(key), right.get(key)) for key in sorted({*left, *right} - _ROUGH)]
+        return next((found for key, one, other in pairs if (found := _different(one, other, f"{name}.{key}"))), None)
+    if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
+        ones, others = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
+        if len(ones) != len(others):
+            return f"{name} has {len(ones)} parts, not {len(others)}"
+        pairs = enumerate(zip(ones, others, strict=True))
+        return next((found for at, pair in pairs if (found := _different(*pair, f"{name}[{at}]"))), None)
+    return name
+
+
+def _alike(shown: object, recomputed: object, name: str) -> bool:
+    if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
+        return shown == recomputed
+    # Differences of numbers near each other keep fewer digits.
+    least = 1e-9 if name.endswith((".reserved", ".remaining")) else 0.0
+    return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load as load_settings
-from client_sdk.commands.shared import AsJson, Home, StudyName, plain_errors, print_json, table
+from client_sdk.commands.shared import AsJson, Home, StudyName, not_here, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from client_sdk.study.vouching import Agreement, Voucher
 
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
-Fingerprint = Annotated[str | None, typer.Option("--roster", help="the roster's fingerprint, as a person told you")]
+Fingerprint = Annotated[
+    str | None, typer.Option("--roster", help="the roster's number in quotes, as a person at a hospital read it to you")
+]
 Colluders = Annotated[
     int | None, typer.Option(min=0, help="how many hospitals may sign for the coordinator; left out: as the study says")
 ]
@@ -43,7 +45,11 @@ def seen(
             number = kept.head.sequence if entry is None else entry
             sha256 = kept.hash_of(number)
         if sha256 is None:
-            raise ConfigurationError(f"this hospital has seen no entry {number} of the ledger of {study}")
+            which = f"entry {number}" if number else "entry"
+            raise ConfigurationError(
+                f"with data set {dataset} this hospital has seen no {which} of the ledger of {study}"
+                f"{not_here(directory, dataset)}"
+            )
     if as_json:
         print_json({"study": study, "entry": number, "sha256": sha256})
     else:
@@ -55,7 +61,9 @@ def seen(
 class Witnesses:
     """Who vouches for a ledger.
 
-    compared   the roster has the fingerprint that a person gave: its keys are the hospitals' own
+    compared   the roster has the fingerprint that a person gave, or this hospital pinned it: its keys are the
+               hospitals' own
+    strangers  who is in the roster and not in the one that this hospital pinned; None: it pinned none, or none asks
     colluders  how many of them may sign whatever the coordinator wants
     """
 
@@ -63,6 +71,7 @@ class Witnesses:
     agreed: Agreement
     compared: bool
     colluders: int
+    strangers: Sequence[str] | None = None
 
     @classmethod
     def of(
@@ -72,24 +81,30 @@ class Witnesses:
         signed: Sequence[WitnessedHead],
         fingerprint: str | None,
         colluders: int | None,
+        strangers: Sequence[str] | None = None,
     ) -> Witnesses:
         """What the signatures say of these entries.
 
-        fingerprint  of the roster, from a person;  colluders: None takes the study's own number
+        fingerprint  of the roster, in digits or hex, from a person;  colluders: None takes the study's own number
 
         Raises:
-            RosterNotPinned: the roster has another fingerprint.
+            ConfigurationError: `fingerprint` is no whole one.
+            RosterNotPinned: the roster has another one.
             LedgerForked: a member has signed another ledger.
         """
         from client_sdk.errors import RosterNotPinned
+        from client_sdk.study.pinning import is_fingerprint, require_whole
         from client_sdk.study.verifier import active_fingerprint
         from client_sdk.study.vouching import agreement, vouchers
 
-        if fingerprint is not None and active_fingerprint(roster) != fingerprint.strip().lower():
-            raise RosterNotPinned("the roster that is shown has another fingerprint than the one that you were told")
+        if fingerprint is not None:
+            require_whole(fingerprint)
+            if not is_fingerprint(fingerprint, active_fingerprint(roster)):
+                raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
         found = vouchers(entries, roster.members, signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
-        return cls(found, agreement(found, assumed), fingerprint is not None, assumed)
+        compared = fingerprint is not None or (strangers is not None and not strangers)
+        return cls(found, agreement(found, assumed), compared, assumed, strangers)
 
     def to_json(self) -> dict[str, Any]:
         """What `ledger verify --json` says."""
@@ -110,8 +125,15 @@ class Witnesses:
             typer.echo(f"{of} cannot vouch for a ledger {lies}: it would take {needed}")
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
-        if not self.compared:
-            typer.echo("the keys are those that the coordinator shows: compare them with --roster FINGERPRINT")
+        if self.compared:
+            typer.echo("the keys are those of the roster that was compared")
+        elif self.strangers:
+            say(f"{', '.join(self.strangers)}: not in the roster that this hospital pinned, or with another key")
+        else:
+            typer.echo(
+                "the keys are those that the coordinator shows: ask a hospital for the number that `wardround roster "
+                'show` prints there, and compare with --roster "NUMBER"'
+            )
 
 
 def _colluders(opening: Entry) -> int:

@@ -6,6 +6,7 @@ The site policy, a file that it owns, checked before anything else; and its own 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from client_sdk.protocol.study.bounds import (
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Name, Positive, Probability
+from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]
@@ -130,21 +132,27 @@ class SitePolicy(_Section):
             ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-            excluded = values.pop("excluded_patients_file", None)
-            if excluded is not None:
-                lines = (path.parent / excluded).read_text(encoding="utf-8").splitlines()
-                listed = [*values.get("excluded_patients", []), *(line.strip() for line in lines if line.strip())]
-                values["excluded_patients"] = listed
-            return cls.model_validate(values)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the site policy {path}, or the list it names, cannot be read") from error
-        except (tomllib.TOMLDecodeError, TypeError) as error:
-            raise ConfigurationError(f"the site policy {path} is not valid TOML") from error
+            values = tomllib.loads(_text(path, f"the site policy {path}"))
+        except tomllib.TOMLDecodeError as error:
+            # Only where: the parser's words may quote the line, and patients' identifiers may be in it.
+            place = re.search(r"\(at (line \d+)", str(error))
+            where = f", {place[1]}" if place else ""
+            raise ConfigurationError(f"the site policy {path} is not valid TOML{where}") from None
+        excluded = values.pop("excluded_patients_file", None)
+        try:
+            policy = cls.model_validate(values)
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
             # Without its cause, which quotes values: patients' identifiers may be among them.
+            wrong = "; ".join(wrong_entries(error, _AsWritten))
             raise ConfigurationError(f"the site policy {path}: {wrong}") from None
+        if excluded is None:
+            return policy
+        if not isinstance(excluded, str):
+            raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
+        listed = path.parent / excluded
+        lines = _text(listed, f"the list {listed} that excluded_patients_file names in the site policy").splitlines()
+        named = (*policy.excluded_patients, *(line.strip() for line in lines if line.strip()))
+        return policy.model_copy(update={"excluded_patients": named})
 
     @classmethod
     def in_force(cls, directory: Path) -> Self:
@@ -188,7 +196,11 @@ class SitePolicy(_Section):
         endless = "an update without noise has no finite cost at this level"
         rules = (
             (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
-            (self.datasets is None or dataset in self.datasets, "dataset", "datasets: this data set is not listed"),
+            (
+                self.datasets is None or dataset in self.datasets,
+                "dataset",
+                "datasets: this data set is not listed: join with --dataset",
+            ),
             (noised_here or self.unnoised_updates, "unnoised", "unnoised_updates: updates would leave without noise"),
             (noised_here or self.limits.instance is None, "unnoised", f"limits.instance: {endless}"),
             (noised_here or self.individual is None, "unnoised", f"individual: {endless}"),
@@ -207,6 +219,11 @@ class SitePolicy(_Section):
             ),
             (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
             (
+                privacy.masking is None or privacy.masking.colluders >= self.least_colluders,
+                "masking",
+                f"least_colluders: the study's sums bear fewer colluders than the {self.least_colluders} asked here",
+            ),
+            (
                 not shown or self.plain_disclosure,
                 "disclosure",
                 "plain_disclosure: the study shows log-moments as they are",
@@ -224,6 +241,24 @@ class SitePolicy(_Section):
         if self.individual is not None and privacy.histogram_noise is not None:
             reason = "patients' own limits cannot leave anybody out of a noised histogram"
             raise PolicyRefused("individual-limit", reason)
+
+
+class _AsWritten(SitePolicy):
+    """Every entry that the file may have."""
+
+    excluded_patients_file: str | None = None
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        # With a byte order mark or without: it would become part of the first patient's identifier.
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{what} cannot be read: {_why(error)}") from error
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or "an error of the disk") if isinstance(error, OSError) else "it is no UTF-8 text"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.identity import KEY_FILE, Identity
-from client_sdk.protocol.wire.signing import TOKEN_LIFETIME_SECONDS, fingerprint
+from client_sdk.protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
 _LEAST_DISK_BYTES = 1 << 30
@@ -49,7 +49,14 @@ def examine(
 ) -> list[Finding]:
     """Every check that can be made; one that fails does not hide the others."""
     here = home or settings.client_home
-    findings = [_directory(here), _key(here), _disk(here), _policy(here), _ledger(here, dataset)]
+    findings = [
+        _directory(here),
+        _key(here),
+        *_coordinator_keys(here),
+        _disk(here),
+        _policy(here),
+        _ledger(here, dataset),
+    ]
     try:
         # One attempt: a person waits for the answer.
         connection = settings.connection(server or _enrolled_server(here), patience_seconds=0)
@@ -87,6 +94,16 @@ def _key(directory: Path) -> Finding:
     return Finding(KEY_FILE, "good", f"key {fingerprint(identity.key.public_key())[:16]}…, enrolled in {names}")
 
 
+def _coordinator_keys(directory: Path) -> list[Finding]:
+    """What an auditor without a network is told on the telephone: `wardround ledger verify --coordinator-key`."""
+    try:
+        found = Identity.open(directory).memberships()
+        marks = [(m.study, fingerprint(decode_public_key(m.coordinator_key))) for m in found]
+    except (ConfigurationError, SigningError):
+        return []
+    return [Finding("coordinator's key", "good", f"{mark} in {study}, pinned at enrolment") for study, mark in marks]
+
+
 def _disk(directory: Path) -> Finding:
     place = directory if directory.is_dir() else Path()
     free = shutil.disk_usage(place).free
@@ -104,8 +121,10 @@ def _policy(directory: Path) -> Finding:
         return Finding("site policy", "bad", str(error))
     if policy.unpinned_roster == "laboratory":
         return Finding("site policy", "note", f"{path}: masked rounds without a pinned roster, for laboratories only")
-    limits = ", ".join(f"{li.level} epsilon {li.epsilon:g}" for li in policy.own_limits()) or "no limits of its own"
-    return Finding("site policy", "good", f"{path}: {limits}")
+    limits = [f"{li.level} epsilon {li.epsilon:g}" for li in policy.own_limits()]
+    if policy.individual is not None:
+        limits.append(f"each patient epsilon {policy.individual.epsilon:g}")
+    return Finding("site policy", "good", f"{path}: {', '.join(limits) or 'no limits of its own'}")
 
 
 def _ledger(directory: Path, dataset: str) -> Finding:

@@ -10,7 +10,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from client_sdk.errors import RosterNotPinned
+from client_sdk.errors import ConfigurationError, RosterNotPinned
 from client_sdk.study.verifier import active_fingerprint
 
 if TYPE_CHECKING:
@@ -42,16 +42,32 @@ def as_qr_code(digits: str) -> str:
 
 def is_fingerprint(said: str, fingerprint: str) -> bool:
     """Whether `said`, in digits or in hex and grouped in any way, is this fingerprint, all of it."""
-    compared = re.sub(r"[\s.,-]", "", said).lower()
-    return compared in (as_digits(fingerprint).replace(" ", ""), fingerprint)
+    return _joined(said) in (as_digits(fingerprint).replace(" ", ""), fingerprint)
+
+
+def require_whole(said: str) -> None:
+    """Whether somebody said a whole number of a roster, or its whole fingerprint.
+
+    Raises:
+        ConfigurationError: a digit is missing or one too many: a slip, and no other roster.
+    """
+    given = _joined(said)
+    if re.fullmatch(rf"[0-9]{{{_DIGITS}}}|[0-9a-f]{{64}}", given) is None:
+        found = f"{len(given)} digits were given" if re.fullmatch("[0-9]+", given) else "this is none"
+        raise ConfigurationError(f"a roster's number has twelve groups of five digits, {_DIGITS} in all; {found}")
+
+
+def _joined(said: str) -> str:
+    return re.sub(r"[\s.,-]", "", said).lower()
 
 
 def pin_roster(hospital: Hospital, study: str, said: str) -> tuple[RosterEntry, ...]:
     """Pin the active members that the coordinator shows, if they are those whose number was compared.
 
     Raises:
-        RosterNotPinned: they are others.
+        ConfigurationError: `said` is no whole number;  RosterNotPinned: they are others.
     """
+    require_whole(said)
     with hospital.client(study) as client:
         roster = client.roster(study)
     if not is_fingerprint(said, active_fingerprint(roster)):

@@ -215,7 +215,8 @@ class CoordinatorVerifier:
         unknown = strangers(self._membership, roster, own)
         if unknown:
             raise RosterNotPinned(
-                f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew"
+                f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew "
+                "(wardround roster show, then roster pin), and join again"
             )
 
 

@@ -135,6 +135,12 @@ class FileBlobs:
         path = self._folder(scope) / sha256
         return path if path.is_file() else None
 
+    def kept(self, scope: str) -> list[str]:
+        """The names of all files in the scope, the oldest first."""
+        folder = self._folder(scope)
+        found = [(path.stat().st_mtime_ns, path.name) for path in folder.iterdir()] if folder.is_dir() else []
+        return [name for _, name in sorted(found)]
+
     def remove(self, scope: str, sha256: str) -> None:
         """Repeatable."""
         (self._folder(scope) / sha256).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ an older state, ledger and all: that is consistent, and only hospitals remember 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from sqlalchemy import bindparam, select
 
@@ -65,28 +65,27 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
         standing = Standing.within(newest)
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
-    active = active_members(tx, study.id)
-    shown = {"limits": budget.limits, "percentiles": budget.percentiles}
-    settings_sha256, roster_sha256 = standing.settings_sha256, standing.roster_sha256
-    whoever = {roster_fingerprint(study.name, active), study.roster_sha256}
-    compared = {
-        "its settings": _is(study.settings, settings_sha256) and study.settings_sha256 == settings_sha256,
-        "the names or keys of its members": whoever == {roster_sha256},
-        "the number of its members": len(active) == standing.members,
-        "the state of its budget": _is(budget.state, standing.state_sha256),
-        "whether it can continue": budget.can_continue == standing.can_continue,
-        "the statement of its budget": _is(shown, standing.statement_sha256),
-    }
-    _require(study, compared)
-    # What was signed has these fields; anything else might not.
-    privacy, schedule = study.settings["privacy"], study.settings["schedule"]
-    copied = {
-        "its quorum": study.quorum == max(1, schedule["min_clients"]),
-        "the newest round of its budget": budget.round == budget.state["last_round"],
-        "its max_steps": budget.max_steps == privacy["max_steps"],
-    }
-    _require(study, copied)
+    for what, same in _compared(tx, study, budget, standing):
+        if not same:
+            raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
     return newest
+
+
+def _compared(tx: Transaction, study: StudyRow, budget: BudgetRow, standing: Standing) -> Iterator[tuple[str, bool]]:
+    # One after another: what is inside of a document is looked at only once its digest is the signed one.
+    settings_sha256 = standing.settings_sha256
+    yield "its settings", _is(study.settings, settings_sha256) and study.settings_sha256 == settings_sha256
+    yield "its quorum", study.quorum == max(1, study.settings["schedule"]["min_clients"])
+    active = active_members(tx, study.id)
+    fingerprints = {roster_fingerprint(study.name, active), study.roster_sha256}
+    yield "the names or keys of its members", fingerprints == {standing.roster_sha256}
+    yield "the number of its members", len(active) == standing.members
+    yield "the state of its budget", _is(budget.state, standing.state_sha256)
+    yield "whether it can continue", budget.can_continue == standing.can_continue
+    yield "the newest round of its budget", budget.round == budget.state["last_round"]
+    yield "its max_steps", budget.max_steps == study.settings["privacy"]["max_steps"]
+    shown = {"limits": budget.limits, "percentiles": budget.percentiles}
+    yield "the statement of its budget", _is(shown, standing.statement_sha256)
 
 
 def _is(value: object, sha256: str) -> bool:
@@ -95,12 +94,6 @@ def _is(value: object, sha256: str) -> bool:
     except (TypeError, ValueError):
         # Not even JSON, as a text in which somebody has struck out a bracket.
         return False
-
-
-def _require(study: StudyRow, compared: Mapping[str, bool]) -> None:
-    for what, same in compared.items():
-        if not same:
-            raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
 
 
 def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:

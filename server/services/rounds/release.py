@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,17 +104,24 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
 
 def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> dict[str, Real]:
     """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
+    scope, noised = noised_scope(inputs.study, inputs.round), mechanism(inputs.settings, inputs.model) is not None
     # Never drawn again: whoever saw two draws over one sum could average them.
     if inputs.noised_sha256 is not None:
-        path = coordinator.blobs.find(noised_scope(inputs.study, inputs.round), inputs.noised_sha256)
+        path = coordinator.blobs.find(scope, inputs.noised_sha256)
         if path is None:
             raise InputsLost("noised-sum-lost")
         return dict(read_file(path, inputs.summed))
+    # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
+    # attempt that was never committed, and as good as another one.
+    if noised and (drawn := coordinator.blobs.kept(scope)):
+        _commit_noise(coordinator, lease, inputs, drawn[0])
+        return _sum(coordinator, lease, replace(inputs, noised_sha256=drawn[0]), renew_lease)
     draw = coordinator.noise.of(inputs.round)
     bodies = _bodies(coordinator, inputs, renew_lease)
     total = noised_sum(inputs.settings, inputs.model, bodies, _opened(coordinator, inputs), draw)
-    if mechanism(inputs.settings, inputs.model) is not None:
-        _commit_noise(coordinator, lease, inputs, total)
+    if noised:
+        failpoint("worker.before-noise-file")
+        _commit_noise(coordinator, lease, inputs, coordinator.blobs.write(scope, encode(total)).sha256)
     return total
 
 
@@ -151,14 +158,9 @@ def _opened(coordinator: Coordinator, inputs: Inputs) -> Opened | None:
     return Opened(spec, np.fromfile(path, dtype=spec.dtype), longest + rounding)
 
 
-def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, noised: dict[str, Real]) -> None:
-    # What an earlier attempt drew was never committed, so nobody has seen it; it goes when the round is scrubbed. It is
-    # not removed here: a worker that has lost its lease without knowing would remove the committed one.
-    failpoint("worker.before-noise-file")
-    blob = coordinator.blobs.write(noised_scope(inputs.study, inputs.round), encode(noised))
-
+def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256: str) -> None:
     def work(tx: Transaction) -> None:
-        _settled(coordinator, tx, inputs)[1].noised_sha256 = blob.sha256
+        _settled(coordinator, tx, inputs)[1].noised_sha256 = sha256
 
     commit_under_lease(coordinator.database, lease, "noise", work)
 

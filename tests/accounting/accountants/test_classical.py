@@ -257,3 +257,10 @@ def test_extreme_settings_give_a_bound_and_no_overflow(sigma: float, rate: float
     assert 0 <= tight <= loose
     # One unsampled step is worse than one sampled one.
     assert steps > 1 or loose <= account(sigma, 1.0, 1, 1e-6, method="rdp").epsilon() * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("field", ["relation", "level", "observer"])
+def test_a_word_that_does_not_exist_is_named_with_those_that_do(field: str) -> None:
+    with pytest.raises(InvalidArgument, match="must be one of") as error:
+        ClassicalAccountant(delta=1e-5, **{field: "replace"})
+    assert error.value.argument == field

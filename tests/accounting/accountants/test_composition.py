@@ -282,3 +282,18 @@ class TestClientsOwnSums:
             ours.step(ACCOUNTING_SAMPLE, **PLAN)
         with pytest.raises(InvalidArgument, match=r"^log_values:"):
             account().observe([0.1, 0.2, 0.3], order=4.0, log_max=3.0)
+
+    def test_a_second_sample_at_one_step_is_refused(self) -> None:
+        """Whoever tries samples until one is lucky would read it at the failure probability of one."""
+        ours = account(orders=[4.0], composition="running", max_steps=None)
+        ours.step(None, **PLAN)
+        ours.observe([0.0, 0.0, 3.0], order=4.0, log_max=3.0)
+        again = account(orders=[4.0], composition="running", max_steps=None)
+        again.restore(ours.state())
+        for one in (ours, again):
+            before = one.state()
+            with pytest.raises(InvalidArgument, match=r"^log_values: were told at step 1 already"):
+                one.observe([0.0] * 1000, order=4.0, log_max=3.0)
+            assert one.state() == before
+            one.step(None, **PLAN)
+            one.observe([0.0] * 1000, order=4.0, log_max=3.0)

@@ -85,5 +85,5 @@ def test_histograms_that_pass_the_limit_by_themselves_leave_the_noise_of_one_rou
 
 
 def test_an_order_at_which_no_noise_would_do_is_named():
-    with pytest.raises(PlanError, match="larger order"):
+    with pytest.raises(PlanError, match="larger classical_order"):
         Budget.open(plan(classical_order=0.5))

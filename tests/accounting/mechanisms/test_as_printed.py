@@ -247,6 +247,7 @@ class TestCompositionAsPrinted:
         ("log_moments", as_printed.product_composition, {"log_moments": [[math.nan]]}),
         ("order", as_printed.general_subsampled, {"order": 0, "pair": GaussianPair(1, 1, 1), "sampling_rate": 0.1}),
         ("guarantees", as_printed.basic_composition, {"guarantees": []}),
+        ("guarantees", as_printed.basic_composition, {"guarantees": [(1.0, 1e-5, 2.0)]}),
         (
             "mean",
             as_printed.student_t_from_summary,

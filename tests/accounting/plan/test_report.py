@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,3 +95,17 @@ def test_the_largest_of_several_holds_for_all() -> None:
     for reports in ([], [CumulativeMoments(1.0, (1.0,)), CumulativeMoments(1.0, (1.0, 2.0))]):
         with pytest.raises(InvalidArgument):
             CumulativeMoments.largest(reports)
+
+
+@pytest.mark.parametrize("moments", [[1.0, True], [True, True], [1.0, None], [1.0, "2"], []])
+def test_bounds_are_numbers_each_by_itself(moments: list[Any]) -> None:
+    """In an array true is 1: one report would have two texts."""
+    with pytest.raises(InvalidArgument, match=r"^moments:"):
+        report_from_dict({"filter": 1.0, "moments": moments, "complete": False})
+
+
+def test_whole_numbers_of_any_size_are_read_as_floats() -> None:
+    """Beside 2⁷⁰ numpy would make objects of all of them, which no account can add up."""
+    report = report_from_dict({"filter": 2**70, "moments": [3, 4], "complete": False})
+    assert report == CumulativeMoments(float(2**70), (3.0, 4.0))
+    assert [type(value) for value in (report.filter, *report.moments)] == [float] * 3  # type: ignore[union-attr]

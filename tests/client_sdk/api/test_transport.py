@@ -28,7 +28,9 @@ def test_plain_http_is_for_this_machine_alone() -> None:
     assert not require_safe_url(Connection(url="http://study.example.org", allow_http=True))
 
 
-@pytest.mark.parametrize("url", ["study.example.org", "ftp://x", "https://", "https://u:p@x", "https://x/?a=b", ""])
+@pytest.mark.parametrize(
+    "url", ["study.example.org", "ftp://x", "https://", "https://u:p@x", "https://x/?a=b", "https://x/v1", ""]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         Transport(Connection(url=url))

@@ -34,8 +34,11 @@ def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
     digits = as_digits(roster["fingerprint"])
     assert digits in run("roster", "show", "sepsis").stdout
     groups = digits.split(" ")
-    for wrong in (["0" * 64], groups[:-1], [*groups[:-1], "00000"]):
+    for wrong in (["0" * 64], [*groups[:-1], "00000"]):
         run("roster", "pin", "sepsis", *wrong, code=4)
+    # A slip of the hand is no other roster.
+    assert "60 in all; 55 digits were given" in run("roster", "pin", "sepsis", *groups[:-1], code=1).stderr
+    assert "this is none" in run("roster", "pin", "sepsis", "number", code=1).stderr
     assert run("roster", "pin", "sepsis", *groups).stdout == "pinned: mercy\n"
     assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
 

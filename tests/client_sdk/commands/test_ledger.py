@@ -62,6 +62,9 @@ def _verified_without_a_network(here: Live, run: Run, file: Path, head: str) -> 
     said = run(*offline, here.coordinator.signer.public_key).stdout
     assert "the head is signed with the key that you named" in said
     assert "2 rounds reserved: 2 settled" in said
+    # Read out in groups, written down in capitals.
+    grouped = " ".join(mark[i : i + 8] for i in range(0, 64, 8)).upper()
+    assert run(*offline, grouped).stdout == run(*offline, mark).stdout
     assert "not the one that you named" in run(*offline, "a" * 64, code=4).stderr
     assert "--coordinator-key" in run(*offline[:-1], code=1).stderr
     # One byte of one entry, and nothing else.
@@ -227,3 +230,34 @@ def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.Capt
     shown = " ".join(capsys.readouterr().out.split())
     assert "database-differs: somebody changed the coordinator's database without its key" in shown
     assert "restores it from a backup or opens a new study" in shown
+
+
+@pytest.mark.parametrize(
+    ("lie", "part"),
+    [
+        (lambda said: {"limits": said["limits"][:1]}, "limits has 1 parts"),
+        (lambda said: {"limits": [said["limits"][0] | {"delta": 1e-12}, *said["limits"][1:]]}, "delta"),
+        (lambda said: {"limits": [said["limits"][0] | {"epsilon": 0.5}, *said["limits"][1:]]}, "epsilon"),
+        (lambda said: {"limits": [said["limits"][0] | {"reports": []}, *said["limits"][1:]]}, "reports has 0 parts"),
+        (lambda said: {"max_steps": said["max_steps"] + 1}, "max_steps"),
+        (lambda said: {"can_continue": True}, "can_continue"),
+    ],
+    ids=["a limit left out", "a smaller delta", "a smaller limit", "no reports", "more steps", "goes on"],
+)
+def test_a_budget_that_shows_another_limit_than_the_ledger_is_refused(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Any, part: str
+) -> None:
+    """What is spent agrees in all of them: it was all that was compared."""
+    from client_sdk.api.client import Client
+
+    finished(run, here, tmp_path)
+    run("ledger", "verify", "sepsis")
+    said = Client.budget
+    monkeypatch.setattr(
+        Client,
+        "budget",
+        lambda self, name: BudgetStatement.model_validate((truth := said(self, name).model_dump()) | lie(truth)),
+    )
+    refused = run("ledger", "verify", "sepsis", code=4).stderr
+    assert "the budget that is shown is not the one that the ledger gives" in refused
+    assert part in refused

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import typer
 
+from accounting import InvalidArgument
 from client_sdk.commands.shared import a_name, number, plain_errors, print_json, table
 from client_sdk.data import DataError
 from client_sdk.errors import ConfigurationError, ConnectionFailed, LedgerNotExtended, PolicyRefused, TrainingStopped
@@ -30,6 +32,7 @@ def test_a_loss_that_is_no_number_is_named(value: float | None, shown: str) -> N
         (ConfigurationError("set it"), 1),
         (DataError("no rows"), 1),
         (FileNotFoundError("no file"), 1),
+        (InvalidArgument("order", "must be ≥ 1e-06"), 1),
         (PolicyRefused("policy", "not here"), 3),
         (LedgerNotExtended("shorter"), 4),
         (ConnectionFailed("away"), 5),
@@ -44,6 +47,12 @@ def test_an_expected_error_is_one_line_and_its_code(
         raise error
     assert ended.value.exit_code == code
     assert capsys.readouterr().err == f"wardround: {error}\n"
+
+
+def test_an_error_of_the_system_is_said_without_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), plain_errors():
+        Path("/nowhere/study.toml").read_bytes()
+    assert capsys.readouterr().err == "wardround: /nowhere/study.toml: No such file or directory\n"
 
 
 def test_a_bug_shows_its_traceback() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from client_sdk.commands.shared import number
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
@@ -53,12 +55,23 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     broken = settings().as_json()
     broken["privacy"].pop("noise_multiplier")
     broken["privacy"]["clip_norm"] = -1
+    broken["privacy"]["limits"][0]["epsillon"] = 1.0
     path = tmp_path / "study.json"
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
-    assert "privacy.noise_multiplier: Field required" in said
+    assert "privacy.noise_multiplier: is missing" in said
+    assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
     assert "privacy.clip_norm" in said
     assert here.operator("GET", "/v1/studies/sepsis").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["study.json", "study.toml"])
+def test_a_settings_file_that_is_no_text_is_one_line(here: Live, run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    assert (
+        "is neither JSON nor TOML" in run("study", "create", "s", "--settings", str(path), code=1, operator=True).stderr
+    )
 
 
 def test_a_wrong_task_is_one_line_too(here: Live, run: Run, tmp_path: Path) -> None:

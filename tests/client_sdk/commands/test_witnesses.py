@@ -11,12 +11,16 @@ import pytest
 from sqlalchemy import text
 
 from client_sdk.commands.witnesses import Witnesses
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
+from client_sdk.study.pinning import as_digits
 from client_sdk.study.vouching import Agreement, Voucher
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
+from tests.factories.lying_coordinator import forget_witnesses, ledger_of, rewrite
 
 
 def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
@@ -35,19 +39,54 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
         "roster_compared": True,
     }
     assert f"entries 1 to {last} are what the hospitals saw: 1 of 1 hospital signed them" in run(*alone).stdout
+    # As people read it to each other.
+    digits = as_digits(fingerprint)
+    assert run(*alone[:-1], digits).stdout == run(*alone).stdout
     # One hospital may be the coordinator's friend, and nobody gave a fingerprint.
     shown = run("ledger", "verify", "sepsis").stdout
     assert "1 hospital cannot vouch for a ledger" in shown
     assert "the keys are those that the coordinator shows" in shown
-    assert (
-        "another fingerprint than the one that you were told"
-        in run("ledger", "verify", "sepsis", "--roster", "0" * 64, code=4).stderr
-    )
+    for wrong in ("0" * 64, " ".join(["00000"] * 12)):
+        said = run("ledger", "verify", "sepsis", "--roster", wrong, code=4).stderr
+        assert "another number than the one that you were told" in said
+    assert "twelve groups" in run("ledger", "verify", "sepsis", "--roster", "00000", code=1).stderr
+    # What people read to each other is taken too, and a hospital's own pin needs no words.
+    digits = as_digits(fingerprint)
+    assert json.loads(run(*alone[:-1], digits, "--json").stdout)["witnesses"]["roster_compared"]
+    run("roster", "pin", "sepsis", *digits.split(" "))
+    assert "the keys are those of the roster that was compared" in run("ledger", "verify", "sepsis").stdout
     seen = json.loads(run("ledger", "seen", "sepsis", "--json").stdout)
     assert seen == {"study": "sepsis", "entry": last, "sha256": verified["head"]}
     first = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"][0]["sha256"]
     assert run("ledger", "seen", "sepsis", "--entry", "1").stdout.replace(" ", "").strip().endswith(first)
     assert "has seen no entry 99" in run("ledger", "seen", "sepsis", "--entry", "99", code=1).stderr
+
+
+def test_a_hospital_holds_the_ledger_against_what_it_saw_though_no_signature_is_shown(
+    here: Live, run: Run, tmp_path: Path
+) -> None:
+    finished(run, here, tmp_path)
+    last = len(ledger_of(here))
+    assert f"entries 1 to {last} are those that this hospital saw" in run("ledger", "verify", "sepsis").stdout
+    rewrite(here, lambda entry: None if entry.sequence == last else (entry.kind, entry.body))
+    forget_witnesses(here)
+    # On a good chain, under the coordinator's good signature: an operator can know nothing of it.
+    run("ledger", "verify", "sepsis", operator=True)
+    said = run("ledger", "verify", "sepsis", code=4).stderr
+    assert f"this hospital saw {last} entries, and {last - 1} are shown" in said
+
+
+def test_a_data_set_that_takes_no_part_is_said_to_compare_nothing(here: Live, run: Run, tmp_path: Path) -> None:
+    finished(run, here, tmp_path)
+    said = run("ledger", "verify", "sepsis", "--dataset", "icu").stdout
+    assert "data set icu takes no part here: nothing of this hospital's own was compared" in said
+    assert "--dataset names another one: records" in said
+    assert "--dataset" not in run("ledger", "verify", "sepsis").stdout
+    HospitalLedger.open(ledger_path(tmp_path / "mercy", "icu")).close()
+    for command in (["own-budget"], ["egress-log"]):
+        assert "--dataset names another one: records" in run(*command, "--dataset", "icu").stderr
+    seen = run("ledger", "seen", "sepsis", "--dataset", "icu", code=1).stderr
+    assert "with data set icu this hospital has seen no entry of the ledger of sepsis" in seen
 
 
 def test_a_missing_signature_is_shown_and_one_of_another_ledger_is_refused(

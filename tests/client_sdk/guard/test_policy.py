@@ -30,6 +30,7 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
         ({"datasets": ["ward"]}, {}, "policy-dataset"),
         ({"least_noise_multiplier": 1.5}, {}, "policy-noise"),
         ({"needs_masking": True}, {}, "policy-masking"),
+        ({"least_colluders": 2, "unpinned_roster": "laboratory"}, {"masked": True}, "policy-masking"),
         ({"unpinned_roster": "refused"}, {}, "policy-roster"),
         ({}, {"masked": True}, "policy-roster"),
         ({"largest_epsilon": 49.0}, {}, "policy-epsilon"),
@@ -138,6 +139,14 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
     assert "p7" not in repr(policy)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_patient(tmp_path: Path) -> None:
+    """Spreadsheets and editors write one; the first patient of the list would have been trained on."""
+    (tmp_path / "withdrawn.txt").write_text("p1\np7\n", encoding="utf-8-sig")
+    path = tmp_path / "policy.toml"
+    path.write_text('excluded_patients_file = "withdrawn.txt"\n', encoding="utf-8-sig")
+    assert SitePolicy.read(path).excluded_patients == ("p1", "p7")
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -150,8 +159,21 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         ("[limits.instance]\nepsilon = 1.0", "limits.instance.delta"),
         ("[limits.hospital]\nepsilon = 1.0\ndelta = 0.1", "limits.hospital"),
         ("unnoised_updates = 'patient-17'", "unnoised_updates"),
-        ("studies = [", "TOML"),
-        ("excluded_patients_file = 'nowhere.txt'", "cannot be read"),
+        ("largest_epsilon = 1.0\nstudies = [", "is not valid TOML$|is not valid TOML, line 2"),
+        ("excluded_patients_file = 'nowhere.txt'", r"list .*nowhere.txt that .* cannot be read: No such file"),
+        ("excluded_patients_file = 3", "excluded_patients_file: must be the name of a file"),
+        (
+            "least_noise_multipler = 1.0",
+            "least_noise_multipler: there is no such entry; did you mean least_noise_multi",
+        ),
+        ("excluded_patient_file = 'x'", "did you mean excluded_patients_file?"),
+        (
+            "[limits.instance]\nepsilon = 1.0\ndelta = 0.1\norders = 4.0",
+            "limits.instance.orders: .* did you mean order?",
+        ),
+        ("studies = 'sepsis'", "studies: must be a list"),
+        # Letter by letter it would be a list of patients, and nobody's identifier.
+        ("excluded_patients_file = 'policy.toml'\nexcluded_patients = 'patient-17'", "excluded_patients"),
     ],
     ids=[
         "misspelt",
@@ -165,6 +187,12 @@ def test_a_file_is_read_with_the_list_beside_it(tmp_path: Path) -> None:
         "text for a switch",
         "no TOML",
         "no list",
+        "a list that is a number",
+        "misspelt number",
+        "misspelt list",
+        "misspelt in a section",
+        "no list of studies",
+        "one patient for a list",
     ],
 )
 def test_a_mistake_in_the_file_is_named_and_never_ignored(tmp_path: Path, text: str, named: str) -> None:

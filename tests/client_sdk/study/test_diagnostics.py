@@ -9,7 +9,8 @@ from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.identity import KEY_FILE
+from client_sdk.identity import KEY_FILE, Identity
+from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
 from client_sdk.study.diagnostics import Finding, examine
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
@@ -34,6 +35,11 @@ def test_a_healthy_hospital_has_nothing_bad(tmp_path: Path) -> None:
     assert {f.verdict for f in findings.values()} <= {"good", "note"}
     assert findings["clock"].verdict == findings["coordinator"].verdict == findings["ledger"].verdict == "good"
     assert "sepsis as mercy" in findings[KEY_FILE].text
+    (joined,) = Identity.open(tmp_path).memberships()
+    mark = fingerprint(decode_public_key(joined.coordinator_key))
+    assert findings["coordinator's key"].text == f"{mark} in sepsis, pinned at enrolment"
+    (tmp_path / "policy.toml").write_text("[individual]\nepsilon = 6.0\ndelta = 1e-6\n")
+    assert found(tmp_path, other)["site policy"].text.endswith("each patient epsilon 6")
 
 
 def test_the_enrolled_coordinator_is_asked_where_none_is_named(tmp_path: Path) -> None:

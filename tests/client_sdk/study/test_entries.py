@@ -118,6 +118,20 @@ def test_bounds_of_all_clients_hold_those_of_whoever_ever_took_part() -> None:
     Book(MASKED, members=5).settle(1, bounds(0.1, complete=True))
 
 
+def test_a_round_with_a_number_of_billions_is_judged_by_the_rounds_there_were() -> None:
+    """A coordinator may number as it likes; looking every number up would keep the hospital busy for days."""
+    asked: list[int] = []
+    book = Book(MASKED, members=5)
+
+    def own(number: int) -> OwnRound:
+        asked.append(number)
+        return NOTHING
+
+    book.checks = EntryChecks("sepsis", MASKED, own, lambda: book.entries).load(book.checks.to_json())
+    book.settle(2**31 - 1, bounds(0.1, complete=True))
+    assert len(asked) < 10
+
+
 def test_reports_that_are_withheld_are_checked_at_the_end() -> None:
     own = {1: told(filter=0.5, moments=[0.5] * 4), 3: told(filter=0.7, moments=[0.7] * 4)}
 

@@ -69,7 +69,7 @@ def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monk
     strict = settings(masked=True, masking=masking, expected_clients=9.0, schedule={"min_clients": 8})
     for name, policy, floors in (
         ("a", {}, Floors(1, 4, False)),
-        ("b", {"least_colluders": 3, "least_survivors": 9}, Floors(3, 9, False)),
+        ("b", {"least_colluders": 2, "least_survivors": 9}, Floors(2, 9, False)),
         ("c", {"allow_three": True}, Floors(1, 3, True)),
         ("d", {"allow_three": True, "least_survivors": 6}, Floors(1, 6, True)),
     ):

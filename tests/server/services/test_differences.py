@@ -113,6 +113,7 @@ FORGERIES = {
     "limits of no shape": lambda c: ("UPDATE budgets SET limits = :value", '{"level": "client"}'),
     "percentiles of no shape": lambda c: ("UPDATE budgets SET percentiles = :value", '[7, null, {"x": []}]'),
     "settings of no shape": lambda c: ("UPDATE studies SET settings = :value", "[]"),
+    "no state": lambda c: ("UPDATE budgets SET state = :value", "[]"),
     "noise": lambda c: ("UPDATE studies SET settings = :value", softened(c, "noise_multiplier", 0.001)),
     "horizon": lambda c: ("UPDATE studies SET settings = :value", softened(c, "max_steps", 600)),
     "settings digest": lambda c: ("UPDATE studies SET settings_sha256 = :value", "a" * 64),
@@ -211,6 +212,41 @@ def test_a_statement_follows_every_change_that_is_signed(coordinator: Coordinato
     assert after.limits[0].spent > before.limits[0].spent
     lifecycle.act(coordinator, "sepsis", "pause")
     assert views.read_budget(coordinator, "sepsis").state != after.state
+
+
+@pytest.mark.parametrize("value", ["[]", "3", "{}", '{"privacy": 3}', '{"privacy": {}, "schedule": []}'])
+def test_settings_that_are_none_are_a_difference_too(coordinator: Coordinator, value: str) -> None:
+    hospitals = running(coordinator)
+    forge(coordinator, "UPDATE studies SET settings = :value", value=value)
+    with pytest.raises(Rejected, match="its settings in the database"):
+        hospitals[0].assignment()
+    found = coordinator.database.read("look", lambda tx: find_study(tx, "sepsis"))
+    assert (found.state, found.stop_reason) == ("finished", "database-differs")
+
+
+def test_a_round_that_is_made_unreleased_again_is_not_noised_a_second_time(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean of many draws over one sum would be the sum, with nothing charged for it."""
+    # Whoever owns the database keeps the files: a trigger that says that they are gone does it.
+    monkeypatch.setattr("server.worker.scrub_round", lambda *_: None)
+    hospitals = open_study(coordinator, scheme="client", max_steps=1)
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update())
+    worker = Worker(coordinator)
+    for _ in range(5):
+        worker.step()
+    first = views.locate_model(coordinator, "sepsis").info
+    assert first.version == 1
+    for _ in range(3):
+        forge(coordinator, "DELETE FROM models WHERE version = 1")
+        forge(coordinator, "UPDATE rounds SET state = 'settled', ended_at = NULL, noised_sha256 = NULL")
+        forge(coordinator, "UPDATE participants SET sha256 = NULL, state = 'missing' WHERE client = 'h1'")
+        for _ in range(5):
+            worker.step()
+        again = views.locate_model(coordinator, "sepsis").info
+        assert (again.version, again.sha256) == (1, first.sha256)
 
 
 def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:
