@@ -155,7 +155,7 @@ class Storm:
         while not self._finished(operator, study):
             # Long enough, on average, for a round between two faults, however slow the machine.
             time.sleep(self.random.uniform(0.0, LULL * self.start_seconds))
-            target = self.random.choice((*self.coordinators, *hospitals))
+            target = self._target(study, hospitals)
             if self.kinds:
                 (kind,) = self.random.choices(tuple(self.kinds), tuple(self.kinds.values()))
                 if strike[kind](target):
@@ -166,6 +166,18 @@ class Storm:
                 rounds, moved = reached, time.monotonic()
             if time.monotonic() > moved + END_SECONDS:
                 raise ProcessFailed(f"{study} stands still; the coordinator", None, self.coordinators[target].log)
+
+    def _target(self, study: str, hospitals: Mapping[str, LiveHospital]) -> str:
+        """Every second time the coordinator that works on the study: nobody else's fault hands a lease over."""
+        holder = self._owner(study) or ""
+        working = [
+            name
+            for name, one in self.coordinators.items()
+            if one.process is not None and f":{one.process.popen.pid}:" in holder
+        ]
+        return self.random.choice(
+            working if working and self.random.random() < 0.5 else [*self.coordinators, *hospitals]
+        )
 
     def _kill(self, study: str, target: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]) -> bool:
         process = self._process(target, joined)
