@@ -13,10 +13,9 @@ from client_sdk.protocol.study.settings import (
     Masking,
     Privacy,
     Schedule,
-    ServerOptimiser,
     StudySettings,
-    Training,
 )
+from client_sdk.protocol.study.training import ServerOptimiser, Training
 from experiments.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)

@@ -17,7 +17,7 @@ import pytest
 from client_sdk import tasks
 from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParameters
 from client_sdk.protocol.wire.tensors import encode
-from client_sdk.secure_sum import steps
+from client_sdk.secure_sum import checks
 from client_sdk.training.local import weights_of
 from server.api import secure_sum as api
 from server.db.tables import SessionMessageRow
@@ -116,8 +116,8 @@ def test_six_sums_without_another_hospital_each_would_show_every_update(
     here: Live, clock: FakeClock, sites: list[Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack, on hospitals that do not check: what the check is for."""
-    monkeypatch.setattr(steps, "check_may_be_summed_again", lambda opened, cohort: None)
-    monkeypatch.setattr(steps, "check_is_summed_again", lambda opened, survivors: None)
+    monkeypatch.setattr(checks, "check_may_be_summed_again", lambda opened, cohort: None)
+    monkeypatch.setattr(checks, "check_is_summed_again", lambda opened, survivors: None)
     greedy = Greedy(here, monkeypatch)
     for number in range(1, len(NAMES) + 1):
         assert greedy.play(clock, number)["reason"] == "updates-lost"
