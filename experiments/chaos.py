@@ -57,6 +57,8 @@ PLAIN = {"alpha": 12, "beta": 9}
 MASKED = {"alpha": 12, "beta": 9, "gamma": 11, "delta": 10}
 END_SECONDS = 300.0
 KILLED = -9
+# How long to wait for a coordinator to take the study's lease.
+HOLDER_SECONDS = 3.0
 # Between two faults of processes, at most: so many starts of a coordinator.
 LULL = 3.0
 # How often, among the faults of processes.
@@ -169,26 +171,28 @@ class Storm:
 
     def _target(self, study: str, hospitals: Mapping[str, LiveHospital]) -> str:
         """Every second time the coordinator that works on the study: nobody else's fault hands a lease over."""
-        holder = self._owner(study) or ""
-        working = [
-            name
-            for name, one in self.coordinators.items()
-            if one.process is not None and f":{one.process.popen.pid}:" in holder
-        ]
-        return self.random.choice(
-            working if working and self.random.random() < 0.5 else [*self.coordinators, *hospitals]
-        )
+        anybody = self.random.choice([*self.coordinators, *hospitals])
+        return self._working(study) or anybody if self.random.random() < 0.5 else anybody
+
+    def _working(self, study: str) -> str | None:
+        """Who holds the study's lease, or is the next to hold it soon: between two pieces of work nobody does."""
+        end = time.monotonic() + HOLDER_SECONDS
+        while time.monotonic() < end:
+            holder = self._owner(study)
+            for name, one in self.coordinators.items():
+                if one.process is not None and _of(one.process, holder):
+                    return name
+            time.sleep(0.01)
+        return None
 
     def _kill(self, study: str, target: str, hospitals: dict[str, LiveHospital], joined: dict[str, Process]) -> bool:
         process = self._process(target, joined)
         if process is None or process.ended() is not None:
             return False
-        holder = self._owner(study)
         process.kill()
         if target in self.coordinators:
-            time.sleep(self.random.uniform(0.0, 1.0))
+            self._watch(study, target, process, self.random.uniform(0.0, 1.0))
             self._serve(target)
-            self._count_take_over(study, target, process, holder)
         else:
             joined[target] = self._join(study, hospitals[target])
         return True
@@ -197,11 +201,8 @@ class Storm:
         process = self._process(target, joined)
         if process is None or process.ended() is not None:
             return False
-        holder = self._owner(study)
         with paused(process):
-            # Longer than the lease: the other coordinator may take the study over.
-            time.sleep(self.random.uniform(0.1, 2.0))
-            self._count_take_over(study, target, process, holder)
+            self._watch(study, target, process, self.random.uniform(0.1, 2.0))
         return True
 
     def _full(self, study: str, target: str) -> bool:
@@ -258,13 +259,17 @@ class Storm:
         with (self.home / "faults.log").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _count_take_over(self, study: str, target: str, process: Process, holder: str | None) -> None:
-        """Count one if the struck coordinator's `process` held the study's lease, and now the other one does."""
-        others = [one.process for name, one in self.coordinators.items() if name != target]
-        now = self._owner(study) or ""
-        held = holder is not None and f":{process.popen.pid}:" in holder
-        if held and any(other is not None and f":{other.popen.pid}:" in now for other in others):
-            self._count("take-over", study, target)
+    def _watch(self, study: str, target: str, struck: Process, seconds: float) -> None:
+        """Wait so long; if `struck` held the study's lease, until the other coordinator has it, and count that."""
+        begun, others = time.monotonic(), [one for name, one in self.coordinators.items() if name != target]
+        held = _of(struck, self._owner(study))
+        while held and time.monotonic() < begun + max(seconds, HOLDER_SECONDS):
+            now = self._owner(study)
+            if any(other.process is not None and _of(other.process, now) for other in others):
+                self._count("take-over", study, target)
+                break
+            time.sleep(0.02)
+        time.sleep(max(0.0, begun + seconds - time.monotonic()))
 
     def _owner(self, study: str) -> str | None:
         wanted = select(LeaseRow.owner).join(StudyRow, StudyRow.id == LeaseRow.study_id).where(StudyRow.name == study)
@@ -294,6 +299,11 @@ class Storm:
         if can_mount():
             self.disks[name] = SmallDisk(folder)
             self._stack.callback(self.disks[name].close)
+
+
+def _of(process: Process, holder: str | None) -> bool:
+    """Is this lease the process's?"""
+    return f":{process.popen.pid}:" in (holder or "")
 
 
 def study_settings(scheme: SchemeName, clients: int, rounds: int, *, masked: bool, by_limit: bool) -> StudySettings:

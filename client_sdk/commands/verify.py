@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -275,13 +274,14 @@ def read_export(path: Path) -> tuple[list[Entry], Told]:
     from accounting.budget.ledger import Entry, LedgerError
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.protocol.study.messages import Roster, SignedLedgerHead, WitnessedHead
+    from client_sdk.protocol.wire.documents import load_json
 
     lines = path.read_bytes().splitlines()
     parsed: list[dict[str, Any]] = []
     for place, line in enumerate(lines, start=1):
         try:
-            value = json.loads(line, object_pairs_hook=_no_twins)
-        except (ValueError, RecursionError) as error:
+            value = load_json(line)
+        except ValueError as error:
             raise LedgerNotExtended(f"line {place} of the export is no JSON: {error}") from error
         if not isinstance(value, dict):
             raise LedgerNotExtended(f"line {place} of the export is no entry")
@@ -301,13 +301,6 @@ def read_export(path: Path) -> tuple[list[Entry], Told]:
         raise LedgerNotExtended(str(error)) from error
     except ValidationError as error:
         raise LedgerNotExtended("the export does not end with a signed head") from error
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _same(shown: float | None, recomputed: float | None) -> bool:

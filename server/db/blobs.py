@@ -136,10 +136,9 @@ class FileBlobs:
         return path if path.is_file() else None
 
     def kept(self, scope: str) -> list[str]:
-        """The names of all files in the scope, the oldest first."""
+        """The names of all files in the scope."""
         folder = self._folder(scope)
-        found = [(path.stat().st_mtime_ns, path.name) for path in folder.iterdir()] if folder.is_dir() else []
-        return [name for _, name in sorted(found)]
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
     def remove(self, scope: str, sha256: str) -> None:
         """Repeatable."""

@@ -13,7 +13,14 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, InvitationCreate, Refusal, UpdateReceipt
+from client_sdk.protocol.study.messages import (
+    Assignment,
+    EnrolmentRequest,
+    InvitationCreate,
+    KeyRotation,
+    Refusal,
+    UpdateReceipt,
+)
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, encode
 from server.services import views
@@ -52,6 +59,11 @@ class Hospital:
         return EnrolmentRequest(
             token=token, public_key=self.public_key, proof=sign_document(self.key, ENROLMENT, proven)
         )
+
+    def rotation(self) -> KeyRotation:
+        """To this key, signed by it."""
+        proven = {"client": self.name, "study": self.study, "key": self.public_key}
+        return KeyRotation(public_key=self.public_key, proof=sign_document(self.key, ENROLMENT, proven))
 
     def enrol(self) -> Hospital:
         self.way.enrol(self.enrolment(self.way.invite(self.study, self.name)))

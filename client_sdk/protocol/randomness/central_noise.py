@@ -22,7 +22,8 @@ EXACT = 2.0**53
 class CentralNoise:
     """The mechanism of one study with `coordinates` parameters.
 
-    spacing      grid spacing, a power of two at most min(1, noise_multiplier) · clip_norm · 2^-14 / sqrt(coordinates)
+    spacing      grid spacing, a power of two at most min(1, noise_multiplier) · clip_norm · 2^-14 / sqrt(coordinates),
+                 with 16 for fewer coordinates: `units` is 2^16 at least
     sensitivity  most that one client can move the sum, in the L2 norm: its clipped norm and the rounding
     std          noise standard deviation on the scale of the sum
     """

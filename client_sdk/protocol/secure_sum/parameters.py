@@ -202,8 +202,11 @@ def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
 
 
 def public_grid(scale: float, coordinates: int) -> float:
-    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm."""
-    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 1)) / 2)
+    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
+
+    For fewer than 16 coordinates as for 16: accounts count on 2^16 steps to a deviation of noise as large as `scale`.
+    """
+    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 16)) / 2)
 
 
 def coordinates(model: Spec) -> int:

@@ -112,8 +112,11 @@ def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Ca
             raise InputsLost("noised-sum-lost")
         return dict(read_file(path, inputs.summed))
     # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
-    # attempt that was never committed, and as good as another one.
+    # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
+    # nobody can tell which was released.
     if noised and (drawn := coordinator.blobs.kept(scope)):
+        if len(drawn) > 1:
+            raise InputsLost("noised-sum-lost")
         _commit_noise(coordinator, lease, inputs, drawn[0])
         return _sum(coordinator, lease, replace(inputs, noised_sha256=drawn[0]), renew_lease)
     draw = coordinator.noise.of(inputs.round)

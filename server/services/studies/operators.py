@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import Row, bindparam, select
 
 from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.db.session import Transaction
@@ -16,6 +16,10 @@ from server.services.coordinator import Coordinator
 from server.services.views import at
 
 _PREFIX = "wrk"
+# Of columns, not of an object: every request of a person begins here.
+_KEY = select(OperatorKeyRow.id, OperatorKeyRow.role, OperatorKeyRow.secret_sha256, OperatorKeyRow.revoked_at).where(
+    OperatorKeyRow.id == bindparam("id")
+)
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,7 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     prefix, _, rest = key.partition("_")
     id, _, secret = rest.partition("_")
 
-    def work(tx: Transaction) -> OperatorKeyRow | None:
-        return tx.session.get(OperatorKeyRow, id)
-
-    row = coordinator.database.read("authenticate-operator", work) if prefix == _PREFIX else None
+    row = _find(coordinator, id) if prefix == _PREFIX else None
     # Compared in constant time whether or not the key exists.
     fits = hmac.compare_digest(_hashed(secret), row.secret_sha256 if row is not None else "")
     if row is None or not fits or row.revoked_at is not None:
@@ -83,9 +84,13 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
 
 def require_valid(coordinator: Coordinator, id: str) -> None:
     """Raises Rejected `bad-token` once the key is revoked."""
-    row = coordinator.database.read("operator-standing", lambda tx: tx.session.get(OperatorKeyRow, id))
+    row = _find(coordinator, id)
     if row is None or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid any more; ask an operator for a new one")
+
+
+def _find(coordinator: Coordinator, id: str) -> Row[str, Role, str, float | None] | None:
+    return coordinator.database.read("find-operator-key", lambda tx: tx.session.execute(_KEY, {"id": id}).one_or_none())
 
 
 def _hashed(secret: str) -> str:

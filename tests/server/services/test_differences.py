@@ -8,6 +8,7 @@ import logging
 import pytest
 from sqlalchemy import text
 
+from server.db.blobs import noised_scope
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
@@ -186,6 +187,25 @@ def test_a_study_that_ended_before_its_rows_were_changed_shows_no_numbers(coordi
     assert refused.value.extra == {"stop_reason": "database-differs"}
 
 
+@pytest.mark.parametrize("change", ["withdraw", "revoke", "rotate"])
+def test_members_of_an_ended_study_may_leave_and_its_numbers_are_shown_on(
+    coordinator: Coordinator, change: str
+) -> None:
+    """No entry follows the last one of a ledger, so that nothing says how the roster stands now."""
+    running(coordinator)
+    lifecycle.act(coordinator, "sepsis", "stop")
+    work(coordinator)
+    before, hospitals_then = views.read_budget(coordinator, "sepsis"), views.roster(coordinator, "sepsis").fingerprint
+    if change == "rotate":
+        new = Hospital(UseCases(coordinator), "sepsis", "h2")
+        enrolment.rotate_key(coordinator, "sepsis", "h2", new.rotation())
+    else:
+        {"withdraw": enrolment.withdraw, "revoke": enrolment.revoke}[change](coordinator, "sepsis", "h2")
+    assert views.roster(coordinator, "sepsis").fingerprint != hospitals_then
+    assert views.read_budget(coordinator, "sepsis") == before
+    assert ended(coordinator) == ("finished", "stopped")
+
+
 @pytest.mark.parametrize("column", ["state", "limits", "percentiles"])
 @pytest.mark.parametrize("value", ["[{", "NaN", "[" * 5000, ""])
 def test_what_is_no_json_stops_the_study_as_anything_else_does(
@@ -247,6 +267,28 @@ def test_a_round_that_is_made_unreleased_again_is_not_noised_a_second_time(
             worker.step()
         again = views.locate_model(coordinator, "sepsis").info
         assert (again.version, again.sha256) == (1, first.sha256)
+
+
+def test_of_two_noised_sums_nobody_knows_which_was_released(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.worker.scrub_round", lambda *_: None)
+    hospitals = open_study(coordinator, scheme="client", max_steps=1)
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update())
+    worker = Worker(coordinator)
+    for _ in range(5):
+        worker.step()
+    assert views.locate_model(coordinator, "sepsis").info.version == 1
+    coordinator.blobs.write(noised_scope("sepsis", 1), b"what another worker drew")
+    forge(coordinator, "DELETE FROM models WHERE version = 1")
+    forge(coordinator, "UPDATE rounds SET state = 'settled', ended_at = NULL, noised_sha256 = NULL")
+    for _ in range(5):
+        worker.step()
+    shown = views.show_round(coordinator, "sepsis", 1, with_clients=False)
+    assert (shown.state, shown.reason) == ("abandoned", "noised-sum-lost")
+    assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
 def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:

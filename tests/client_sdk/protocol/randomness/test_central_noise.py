@@ -5,9 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from accounting.mechanisms.unsampled import GRID_STD
 from server.domain.admission import CentralNoise
 
 norms = st.floats(1e-6, 1e6)
@@ -16,6 +17,8 @@ sizes = st.integers(1, 10**9)
 
 
 @given(clip_norm=norms, multiplier=multipliers, coordinates=sizes)
+@example(clip_norm=1.0, multiplier=1.0, coordinates=1)
+@example(clip_norm=1.9, multiplier=0.3, coordinates=8)
 def test_the_noise_covers_what_one_client_can_move(clip_norm: float, multiplier: float, coordinates: int) -> None:
     noise = CentralNoise(clip_norm, multiplier, coordinates)
     spacing = Fraction(noise.spacing)
@@ -24,6 +27,8 @@ def test_the_noise_covers_what_one_client_can_move(clip_norm: float, multiplier:
     assert Fraction(noise.rounding) ** 2 >= rounding_squared
     assert Fraction(noise.sensitivity) >= Fraction(clip_norm) * (1 + Fraction(10) ** -6) + Fraction(noise.rounding)
     assert Fraction(noise.std) >= Fraction(multiplier) * Fraction(noise.sensitivity)
+    # What the accounts count on, however few the coordinates and however small the noise.
+    assert noise.units >= GRID_STD
     # The price of the grid: a fifteen-thousandth of the clip norm at most.
     assert noise.sensitivity <= clip_norm * (1 + 2e-6 + 2.0**-15)
 

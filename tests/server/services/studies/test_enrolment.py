@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from client_sdk.protocol.study.messages import EnrolmentRequest, InvitationCreate, KeyRotation, OperatorKeyCreate
-from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, roster_fingerprint, sign_document
+from client_sdk.protocol.study.messages import EnrolmentRequest, InvitationCreate, OperatorKeyCreate
+from client_sdk.protocol.wire.signing import SigningError, roster_fingerprint
 from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
@@ -125,23 +125,18 @@ def test_the_fingerprint_covers_the_active_members(coordinator: Coordinator, hos
     assert [(member.client, member.state) for member in one.members] == [("h0", "active"), ("h1", "withdrawn")]
 
 
-def rotation(old: Hospital, new: Hospital) -> KeyRotation:
-    proven = {"client": old.name, "study": old.study, "key": new.public_key}
-    return KeyRotation(public_key=new.public_key, proof=sign_document(new.key, ENROLMENT, proven))
-
-
 def test_a_rotated_key_replaces_the_old_one(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     before = views.roster(coordinator, "sepsis").fingerprint
     new = Hospital(UseCases(coordinator), "sepsis", "h0")
     for _ in range(2):
-        entry = enrolment.rotate_key(coordinator, "sepsis", "h0", rotation(hospitals[0], new))
+        entry = enrolment.rotate_key(coordinator, "sepsis", "h0", new.rotation())
         assert entry.public_key == new.public_key
     known = views.identify(coordinator, "sepsis", "h0")
     assert known is not None
     assert known.public_key == new.public_key
     assert views.roster(coordinator, "sepsis").fingerprint != before
     with pytest.raises(SigningError):
-        enrolment.rotate_key(coordinator, "sepsis", "h1", rotation(hospitals[0], new))
+        enrolment.rotate_key(coordinator, "sepsis", "h1", new.rotation())
 
 
 def test_a_client_that_left_is_out_however_it_left(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
@@ -155,7 +150,7 @@ def test_a_client_that_left_is_out_however_it_left(coordinator: Coordinator, hos
         with pytest.raises(Rejected, match="revoked"):
             views.find_assignment(coordinator, "sepsis", client)
     with pytest.raises(Rejected, match="revoked"):
-        enrolment.rotate_key(coordinator, "sepsis", "h1", rotation(hospitals[1], hospitals[1]))
+        enrolment.rotate_key(coordinator, "sepsis", "h1", hospitals[1].rotation())
     # A revocation cannot be turned into a withdrawal.
     assert enrolment.withdraw(coordinator, "sepsis", "h0").state == "revoked"
 
