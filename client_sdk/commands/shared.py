@@ -77,11 +77,24 @@ def hospital(home: Path | None) -> Hospital:
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
-    """Whoever may read: the operator or viewer if there is a key, else the hospital."""
+    """Whoever may read: the operator or viewer if there is a key, else the hospital.
+
+    Raises:
+        ConfigurationError: `server` is not the coordinator that the hospital enrolled with; or as `operator`.
+    """
+    from client_sdk.errors import ConfigurationError
+
     # Who names a hospital's directory asks as that hospital, whatever key the environment holds.
     if home is None and (key_file is not None or load().operator_key is not None):
         return operator(server, key_file)
-    return hospital(home).client(study)
+    asks = hospital(home)
+    enrolled = asks.identity.membership(study).url
+    if server is not None and server.rstrip("/") != enrolled:
+        raise ConfigurationError(
+            f"this hospital enrolled with {enrolled}, and asks nobody else about {study}: leave --server out, or pass "
+            "--key-file to ask with an API key"
+        )
+    return asks.client(study)
 
 
 def not_here(directory: Path, dataset: str) -> str:

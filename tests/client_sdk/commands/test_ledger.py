@@ -87,6 +87,12 @@ def test_a_hospital_checks_with_its_own_key_and_its_own_settings(
     shown = here.operator("GET", "/v1/studies/sepsis").json()
     assert "which nobody compared: fingerprint" in run("ledger", "verify", "sepsis", operator=True).stdout
 
+    # It asks the coordinator that it enrolled with, and says so rather than ask nobody else in silence.
+    other = run("ledger", "verify", "sepsis", "--server", "https://another.example.org", code=1).stderr
+    assert "leave --server out" in other
+    assert here.url in other
+    assert run("ledger", "verify", "sepsis", "--server", f"{here.url}/").stdout == said
+
     # A coordinator with another key serves it, too: a hospital does not ask for it.
     stranger = SigningKey(Ed25519PrivateKey.generate())
     real = Client.ledger
