@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import PositiveInt, TypeAdapter
+from pydantic import Field, PositiveInt, TypeAdapter
 from sqlalchemy import Boolean, CheckConstraint, Double, Integer, LargeBinary, String, event, func, select, text
 
 from accounting.plan.report import report_from_dict
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
-from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Spent
+from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
 from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.tensors import spec_from_json
@@ -33,6 +33,9 @@ _LAST_SECOND = 253_402_300_799.0
 _LARGEST = 2**53
 _PATTERNS = {id(NAME): re.compile(NAME_PATTERN), id(SHA256): re.compile("[0-9a-f]{64}")}
 _NAMES, _KEYS = TypeAdapter(list[str]), TypeAdapter(dict[str, EncodedKey])
+# As text, and as octets.
+_SIGNATURE = TypeAdapter[str](Signature)
+_OCTETS = TypeAdapter[bytes](Annotated[bytes, Field(min_length=64, max_length=64)])
 _TEXT, _SPENT = TypeAdapter[Any](Text), TypeAdapter(list[Spent])
 
 
@@ -46,6 +49,9 @@ _INSIDE: Mapping[str, Check] = {
     "studies.title": _TEXT.validate_python,
     "studies.model_spec": spec_from_json,
     "operator_keys.label": _TEXT.validate_python,
+    "budgets.signature": _SIGNATURE.validate_python,
+    "witnesses.public_key": lru_cache(maxsize=4096)(decode_public_key),
+    "witnesses.signature": _SIGNATURE.validate_python,
     "clients.public_key": lru_cache(maxsize=4096)(decode_public_key),
     "events.kind": _TEXT.validate_python,
     "models.bytes": TypeAdapter(PositiveInt).validate_python,
@@ -54,6 +60,7 @@ _INSIDE: Mapping[str, Check] = {
     "participants.log_moments": report_from_dict,
     "participants.refusal_code": lambda code: Refusal(code=code),
     "participants.refusal_detail": _TEXT.validate_python,
+    "secure_sum_sessions.signature": _OCTETS.validate_python,
     "secure_sum_sessions.parameters": lru_cache(maxsize=64)(SessionParameters.from_bytes),
     "secure_sum_sessions.roster": _KEYS.validate_python,
     "secure_sum_sessions.members": _KEYS.validate_python,

@@ -76,6 +76,7 @@ class Saved:
 
     def ask(self, question: str, *values: object) -> list[tuple[object, ...]]:
         with closing(sqlite3.connect(self.path)) as connection:
+            connection.text_factory = bytes
             return connection.execute(question, values).fetchall()
 
 

@@ -28,9 +28,27 @@ WITHOUT_DATA = ("/docs", "/openapi.json", "/livez", "/readyz")
 # What hospitals sent in the round under way, before it is in the ledger: each of them sees its own part.
 SENT = ("participants", "secure_sum_sessions", "secure_sum_messages", "secure_sum_octets")
 UNDER_MASKS = ("secure_sum_sessions", "secure_sum_messages", "secure_sum_octets")
-NUMBERS = (None, "x", 0, -1, 1e308, 2**63 - 1, "[]")
-WORDS = (None, "", "x", 2**63 - 1, '"text"', "a" * 64, "A" * 86, "A" * 43)
-DOCUMENTS = (None, "", "x", "[{", 0, 1e308, "[]", "{}", '"text"', "[7,null]", '{"h0":7}', '{"clip":{}}')
+# Of the right form: the next number, another row's text. A text that is none in any encoding.
+NEXT, ANOTHER, NO_TEXT = "= {0} + 1", "= (SELECT max({0}) FROM {1})", "= CAST(x'ff' AS TEXT)"
+NUMBERS = (None, "x", 0, -1, 1e308, 2**63 - 1, "[]", NEXT)
+WORDS = (None, "", "x", 2**63 - 1, '"text"', "a" * 64, "A" * 86, "A" * 43, b"x", ANOTHER, NO_TEXT)
+DOCUMENTS = (
+    None,
+    "",
+    "x",
+    "[{",
+    0,
+    1e308,
+    "[]",
+    "{}",
+    '"text"',
+    "[7,null]",
+    '{"h0":7}',
+    '{"clip":{}}',
+    ANOTHER,
+    NO_TEXT,
+)
+OCTETS = (None, "x", 0, b"", b"x", b"{}", b"\xff" * 64)
 Answers = dict[str, tuple[int, Any]]
 
 
@@ -45,7 +63,7 @@ def values_of(column: Column[Any]) -> tuple[object, ...]:
     if isinstance(kind, JSON):
         return DOCUMENTS
     if isinstance(kind, LargeBinary):
-        return (None, "x", 0, b"", b"x", b"{}", b"\xff" * 64)
+        return OCTETS
     return WORDS if isinstance(kind, String) else NUMBERS
 
 
@@ -97,9 +115,12 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
         where = "name = ?"
     elif table.name == "operator_keys":
         where, bound = "label = ?", "b"
+    written, given = "= ?", (value, bound)
+    if isinstance(value, str) and value.startswith("= "):
+        written, given = value.format(column, table.name), (bound,)
     try:
         # A primary key that is given twice is left as it is.
-        studies.sql((f"UPDATE OR IGNORE {table.name} SET {column} = ? WHERE {where}", (value, bound)))
+        studies.sql((f"UPDATE OR IGNORE {table.name} SET {column} {written} WHERE {where}", given))
     except sqlite3.IntegrityError:
         # An INTEGER PRIMARY KEY takes nothing else.
         return False
@@ -194,10 +215,12 @@ def honest(studies: Saved) -> dict[str, Ended]:
     return ended
 
 
-def faults(studies: Saved, honest: dict[str, Ended], name: str, values: slice) -> Iterator[str]:
+def faults(studies: Saved, honest: dict[str, Ended], name: str, *, one_each: bool) -> Iterator[str]:
     table, study = Base.metadata.tables[name], "masked" if name in UNDER_MASKS else "sepsis"
-    for column in table.columns:
-        for value in values_of(column)[values]:
+    for place, column in enumerate(table.columns):
+        values = values_of(column)
+        # One kind after another, so that a table meets most of them.
+        for value in values[place % len(values) :][:1] if one_each else values:
             studies.restore(study)
             if not forged(studies, table, column.name, value, study):
                 continue
@@ -218,7 +241,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", sorted(Base.metadata.tables))
 def test_a_wrong_value_is_refused_and_stops_nobody_else(studies: Saved, honest: dict[str, Ended], name: str) -> None:
-    found = list(faults(studies, honest, name, slice(1)))
+    found = list(faults(studies, honest, name, one_each=True))
     assert found == [], "\n".join(found)
 
 
@@ -227,5 +250,5 @@ def test_a_wrong_value_is_refused_and_stops_nobody_else(studies: Saved, honest: 
 def test_every_wrong_value_is_refused_and_stops_nobody_else(
     studies: Saved, honest: dict[str, Ended], name: str
 ) -> None:
-    found = list(faults(studies, honest, name, slice(1, None)))
+    found = list(faults(studies, honest, name, one_each=False))
     assert found == [], "\n".join(found)
