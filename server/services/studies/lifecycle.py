@@ -87,7 +87,7 @@ def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -
     for name in names:
         try:
             yield _view(coordinator, tx, rows.find_study(tx, name))
-        except (RowBroken, *WRONG_VALUE) as broken:
+        except (Rejected, RowBroken, *WRONG_VALUE) as broken:
             logger.error("left out of the list: %s", broken, extra={"study": name, "event": "database-differs"})
 
 

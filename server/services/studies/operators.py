@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sqlalchemy import Row, bindparam, select
+from sqlalchemy.exc import NoResultFound
 
 from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.db.session import Transaction
@@ -54,8 +55,8 @@ def list_keys(coordinator: Coordinator) -> OperatorKeyList:
     """All keys ever made, without their secrets."""
 
     def work(tx: Transaction) -> list[OperatorKeyView]:
-        ids = select(OperatorKeyRow.id).where(OperatorKeyRow.id.is_not(None))
-        return list(_readable(tx, tx.session.scalars(ids.order_by(OperatorKeyRow.created_at, OperatorKeyRow.id))))
+        ids = select(OperatorKeyRow.id).order_by(OperatorKeyRow.created_at, OperatorKeyRow.id)
+        return list(_readable(tx, tx.session.scalars(ids)))
 
     return OperatorKeyList(keys=coordinator.database.read("list-operator-keys", work))
 
@@ -64,8 +65,8 @@ def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[OperatorKeyView]:
     """Those whose rows somebody has broken are left out, or nobody could see and revoke the others."""
     for id in ids:
         try:
-            yield _view(tx.session.get_one(OperatorKeyRow, id))
-        except RowBroken as broken:
+            yield _view(tx.session.scalars(select(OperatorKeyRow).where(OperatorKeyRow.id == id)).one())
+        except (NoResultFound, RowBroken) as broken:
             logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
