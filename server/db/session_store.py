@@ -133,6 +133,8 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
     if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
         raise RowBroken("secure_sum_messages lacks what the session has frozen")
+    if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
+        raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
     keys = Messages(KeysMessage, said["keys"])
     octets = select(OctetsRow.client, OctetsRow.vector)
     octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
