@@ -16,7 +16,6 @@ from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from client_sdk.protocol.study.messages import RoundState
-from server.db.comparison import DatabaseDiffers
 from server.db.ledger_store import require_unchanged
 from server.db.rows import find_study
 from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
@@ -101,8 +100,6 @@ class Worker:
             if lease is None:
                 return False
             self._move(task, lease)
-        except DatabaseDiffers as difference:
-            stop_differing(self._coordinator, difference)
         except LeaseLost:
             # It is void for good: the next look asks for a new one.
             self._leases.pop(task.study_id, None)
@@ -111,6 +108,12 @@ class Worker:
         except IllegalMove:
             # An operator ended the round while this step was under way; the next look finds what is left to do.
             logger.info("round ended meanwhile", extra={"study": task.study, "round": task.round})
+        except DBAPIError:
+            raise
+        except Exception:
+            # Whatever it was that a step could not read: it is a difference if one is found, and else a failure.
+            if not stop_differing(self._coordinator, task.study)[1]:
+                raise
         self._renewed[task.study_id] = time.monotonic()
         return True
 

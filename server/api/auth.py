@@ -36,6 +36,7 @@ from server.config import Settings
 from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
+from server.services.differences import UNREADABLE, refused, stop_differing
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
 
@@ -183,7 +184,7 @@ class SignedRoute(APIRoute):
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
         signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
 
-        async def handler(request: Request) -> Response:
+        async def answered(request: Request) -> Response:
             if signed:
                 found = await _authenticate(request, _context_of(request), once=once, left=left)
                 request.scope[_CALLER] = found
@@ -191,7 +192,22 @@ class SignedRoute(APIRoute):
                 body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
 
+        async def handler(request: Request) -> Response:
+            try:
+                return await answered(request)
+            except UNREADABLE as error:
+                await run_in_threadpool(_require_as_written, request, error)
+                raise
+
         return handler
+
+
+def _require_as_written(request: Request, error: Exception) -> None:
+    """What an answer could not be made of may be the work of somebody who has the database. Raises Rejected if so."""
+    study = request.path_params.get("study")
+    difference = None if study is None else stop_differing(_context_of(request).coordinator, study)[0]
+    if difference is not None:
+        raise refused(difference) from error
 
 
 def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:

@@ -28,7 +28,9 @@ from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
+from server.db.soundness import RowBroken
 from server.domain.errors import Rejected
+from server.services.differences import WHAT_TO_DO
 from server.telemetry import request_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -173,6 +175,12 @@ def problem_of(error: Exception) -> Response:
             return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
         case ClientDisconnect():
             return answer("body-truncated", "send the whole body again")
+        case RowBroken():
+            logger.critical("%s", error, exc_info=error)
+            return answer("unavailable", f"a row of the database cannot be read: {WHAT_TO_DO}")
+        case FileNotFoundError():
+            logger.critical("a file is gone", exc_info=error)
+            return answer("unavailable", "a file of this study is gone: restore the blob folder from its backup")
         case _ if _is_passing(error):
             logger.warning("unavailable", exc_info=error)
             detail = "nothing was changed; send the same request again"

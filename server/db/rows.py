@@ -16,6 +16,7 @@ from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.session import Transaction
+from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import (
     Answer,
     BudgetRow,
@@ -74,8 +75,11 @@ def _known_study(found: T | None) -> T:
 
 
 def settings_of(row: StudyRow) -> StudySettings:
-    """The settings that were frozen when the study was created."""
-    return StudySettings.model_validate(row.settings)
+    """The settings that were frozen when the study was created. Raises RowBroken."""
+    try:
+        return StudySettings.model_validate(row.settings)
+    except WRONG_VALUE as error:
+        raise RowBroken("studies.settings holds no settings") from error
 
 
 def model_spec_of(row: StudyRow) -> Spec:

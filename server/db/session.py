@@ -189,10 +189,16 @@ def keep_private(path: Path, mode: int) -> None:
 def _prepare_sqlite(connection: Any, _: Any) -> None:
     # The driver's own transaction control would begin too late and commit around DDL.
     connection.isolation_level = None
+    # Or one text that is none would end every query that meets it, about other studies as well.
+    connection.text_factory = _decoded
     _use_write_ahead_log(connection)
     # In WAL mode, less than FULL may lose the last commits when the power fails: they have been acknowledged.
     for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode(errors="replace")
 
 
 def _use_write_ahead_log(connection: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from sqlalchemy import case, or_, select
+from sqlalchemy import case, or_, select, update
 
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
@@ -24,6 +25,7 @@ from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db import rows
 from server.db.session import Transaction
+from server.db.soundness import RowBroken
 from server.db.tables import OctetsRow, SessionMessageRow, SessionRow, Step
 from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum import Session
@@ -75,7 +77,10 @@ class Messages(Mapping[str, M]):
             case _Forgotten.BODY:
                 raise MessageForgotten(f"{client}'s message is erased with its round")
             case body:
-                return self._parse(self._model, body)
+                try:
+                    return self._parse(self._model, body)
+                except ValueError as error:
+                    raise RowBroken("secure_sum_messages.body holds no message of its step") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._bodies)
@@ -125,6 +130,11 @@ def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
 def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None, step: str | None = None) -> Session:
     """The session; bodies of shares and openings only of `client`, or all those of `step`."""
     said = _bodies(tx, row, client, step)
+    frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
+    if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
+        raise RowBroken("secure_sum_messages lacks what the session has frozen")
+    if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
+        raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
     keys = Messages(KeysMessage, said["keys"])
     octets = select(OctetsRow.client, OctetsRow.vector)
     octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
@@ -145,6 +155,21 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
         survivors=tuple(row.survivors),
         failure=row.failure,
     )
+
+
+def require_readable(tx: Transaction, study_id: int) -> None:
+    """That every session of the study can be loaded with all that was said in it. Raises RowBroken."""
+    for row in tx.session.scalars(select(SessionRow).where(SessionRow.study_id == study_id)):
+        for step in ("shares", "unmask"):
+            session = load_session(tx, row, step=step)
+            said: tuple[Mapping[str, Any], ...] = (
+                session.keys, session.shares, session.manifests, session.consistency, session.unmasks
+            )  # fmt: skip
+            for messages in said:
+                for client in messages:
+                    # Those of the other step are not here, and those of an ended round are erased.
+                    with suppress(LookupError):
+                        messages[client]
 
 
 def store_phase(row: SessionRow, session: Session) -> None:
@@ -192,13 +217,13 @@ def octets_of(tx: Transaction, row: SessionRow, vector: str, clients: Sequence[s
 
 def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
     """Scrub what could help to rebuild a secret; that it was said stays."""
-    wanted = select(SessionMessageRow).where(
+    said = update(SessionMessageRow).where(
         SessionMessageRow.study_id == study_id,
         SessionMessageRow.round == round,
         SessionMessageRow.step.in_(("shares", "unmask")),
     )
-    for row in tx.session.scalars(wanted):
-        row.body = None
+    # Not row by row: what somebody else has written there goes, too.
+    tx.session.execute(said.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 
 def _bodies(tx: Transaction, row: SessionRow, client: str | None, step: str | None) -> dict[str, dict[str, _Body]]:

@@ -67,7 +67,7 @@ class Base(DeclarativeBase):
 def one_of(column: str, words: Any) -> CheckConstraint:
     """The column holds one of the words of a `Literal`."""
     listed = ", ".join(f"'{word}'" for word in get_args(words))
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
+    return CheckConstraint(f"{column} IN ({listed})", name=column, info={"column": column, "words": get_args(words)})
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.exc import IntegrityError, InvalidRequestError
+
+from accounting.budget.ledger import LedgerError
 from server.db import rows
 from server.db.comparison import DatabaseDiffers
 from server.db.ledger_store import require_unchanged
 from server.db.session import Transaction
-from server.db.session_store import has_ended, load_session, lock_session, store_phase
+from server.db.session_store import require_readable
+from server.db.soundness import WRONG_VALUE, RowBroken, require_sound
+from server.db.tables import RoundRow, SessionRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.rounds import move
 from server.services.coordinator import Coordinator
 
 logger = logging.getLogger("wardround.coordinator")
 T = TypeVar("T")
+# What comes of rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
+UNREADABLE = (DatabaseDiffers, RowBroken, InvalidRequestError, LedgerError, *WRONG_VALUE)
+FOUND_BEFORE = "something in the database was not what the signed ledger says; the log names it"
 WHAT_TO_DO = (
     "somebody changed the database without the coordinator's key: keep a copy of it, find out who, and restore "
     "database and files together from a backup, or open a new study"
@@ -33,41 +40,85 @@ def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) 
     try:
         return work()
     except DatabaseDiffers as difference:
-        stop_differing(coordinator, difference)
-        detail = f"{difference.what}; {WHAT_TO_DO}"
-        raise Rejected("study-finished", detail, stop_reason="database-differs") from difference
+        stop_differing(coordinator, difference.study)
+        raise refused(difference) from difference
 
 
-def stop_differing(coordinator: Coordinator, difference: DatabaseDiffers) -> None:
+def refused(difference: DatabaseDiffers) -> Rejected:
+    """What whoever asks about such a study is told."""
+    return Rejected("study-finished", f"{difference.what}; {WHAT_TO_DO}", stop_reason="database-differs")
+
+
+def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffers | None, bool]:
     """Finish the study and the round under way, without a word in the ledger, which others may have written.
 
     Looked at once more under the study's lock: rows that somebody has set right meanwhile stop nothing.
+
+    Returns:
+        What differs, None where nothing does; and whether it is this call that has stopped the study.
     """
-
-    def work(tx: Transaction) -> bool:
-        row = rows.lock_study(tx, difference.study)
-        round = rows.lock_open_round(tx, row.id)
-        if row.state == "finished":
-            return False
-        try:
-            require_unchanged(tx, coordinator.signer, row, whole=True)
-        except DatabaseDiffers:
-            pass
-        else:
-            return False
-        row.state, row.stop_reason = "finished", "database-differs"
-        if round is not None:
-            session = lock_session(tx, row.id, round.number)
-            if session is not None and not has_ended(session):
-                # What is not opened yet must never be.
-                store_phase(session, replace(load_session(tx, session), phase="failed", failure="stopped"))
-            round.state = move(round.state, "stopped")
-            round.reason, round.ended_at = "database-differs", tx.now()
-            rows.append_event(tx, row, "round-stopped", round.number)
-        rows.append_event(tx, row, "database-differs")
-        rows.append_event(tx, row, "study-finished")
-        return True
-
-    if coordinator.database.write("stop-differing", work):
-        extra = {"study": difference.study, "event": "database-differs"}
+    difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
+    if difference is not None and stopped:
+        extra = {"study": study, "event": "database-differs"}
         logger.critical("%s; the study is stopped: %s", difference.what, WHAT_TO_DO, extra=extra)
+    return difference, stopped
+
+
+def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[DatabaseDiffers | None, bool]:
+    # By columns: its row may be one that cannot be loaded any more.
+    wanted = select(StudyRow.id, StudyRow.state, StudyRow.stop_reason).where(StudyRow.name == study)
+    known = tx.session.execute(wanted.with_for_update()).one_or_none()
+    if known is None:
+        return None, False
+    id, state, reason = known
+    if (state, reason) == ("finished", "database-differs"):
+        return DatabaseDiffers(study, FOUND_BEFORE), False
+    difference = _difference(coordinator, tx, study, id)
+    if difference is None or state == "finished":
+        return difference, False
+    stopped = _write(tx, StudyRow, StudyRow.id == id, state="finished", stop_reason="database-differs")
+    under_way = (RoundRow.study_id == id) & RoundRow.ended_at.is_(None)
+    number = tx.session.scalar(select(RoundRow.number).where(under_way))
+    _write(tx, RoundRow, under_way, state="stopped", reason="database-differs", ended_at=tx.now())
+    # What is not opened yet must never be.
+    going_on = (SessionRow.study_id == id) & SessionRow.phase.not_in(("summed", "failed"))
+    _write(tx, SessionRow, going_on, phase="failed", failure="stopped", due_at=None)
+    _tell(tx, study, number)
+    return difference, stopped
+
+
+def _difference(coordinator: Coordinator, tx: Transaction, study: str, id: int) -> DatabaseDiffers | None:
+    try:
+        require_sound(tx, id)
+        require_readable(tx, id)
+        require_unchanged(tx, coordinator.signer, rows.find_study(tx, study), whole=True)
+    except DatabaseDiffers as difference:
+        return difference
+    except RowBroken as broken:
+        return DatabaseDiffers(study, str(broken))
+    return None
+
+
+def _write(tx: Transaction, kind: type[Any], where: ColumnElement[bool], **values: object) -> bool:
+    """Whether it could be written: a CHECK may refuse a row for what somebody else has put into it."""
+    statement = update(kind).where(where).values(**values, written_by=tx.name)
+    try:
+        with tx.session.begin_nested():
+            tx.session.execute(statement.execution_options(synchronize_session=False))
+    except IntegrityError as error:
+        logger.critical("a row that was changed cannot be stopped", exc_info=error)
+        return False
+    return True
+
+
+def _tell(tx: Transaction, study: str, round: int | None) -> None:
+    """The events, where they can still be numbered."""
+    try:
+        with tx.session.begin_nested():
+            row = rows.find_study(tx, study)
+            if round is not None:
+                rows.append_event(tx, row, "round-stopped", round)
+            rows.append_event(tx, row, "database-differs")
+            rows.append_event(tx, row, "study-finished")
+    except (RowBroken, IntegrityError) as error:
+        logger.warning("the events of this study cannot be continued", exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from sqlalchemy import select
 
@@ -30,6 +31,8 @@ def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
 
     def work(tx: Transaction) -> dict[str, int]:
         wanted = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(studies))
-        return dict(tx.session.execute(wanted).all())
+        # Whoever waits compares them; what is no number is no news, and must not end everybody's wait.
+        found: list[tuple[str, Any]] = [(name, version) for name, version in tx.session.execute(wanted)]
+        return {name: version for name, version in found if isinstance(version, int)}
 
     return coordinator.database.read("event-marks", work)

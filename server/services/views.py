@@ -45,7 +45,7 @@ from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, Rou
 from server.db.witness_store import witnesses
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
-from server.services.differences import stopping_where_rows_differ
+from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 
 NAME = re.compile(NAME_PATTERN)
 
@@ -208,9 +208,7 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
             # Whatever it was, also an entry that only a walk of the whole ledger finds.
-            raise DatabaseDiffers(
-                study, "something in the database was not what the signed ledger says; the log names it"
-            )
+            raise DatabaseDiffers(study, FOUND_BEFORE)
         require_as_signed(tx, coordinator.signer, row, budget)
         statement = _statement(row, budget)
         coordinator.statements[study] = stored, statement

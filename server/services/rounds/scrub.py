@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
+
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import optimisers_scope, round_scope
 from server.db.session import Lease, Transaction, commit_under_lease
 from server.db.session_store import forget_shares
-from server.db.tables import ModelRow
+from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.services.coordinator import Coordinator
 
 register("worker.before-scrub-files", "worker.after-scrub-files")
@@ -57,4 +59,6 @@ def _superseded(tx: Transaction, study: str, number: int) -> str | None:
 
 
 def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
-    return rows.find_round(tx, rows.find_study(tx, study).id, number).scrubbed_at is not None
+    # By columns: a row that somebody has broken must not keep the files of all other studies.
+    wanted = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
+    return tx.session.scalar(wanted.where(StudyRow.name == study, RoundRow.number == number)) is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Iterator
+
 from sqlalchemy import func, select
 
 from accounting.budget.budget import Budget
@@ -16,6 +19,7 @@ from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.session import Transaction
+from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.study import Action, move
@@ -23,6 +27,8 @@ from server.services import views
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
 from server.services.rounds.close import finish, stop_round
+
+logger = logging.getLogger("wardround.coordinator")
 
 
 def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
@@ -68,12 +74,21 @@ def list_studies(coordinator: Coordinator, after: str | None = None, limit: int 
 
     def work(tx: Transaction) -> StudyList:
         # One more than is shown tells whether there is a next page.
-        wanted = select(StudyRow).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
-        found = tx.session.scalars(wanted).all()
-        more = found[limit - 1].name if len(found) > limit else None
-        return StudyList(studies=[_view(coordinator, tx, row) for row in found[:limit]], next=more)
+        wanted = select(StudyRow.name).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
+        names = tx.session.scalars(wanted).all()
+        more = names[limit - 1] if len(names) > limit else None
+        return StudyList(studies=list(_readable(coordinator, tx, names[:limit])), next=more)
 
     return coordinator.database.read("list-studies", work)
+
+
+def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -> Iterator[Study]:
+    """Those whose rows somebody has broken are left out, or nobody would see the others."""
+    for name in names:
+        try:
+            yield _view(coordinator, tx, rows.find_study(tx, name))
+        except (Rejected, RowBroken, *WRONG_VALUE) as broken:
+            logger.error("left out of the list: %s", broken, extra={"study": name, "event": "database-differs"})
 
 
 def act(coordinator: Coordinator, study: str, action: Action) -> Study:
@@ -170,11 +185,13 @@ def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> St
 
 
 def _view(coordinator: Coordinator, tx: Transaction, row: StudyRow) -> Study:
-    rounds = select(BudgetRow.round).where(BudgetRow.study_id == row.id)
+    budget = tx.session.get(BudgetRow, row.id)
+    if budget is None:
+        raise RowBroken("budgets has no row of the study")
     return views.study(
         row,
         rows.latest_model(tx, row.id),
         clients=_active(tx, row),
-        rounds=tx.session.scalar(rounds) or 0,
+        rounds=budget.round,
         coordinator_key=coordinator.signer.public_key,
     )

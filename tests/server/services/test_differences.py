@@ -332,11 +332,10 @@ def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordi
 def test_a_difference_that_is_gone_under_the_lock_stops_nothing(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.db.comparison import DatabaseDiffers
     from server.services.differences import stop_differing
 
     hospitals = running(coordinator)
-    stop_differing(coordinator, DatabaseDiffers("sepsis", "nothing"))
+    assert stop_differing(coordinator, "sepsis") == (None, False)
     assert lifecycle.show(coordinator, "sepsis").state == "running"
     assert hospitals[0].assignment() is not None
 

@@ -1,0 +1,188 @@
+"""Is a row one that these programs can have written? Looked at whenever one is loaded, so that no code meets another.
+
+The database's own types and CHECKs keep most of it. Whoever owns the database can switch them off, and SQLite takes any
+value in any column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache, partial
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt, TypeAdapter
+from sqlalchemy import Boolean, CheckConstraint, Double, Integer, LargeBinary, String, event, func, select, text
+
+from accounting.plan.report import report_from_dict
+from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
+from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
+from client_sdk.protocol.study.values import NAME_PATTERN
+from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+from client_sdk.protocol.wire.tensors import spec_from_json
+from client_sdk.protocol.wire.text import Text
+from server.db.session import Transaction
+from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
+
+Check = Callable[[Any], object]
+# What code raises that is handed a value which it cannot have written.
+WRONG_VALUE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+# Times that a message can say: up to the end of the year 9999.
+_LAST_SECOND = 253_402_300_799.0
+# Whole numbers that every reader of JSON reads alike.
+_LARGEST = 2**53
+_PATTERNS = {id(NAME): re.compile(NAME_PATTERN), id(SHA256): re.compile("[0-9a-f]{64}")}
+_NAMES, _KEYS = TypeAdapter(list[str]), TypeAdapter(dict[str, EncodedKey])
+# As text, and as octets.
+_SIGNATURE = TypeAdapter[str](Signature)
+_OCTETS = TypeAdapter[bytes](Annotated[bytes, Field(min_length=64, max_length=64)])
+_TEXT, _SPENT = TypeAdapter[Any](Text), TypeAdapter(list[Spent])
+
+
+class RowBroken(Exception):
+    """A row holds what no program of ours wrote there. The text names table and column, never the value."""
+
+
+# What is inside of a document or a text. The settings are parsed where they are asked for; those of the budget are
+# compared by their digests.
+_INSIDE: Mapping[str, Check] = {
+    "studies.title": _TEXT.validate_python,
+    "studies.model_spec": spec_from_json,
+    "operator_keys.label": _TEXT.validate_python,
+    "budgets.signature": _SIGNATURE.validate_python,
+    "witnesses.public_key": lru_cache(maxsize=4096)(decode_public_key),
+    "witnesses.signature": _SIGNATURE.validate_python,
+    "clients.public_key": lru_cache(maxsize=4096)(decode_public_key),
+    "events.kind": _TEXT.validate_python,
+    "models.bytes": TypeAdapter(PositiveInt).validate_python,
+    "models.metrics": Metrics.model_validate,
+    "rounds.spent": _SPENT.validate_python,
+    "participants.log_moments": report_from_dict,
+    "participants.refusal_code": lambda code: Refusal(code=code),
+    "participants.refusal_detail": _TEXT.validate_python,
+    "secure_sum_sessions.signature": _OCTETS.validate_python,
+    "secure_sum_sessions.parameters": lru_cache(maxsize=64)(SessionParameters.from_bytes),
+    "secure_sum_sessions.roster": _KEYS.validate_python,
+    "secure_sum_sessions.members": _KEYS.validate_python,
+    "secure_sum_sessions.cohort": _NAMES.validate_python,
+    "secure_sum_sessions.sharers": _NAMES.validate_python,
+    "secure_sum_sessions.survivors": _NAMES.validate_python,
+    "secure_sum_sessions.reported": report_from_dict,
+    "secure_sum_sessions.result": SumResult.model_validate,
+}
+
+
+def require_sound(tx: Transaction, study_id: int) -> None:
+    """Load every row of the study. Dear: for a study with which something is wrong.
+
+    Raises:
+        RowBroken: names the first table and column that hold something else, or lack what another row names.
+    """
+    for mapper in Base.registry.mappers:
+        kind = mapper.class_
+        if (owner := mapper.columns.get("study_id")) is None:
+            continue
+        # For what loading one raises; nothing is kept.
+        tx.session.scalars(select(kind).where(owner == study_id)).all()
+        for rule in _rules(kind):
+            broken = select(owner).where(owner == study_id, text(f"NOT ({rule.sqltext})")).limit(1)
+            if tx.session.scalar(broken) is not None:
+                raise RowBroken(f"{kind.__tablename__} holds what its own rules forbid: {rule.name}")
+    under_way = select(func.count()).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
+    if (tx.session.scalar(under_way) or 0) > 1:
+        raise RowBroken("rounds has two that are under way")
+    if tx.session.get(BudgetRow, study_id) is None:
+        raise RowBroken("budgets has no row of the study")
+    for number in tx.session.scalars(select(RoundRow.base_version).where(RoundRow.study_id == study_id).distinct()):
+        if tx.session.get(ModelRow, (study_id, number)) is None:
+            raise RowBroken("models lacks the model that a round began with")
+
+
+@event.listens_for(Base, "load", propagate=True)
+def _loaded(row: Base, _: object) -> None:
+    _require(row)
+
+
+@event.listens_for(Base, "refresh", propagate=True)
+def _refreshed(row: Base, _context: object, _names: object) -> None:
+    _require(row)
+
+
+def _require(row: Base) -> None:
+    held = row.__dict__
+    for name, check in _checks(type(row)):
+        try:
+            check(held[name])
+        except (*WRONG_VALUE, SigningError) as error:
+            raise RowBroken(f"{row.__tablename__}.{name} holds what the coordinator never writes") from error
+
+
+@cache
+def _checks(kind: type[Base]) -> list[tuple[str, Check]]:
+    words = {rule.info["column"]: rule.info["words"] for rule in _rules(kind) if rule.info}
+    return [(column.name, _check(column, words.get(column.name))) for column in kind.__table__.columns]
+
+
+def _rules(kind: type[Base]) -> list[CheckConstraint]:
+    return [rule for rule in getattr(kind.__table__, "constraints", ()) if isinstance(rule, CheckConstraint)]
+
+
+def _check(column: Any, words: tuple[str, ...] | None) -> Check:
+    inside = _INSIDE.get(str(column))
+    kind, pattern = column.type, _PATTERNS.get(id(column.type))
+    if words is not None:
+        held: Check = partial(_one_of, words)
+    elif isinstance(kind, String):
+        held = partial(_text, pattern)
+    elif isinstance(kind, Boolean):
+        held = partial(_of_type, bool)
+    elif isinstance(kind, Integer):
+        held = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
+    elif isinstance(kind, Double):
+        held = _number
+    elif isinstance(kind, LargeBinary):
+        held = partial(_of_type, bytes)
+    else:
+        held = _anything
+    return partial(_held, column.nullable is True, held, inside or _anything)
+
+
+def _held(nullable: bool, held: Check, inside: Check, value: Any) -> None:
+    if value is None:
+        if not nullable:
+            raise ValueError("it is missing")
+        return
+    held(value)
+    inside(value)
+
+
+def _anything(_: Any) -> None:
+    """A document, whose inside is looked at instead."""
+
+
+def _of_type(kind: type, value: Any) -> None:
+    if type(value) is not kind:
+        raise TypeError("another type")
+
+
+def _one_of(words: tuple[str, ...], value: Any) -> None:
+    if value not in words:
+        raise ValueError("none of its words")
+
+
+def _text(pattern: re.Pattern[str] | None, value: Any) -> None:
+    _of_type(str, value)
+    if pattern is not None and pattern.fullmatch(value) is None:
+        raise ValueError("not of its form")
+
+
+def _whole(largest: int, value: Any) -> None:
+    _of_type(int, value)
+    if not 0 <= value <= largest:
+        raise ValueError("out of range")
+
+
+def _number(value: Any) -> None:
+    # NaN fails both comparisons.
+    if type(value) not in (int, float) or not 0 <= value <= _LAST_SECOND:
+        raise ValueError("out of range")
