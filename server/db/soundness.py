@@ -7,6 +7,7 @@ value in any column.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from typing import Annotated, Any
@@ -27,8 +28,8 @@ from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
 Check = Callable[[Any], object]
 # What code raises that is handed a value which it cannot have written.
 WRONG_VALUE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-# Times that a message can say: up to the end of the year 9999.
-_LAST_SECOND = 253_402_300_799.0
+# Times that a message can say: up to the end of the year 9999. What is no time may be as large as a clip norm.
+_LAST_SECOND, _NO_TIMES = 253_402_300_799.0, ("participants.distance",)
 # Whole numbers that every reader of JSON reads alike.
 _LARGEST = 2**53
 _PATTERNS = {id(NAME): re.compile(NAME_PATTERN), id(SHA256): re.compile("[0-9a-f]{64}")}
@@ -139,7 +140,7 @@ def _check(column: Any, words: tuple[str, ...] | None) -> Check:
     elif isinstance(kind, Integer):
         held = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
     elif isinstance(kind, Double):
-        held = _number
+        held = partial(_number, sys.float_info.max if str(column) in _NO_TIMES else _LAST_SECOND)
     elif isinstance(kind, LargeBinary):
         held = partial(_of_type, bytes)
     else:
@@ -182,7 +183,7 @@ def _whole(largest: int, value: Any) -> None:
         raise ValueError("out of range")
 
 
-def _number(value: Any) -> None:
+def _number(largest: float, value: Any) -> None:
     # NaN fails both comparisons.
-    if type(value) not in (int, float) or not 0 <= value <= _LAST_SECOND:
+    if type(value) not in (int, float) or not 0 <= value <= largest:
         raise ValueError("out of range")

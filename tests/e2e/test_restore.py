@@ -108,7 +108,9 @@ def test_hospitals_refuse_a_coordinator_that_forgot_rounds(database: Database, t
             assert process.wait(SECONDS) != 0
             again = hospitals[name].join(STUDY, coordinator.origin)
             assert again.wait(SECONDS) != 0
-            assert "restored from an older copy" in " ".join(again.log.read_text().split()), again.log.read_text()
+            said = " ".join(again.log.read_text().split())
+            # Rounds that nobody takes part in may have made the ledger longer than the one it saw, but another one.
+            assert "restored from an older copy" in said or "the coordinator's ledger was rewritten" in said, said
             assert _charges(hospitals[name].home) == charged[name]
         with coordinator.operator() as operator:
             views = laws.whole_history(operator, STUDY)

@@ -291,6 +291,16 @@ def test_of_two_noised_sums_nobody_knows_which_was_released(
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
+def test_an_update_as_long_as_a_huge_clip_norm_is_no_difference(coordinator: Coordinator) -> None:
+    hospitals = open_study(coordinator, scheme="client", max_steps=1, clip_norm=1e13)
+    work(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update(1e12))
+    work(coordinator)
+    assert views.locate_model(coordinator, "sepsis").info.version == 1
+    assert ended(coordinator) == ("finished", "max-steps-reached")
+
+
 def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:
     hospitals = running(coordinator)
     forge(coordinator, "UPDATE ledger SET body = '{}' WHERE sequence = 2")
