@@ -112,6 +112,9 @@ def _refreshed(row: Base, _context: object, _names: object) -> None:
 def _require(row: Base) -> None:
     held = row.__dict__
     for name, check in _checks(type(row)):
+        # Of a row that is refreshed in part the rest is not here, which is no fault of what is stored.
+        if name not in held:
+            continue
         try:
             check(held[name])
         except (*WRONG_VALUE, SigningError) as error:
