@@ -1,0 +1,116 @@
+"""A coordinator that deviates in a session's parameters: refused by the hospital, in words, its state unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client_sdk.guard.policy import Floors
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from tests.factories.deviating_coordinator import ME, me, refuses, started
+from tests.factories.secure_sum import EXPIRES, NOW, ROUND
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"model": "00" * 32}, "wrong-model", "another model"),
+        ({"roster": "00" * 32}, "wrong-roster", "another roster"),
+        ({"round": ROUND + 1}, "wrong-round", "not to this one"),
+        ({"study": "other"}, "wrong-round", "another study"),
+        ({"threshold": 5, "min_survivors": 5}, "wrong-parameters", "threshold is not what follows"),
+        ({"min_survivors": 6}, "wrong-parameters", "min_survivors is not what follows"),
+        ({"expires": EXPIRES + 1}, "wrong-parameters", "expires is not what follows"),
+        (
+            {"deadlines": {"keys": 2**53 - 1, "shares": 2**53 - 1, "masked": 2**53 - 1}, "expires": 2**53 - 1},
+            "unordered-deadlines",
+            "no times of a study",
+        ),
+        ({"threshold": 3}, "low-threshold", "threshold 3 is below 4"),
+        ({"min_survivors": 2}, "low-survivors", "min_survivors 2 is below"),
+        ({"colluders": 0}, "few-colluders", "this hospital asks 1"),
+        ({"clients": 2, "neighbours": 1, "threshold": 2}, "too-few-clients", "each would learn"),
+        (
+            {"clients": 3, "neighbours": 2, "threshold": 3, "min_survivors": 3},
+            "too-few-clients",
+            "not allowed by this hospital",
+        ),
+        ({"clients": 7, "neighbours": 6, "threshold": 5, "min_survivors": 5}, "too-many-clients", "than the roster"),
+        ({"suite": "none"}, "unknown-suite", "not known"),
+        ({"vectors": (count_vector("terms", 4, 6),)}, "wrong-vectors", "other vectors"),
+        ({"expires": 4_000, "deadlines": {"keys": 1, "shares": 2, "masked": 3}}, None, ""),
+    ],
+)
+def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes, code, words) -> None:
+    run = started("keys")
+    signed = run.world.signed(run.world.parameters(**changes))
+    if code is None:
+        refuses(run, lambda: me(run).advertise(signed, run.world.plan, 4_001), "session-expired", "expired")
+    else:
+        refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), code, words)
+
+
+def test_a_session_of_years_hence_is_not_joined() -> None:
+    """Its secrets would live until it expires; whoever signs the parameters must not choose for how long."""
+    run = started("keys")
+    plan = run.world.plan
+    for later, refused in ((300, False), (301, True), (10 * 365 * 86_400, True)):
+        made = plan.parameters(len(run.world.hospitals), session=run.world.draw(32), now=NOW + later)
+        signed = run.world.signed(made)
+        if refused:
+            refuses(run, lambda signed=signed: me(run).advertise(signed, plan, NOW), "future-session", "later than now")
+        else:
+            assert me(run).advertise(signed, plan, NOW)
+
+
+def test_sums_smaller_than_this_hospital_allows() -> None:
+    run = started("keys")
+    hospital = run.world.hospitals[ME]
+    hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=5, allow_three=False))
+    refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "low-survivors", "this hospital asks 5")
+    run.world.min_survivors = 5
+    more = run.world.signed(run.world.parameters())
+    assert me(run).advertise(more, run.world.plan, NOW)
+
+
+@pytest.mark.parametrize("changes", [{"colluders": 1}, {"min_survivors": 6}])
+def test_a_session_must_bear_what_the_studys_noise_is_counted_on(changes: dict[str, int]) -> None:
+    """Also where this hospital itself asks for less."""
+    run = started("keys", clients=8, colluders=2)
+    run.world.min_survivors = 7
+    hospital = run.world.hospitals[ME]
+    hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=4, allow_three=False))
+    less = run.world.signed(run.world.parameters(**changes))
+    words = f"{next(iter(changes))} is not what follows"
+    refuses(run, lambda: me(run).advertise(less, run.world.plan, NOW), "wrong-parameters", words)
+    assert me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
+
+
+def test_wrap_around_bait_at_the_range_limit() -> None:
+    bait = VectorSpec(name="terms", encoding="counts", length=3, ring_bits=32, scale_bits=0, cap=2**31 // 6 + 1)
+    run = started("keys")
+    signed = run.world.signed(run.world.parameters(vectors=(bait,)))
+    run.world.vectors = (bait,)
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "unsound-vector", "would wrap the 32-bit ring")
+
+
+def test_parameters_without_the_coordinators_signature() -> None:
+    run = started("keys")
+    other = Ed25519PrivateKey.generate()
+    statement = transcript.parameters_statement(transcript.parameters_hash(run.signed.parameters))
+    for signature in (bytes(64), other.sign(statement), other.sign(run.signed.parameters)):
+        signed = run.signed.model_copy(update={"signature": signature})
+        refuses(run, lambda s=signed: me(run).advertise(s, run.world.plan, NOW), "unsigned-parameters", "not valid")
+
+
+def test_parameters_in_another_spelling() -> None:
+    run = started("keys")
+    raw = run.signed.parameters.replace(b'"round":7', b'"round":8,"round":7')
+    statement = transcript.parameters_statement(transcript.parameters_hash(raw))
+    signed = run.signed.model_copy(
+        update={"parameters": raw, "signature": transcript.sign(run.world.coordinator, statement)}
+    )
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "malformed-parameters", "canonical")
