@@ -208,4 +208,5 @@ def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None 
     """Number it after the study's newest event; the study is locked by this transaction."""
     # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
     study.version += 1
+    tx.announce(study.name, study.version)
     tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round, at=tx.now()))

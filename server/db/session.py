@@ -11,7 +11,7 @@ import random
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +23,16 @@ from sqlalchemy import (
     CursorResult,
     Double,
     Engine,
+    Executable,
+    Row,
+    bindparam,
     create_engine,
     event,
     extract,
     func,
-    literal,
     or_,
     select,
+    text,
     type_coerce,
     update,
 )
@@ -41,9 +44,14 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.tables import LeaseRow
 
 T = TypeVar("T")
+# What a listener is told: a study's name and the number of its newest event; 0 where only a worker has to look.
+Listener = Callable[[str, int], None]
 Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
 ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
+# Of PostgreSQL's notifications.
+CHANNEL = "wardround"
+_NOTIFY = text("SELECT pg_notify(:channel, :news)")
 # Raised before anything is committed, so that the work may be run again:
 # serialization_failure, deadlock_detected, lock_not_available
 _RETRY_STATES = ("40001", "40P01", "55P03")
@@ -59,23 +67,29 @@ class Clock(Protocol):
 
 
 class Transaction:
-    """One transaction under way; `name` is what its rows remember."""
+    """One transaction under way; `name` is what its rows remember.
 
-    def __init__(self, name: str, session: Session, clock: Clock | None) -> None:
+    time    the database's own clock as an expression, so that processes on several hosts agree
+    shared  what pieces of work that are committed together find out once; empty at the start
+    news    what is told once this is committed: study → number of its newest event, or 0
+    """
+
+    def __init__(self, name: str, session: Session, time: ColumnElement[float]) -> None:
         self.name = name
         self.session = session
-        self._clock = clock
+        self.time = time
+        self.shared: dict[Any, Any] = {}
+        self.news: dict[str, int] = {}
+        self.afterwards: list[Callable[[], None]] = []
         self._now: float | None = None
 
-    @property
-    def time(self) -> ColumnElement[float]:
-        """The database's own clock as an expression, so that processes on several hosts agree."""
-        if self._clock is not None:
-            return literal(self._clock.now(), Double)
-        if self.session.get_bind().dialect.name == "postgresql":
-            return sql_cast(extract("epoch", func.clock_timestamp()), Double)
-        # julianday has millisecond resolution and exists in every SQLite.
-        return type_coerce((func.julianday("now") - 2440587.5) * 86400.0, Double)
+    def announce(self, study: str, event: int = 0) -> None:
+        """Once this is committed, wake whoever waits for news of the study, and the workers, in every process."""
+        self.news[study] = max(event, self.news.get(study, 0))
+
+    def after_commit(self, act: Callable[[], None]) -> None:
+        """Do something in memory once this is committed, and only then."""
+        self.afterwards.append(act)
 
     def now(self) -> float:
         """Seconds since the epoch, read once per transaction."""
@@ -87,16 +101,21 @@ class Transaction:
 
 
 class Database:
-    """The coordinator's database. `clock` replaces the database's own clock in simulations."""
+    """The coordinator's database. `clock` replaces the database's own clock in simulations.
+
+    time  its clock as an expression: seconds since the epoch
+    """
 
     def __init__(self, url: URL | str, *, clock: Clock | None = None, attempts: int = ATTEMPTS) -> None:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
         self._readers = self.engine.execution_options(read_only=True)
+        self._lookers = self.engine.execution_options(**_looking(self.engine))
+        self._listeners: list[Listener] = []
         # Rows are read after their commit, when no transaction is there to load them again.
         self._sessions = sessionmaker(expire_on_commit=False)
         event.listen(self._sessions, "before_flush", _remember_the_writer)
-        self._clock = clock
+        self.time = _time(self.engine, clock)
         self._attempts = attempts
 
     def write(self, name: str, work: Callable[[Transaction], T]) -> T:
@@ -110,6 +129,23 @@ class Database:
         """Run `work` on one snapshot of the database; it cannot write."""
         return self._run(name, work, self._readers)
 
+    def look(self, question: Executable, values: Mapping[str, Any]) -> Sequence[Row[Any]]:
+        """The rows that answer one question, without a transaction around it: for what is asked at every request.
+
+        No row of these is an object of the ORM, so nobody has looked whether it is sound.
+        """
+        with self._lookers.connect() as connection:
+            return connection.execute(question, values).all()
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` of everything that this process commits; it is called in the thread that commits."""
+        self._listeners.append(listener)
+
+    def tell(self, study: str, event: int) -> None:
+        """Tell every listener of this process."""
+        for listener in self._listeners:
+            listener(study, event)
+
     def dispose(self) -> None:
         """Close every connection."""
         self.engine.dispose()
@@ -117,17 +153,34 @@ class Database:
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
         for attempt in range(1, self._attempts + 1):
             with self._sessions(bind=engine, info={"transaction": name}) as session:
+                tx = Transaction(name, session, self.time)
                 try:
-                    result = work(Transaction(name, session, self._clock))
+                    result = work(tx)
+                    _notify(tx)
                     session.commit()
-                    return result
                 except DBAPIError as error:
                     session.rollback()
                     if attempt == self._attempts or not is_retryable(error):
                         raise
+                else:
+                    self._committed(tx)
+                    return result
             # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
             time.sleep(random.uniform(0, 0.005 * 2**attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _committed(self, tx: Transaction) -> None:
+        for act in tx.afterwards:
+            act()
+        for study, event in tx.news.items():
+            self.tell(study, event)
+
+
+def _notify(tx: Transaction) -> None:
+    """Other processes are told by the database, in the moment of the commit; SQLite cannot, and is looked at."""
+    if tx.news and tx.session.get_bind().dialect.name == "postgresql":
+        for study, number in tx.news.items():
+            tx.session.execute(_NOTIFY, {"channel": CHANNEL, "news": f"{study}:{number}"})
 
 
 def is_retryable(error: DBAPIError) -> bool:
@@ -165,6 +218,21 @@ def _options(url: URL | str) -> dict[str, Any]:
     # Writers lock the rows that they decide on, and READ COMMITTED shows them as they are after the wait; a snapshot
     # would fail there.
     return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED"}
+
+
+def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
+    if clock is not None:
+        # Asked whenever a statement is executed, not when it is put together.
+        return bindparam("clock", callable_=clock.now, type_=Double, unique=True)
+    if engine.dialect.name == "postgresql":
+        return sql_cast(extract("epoch", func.clock_timestamp()), Double)
+    # julianday has millisecond resolution and exists in every SQLite.
+    return type_coerce((func.julianday("now") - 2440587.5) * 86400.0, Double)
+
+
+def _looking(engine: Engine) -> dict[str, Any]:
+    # Without a word from us SQLite's driver begins nothing; PostgreSQL's would, and would have to end it.
+    return {"looking": True} if engine.dialect.name == "sqlite" else {"isolation_level": "AUTOCOMMIT"}
 
 
 def _make_private(database: str | None) -> None:
@@ -215,6 +283,8 @@ def _use_write_ahead_log(connection: Any) -> None:
 
 
 def _begin_sqlite(connection: Any) -> None:
+    if connection.get_execution_options().get("looking", False):
+        return
     reading = connection.get_execution_options().get("read_only", False)
     # Set every time: the connection comes from the pool and may have served the other kind.
     connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reading else 'OFF'}")
