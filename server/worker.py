@@ -16,9 +16,10 @@ from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from client_sdk.protocol.study.messages import RoundState
+from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
 from server.db.rows import find_study
-from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
+from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
 from server.domain.secure_sum import Phase

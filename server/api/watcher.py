@@ -1,6 +1,7 @@
-"""One watcher per process: it looks for news once for everybody who waits, and holds nothing while nobody does.
+"""One watcher per process wakes whoever waits for news of a study, and holds nothing while nobody does.
 
-Waiting costs a future: no thread, no database session. What counts as news is a number per study that only grows.
+Waiting costs a future: no thread, no database session. What counts as news is a number per study that only grows. It is
+told as soon as it is committed by this process, or heard of another one; for the rest one look serves everybody.
 """
 
 from __future__ import annotations
@@ -27,15 +28,27 @@ class Watcher:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._since: dict[asyncio.Future[None], int] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # What was told; whoever begins to wait after that must not sleep through it.
+        self._told: dict[str, int] = {}
         self.closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return len(self._since)
 
     async def wait(self, study: str, since: int, seconds: float) -> bool:
         """True as soon as the study's mark is above `since`; False after `seconds` or when the process stops."""
         if self.closed or seconds <= 0:
             return False
-        future = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        future = self._loop.create_future()
         self._since[future] = since
         self._waiting.setdefault(study, set()).add(future)
+        # After it is in the set, and not before: what is told from here on finds it.
+        if self._told.get(study, 0) > since:
+            future.set_result(None)
         # The look ends by itself when nobody waits, so whoever comes first starts it again.
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -50,6 +63,15 @@ class Watcher:
             self._waiting[study].discard(future)
             if not self._waiting[study]:
                 del self._waiting[study]
+
+    def tell(self, study: str, mark: int) -> None:
+        """The study's newest event has this number. Safe from any thread."""
+        if mark <= self._told.get(study, 0):
+            return
+        self._told[study] = mark
+        # Nobody has waited here yet, or the process is stopping.
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, {study: mark})
 
     def close(self) -> None:
         """Send every waiter home: the process is stopping."""
@@ -67,10 +89,13 @@ class Watcher:
             except Exception as error:  # noqa: BLE001 - a waiter must hear that the database is away, whatever it raised
                 self._fail(error)
                 continue
-            for study, futures in self._waiting.items():
-                for future in futures:
-                    if marks.get(study, 0) > self._since[future] and not future.done():
-                        future.set_result(None)
+            self._wake(marks)
+
+    def _wake(self, marks: Marks) -> None:
+        for study, mark in marks.items():
+            for future in self._waiting.get(study, ()):
+                if mark > self._since[future] and not future.done():
+                    future.set_result(None)
 
     def _fail(self, error: Exception) -> None:
         for future in self._since:

@@ -1,7 +1,4 @@
-"""Named transactions on SQLite (WAL) and PostgreSQL, retried where the database says: try again.
-
-Who may move a study's rounds on holds a lease with a fencing number, which every commit of its holder checks.
-"""
+"""Named transactions on SQLite (WAL) and PostgreSQL, retried where the database says: try again."""
 
 from __future__ import annotations
 
@@ -13,14 +10,12 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
     URL,
     ColumnElement,
-    CursorResult,
     Double,
     Engine,
     Executable,
@@ -30,23 +25,17 @@ from sqlalchemy import (
     event,
     extract,
     func,
-    or_,
     select,
     text,
     type_coerce,
-    update,
 )
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from server.db.tables import LeaseRow
-
 T = TypeVar("T")
 # What a listener is told: a study's name and the number of its newest event; 0 where only a worker has to look.
 Listener = Callable[[str, int], None]
-Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
 ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
 # Of PostgreSQL's notifications.
@@ -55,7 +44,6 @@ _NOTIFY = text("SELECT pg_notify(:channel, :news)")
 # Raised before anything is committed, so that the work may be run again:
 # serialization_failure, deadlock_detected, lock_not_available
 _RETRY_STATES = ("40001", "40P01", "55P03")
-register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 
 
 class Clock(Protocol):
@@ -172,8 +160,8 @@ class Database:
     def _committed(self, tx: Transaction) -> None:
         for act in tx.afterwards:
             act()
-        for study, event in tx.news.items():
-            self.tell(study, event)
+        for study, number in tx.news.items():
+            self.tell(study, number)
 
 
 def _notify(tx: Transaction) -> None:
@@ -303,80 +291,3 @@ def _remember_the_writer(session: Session, _context: Any, _instances: Any) -> No
     changed = (row for row in session.dirty if session.is_modified(row))
     for row in (*session.new, *changed):
         row.written_by = session.info["transaction"]
-
-
-class LeaseLost(Exception):
-    """Another worker has taken over; nothing of this transaction is committed."""
-
-
-@dataclass(frozen=True)
-class Lease:
-    """Held by `owner` under fencing number `fence` for `seconds` after each commit."""
-
-    study_id: int
-    owner: str
-    fence: int
-    seconds: float
-
-    def check(self, tx: Transaction) -> None:
-        """Renew the lease inside `tx`, which can then commit only while nobody has taken over.
-
-        Raises:
-            LeaseLost: the fencing number is not the newest.
-        """
-        mine = update(LeaseRow).where(LeaseRow.study_id == self.study_id, LeaseRow.fence == self.fence)
-        if not _changed(tx, mine.values(expires_at=tx.time + self.seconds, written_by=tx.name)):
-            raise LeaseLost(f"the lease of study {self.study_id} went to another worker")
-
-
-def commit_under_lease(database: Database, lease: Lease, point: Point, work: Callable[[Transaction], T]) -> T:
-    """Run `work` in the transaction `worker-<point>`; commit durably if the lease is still ours.
-
-    There is a failpoint on either side of the commit.
-
-    Raises:
-        LeaseLost: another worker has taken over; nothing was changed.
-    """
-
-    def guarded(tx: Transaction) -> T:
-        # First: the lease's row stays locked until the commit, so that nobody takes over between check and commit.
-        lease.check(tx)
-        result = work(tx)
-        # So that whoever is killed at this failpoint has sent every statement, and only the COMMIT is missing.
-        tx.session.flush()
-        failpoint(f"worker.before-{point}")
-        return result
-
-    result = database.write(f"worker-{point}", guarded)
-    failpoint(f"worker.after-{point}")
-    return result
-
-
-def is_free_for(tx: Transaction, owner: str) -> ColumnElement[bool]:
-    """Whether `owner` may take the lease: it is nobody's, its own already, or has run out."""
-    return or_(LeaseRow.owner.is_(None), LeaseRow.owner == owner, LeaseRow.expires_at <= tx.time)
-
-
-def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease | None:
-    """The study's lease if it is free, run out or the owner's already; else None. One conditional UPDATE."""
-    take = (
-        update(LeaseRow)
-        .where(LeaseRow.study_id == study_id, is_free_for(tx, owner))
-        # Counted up for the same owner, too: what it holds of an earlier lease is void.
-        .values(owner=owner, fence=LeaseRow.fence + 1, expires_at=tx.time + seconds, written_by=tx.name)
-    )
-    if not _changed(tx, take):
-        return None
-    return Lease(study_id, owner, tx.session.get_one(LeaseRow, study_id).fence, seconds)
-
-
-def release(tx: Transaction, lease: Lease) -> None:
-    """Let another worker have it at once."""
-    # By fence, not by owner: whoever was overtaken frees nothing.
-    mine = update(LeaseRow).where(LeaseRow.study_id == lease.study_id, LeaseRow.fence == lease.fence)
-    tx.session.execute(mine.values(owner=None, written_by=tx.name))
-
-
-def _changed(tx: Transaction, statement: Any) -> bool:
-    result = tx.session.execute(statement.execution_options(synchronize_session=False))
-    return cast("CursorResult[Any]", result).rowcount == 1

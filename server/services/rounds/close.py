@@ -22,8 +22,9 @@ from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.blobs import FileBlobs, sum_scope, update_scope
+from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import Account, Statement, lock_account, statement_after
-from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import LedgerRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen

@@ -9,8 +9,9 @@ from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
+from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import Statement, lock_account, statement_after
-from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator

@@ -20,8 +20,9 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
 from server.db import rows
 from server.db.blobs import Blob, models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
+from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import lock_account, require_unchanged
-from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain import release as pure

@@ -7,7 +7,8 @@ from sqlalchemy import select
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import optimisers_scope, round_scope
-from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.leases import Lease, commit_under_lease
+from server.db.session import Transaction
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.services.coordinator import Coordinator

@@ -15,7 +15,8 @@ from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import octets_scope, sum_scope
-from server.db.session import Lease, Transaction, commit_under_lease
+from server.db.leases import Lease, commit_under_lease
+from server.db.session import Transaction
 from server.db.session_store import load_session, lock_session, octets_of, store_phase
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import Declined, Session

@@ -1,0 +1,97 @@
+"""Transactions that arrive together are committed together: one begin, one lock, one fsync for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from server.db.session import Database, Transaction
+
+T = TypeVar("T")
+# More would keep the first of them waiting for the last.
+_MOST = 64
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """turn: a group to commit, of which this piece is the first; none when somebody else has committed it."""
+
+    name: str
+    work: Callable[[Transaction], Any]
+    done: Future[Any] = field(default_factory=Future[Any])
+    turn: Future[list[_Piece]] = field(default_factory=Future[list["_Piece"]])
+
+
+class Groups:
+    """Writes about one study that meet while another is being committed share the next transaction.
+
+    Whoever comes first commits for those who come meanwhile; nobody waits for company. Each piece sees what the
+    pieces before it have done. A piece that raises takes nobody with it: all is rolled back, and each is run alone.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        # Studies that somebody commits for now, with what has come since.
+        self._waiting: dict[str, deque[_Piece]] = {}
+
+    def write(self, study: str, name: str, work: Callable[[Transaction], T]) -> T:
+        """As `Database.write`, possibly in one transaction with others of this study. Blocks until it is committed."""
+        piece = _Piece(name, work)
+        with self._lock:
+            first = study not in self._waiting
+            if first:
+                self._waiting[study] = deque()
+            else:
+                self._waiting[study].append(piece)
+        group = [piece] if first else piece.turn.result()
+        if group:
+            self._commit(group)
+            self._hand_over(study)
+        return cast(T, piece.done.result())
+
+    def waiting(self, study: str) -> list[str]:
+        """Names of the pieces that wait for somebody else's commit."""
+        with self._lock:
+            return [piece.name for piece in self._waiting.get(study, ())]
+
+    def _hand_over(self, study: str) -> None:
+        """Let one of those who came meanwhile commit for them: nobody works for others after its own piece is done."""
+        with self._lock:
+            waiting = self._waiting[study]
+            group = [waiting.popleft() for _ in range(min(_MOST, len(waiting)))]
+            if not group:
+                # Under the lock: whoever comes after this is the first again.
+                del self._waiting[study]
+                return
+        group[0].turn.set_result(group)
+
+    def _commit(self, group: list[_Piece]) -> None:
+        """Every piece has its answer afterwards."""
+        if len(group) == 1 or not self._commit_together(group):
+            for piece in group:
+                self._commit_alone(piece)
+        for piece in group[1:]:
+            piece.turn.set_result([])
+
+    def _commit_alone(self, piece: _Piece) -> None:
+        try:
+            piece.done.set_result(self._database.write(piece.name, piece.work))
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for this piece
+            piece.done.set_exception(error)
+
+    def _commit_together(self, group: list[_Piece]) -> bool:
+        def work(tx: Transaction) -> list[Any]:
+            return [piece.work(tx) for piece in group]
+
+        try:
+            results = self._database.write(group[0].name, work)
+        except Exception:  # noqa: BLE001 - whoever is at fault raises it again, alone
+            return False
+        for piece, result in zip(group, results, strict=True):
+            piece.done.set_result(result)
+        return True

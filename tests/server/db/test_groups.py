@@ -1,0 +1,125 @@
+"""Pieces of work that are committed together: what each may count on."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import event
+
+from server.db.groups import Groups
+from server.db.session import Database, Transaction
+from server.db.tables import OperatorKeyRow
+from server.domain.errors import Rejected
+
+
+def add(tx: Transaction, label: str) -> int:
+    """How many rows this piece sees once it has added its own."""
+    tx.session.add(OperatorKeyRow(id=label, role="viewer", label=label, secret_sha256="0" * 64, created_at=tx.now()))
+    tx.session.flush()
+    return tx.session.query(OperatorKeyRow).count()
+
+
+def labels(database: Database) -> set[str]:
+    return database.read("labels", lambda tx: {row.label for row in tx.session.query(OperatorKeyRow)})
+
+
+class Commits:
+    """Counts the transactions that were committed for writing."""
+
+    def __init__(self, database: Database) -> None:
+        self.count = 0
+        event.listen(database.engine, "commit", self._committed)
+
+    def _committed(self, connection: object) -> None:
+        self.count += not connection.get_execution_options().get("read_only", False)  # type: ignore[attr-defined]
+
+
+def together(groups: Groups, pieces: dict[str, object]) -> dict[str, object]:
+    """Run all pieces so that they meet: the first holds its transaction until the others wait."""
+    begun, go = threading.Event(), threading.Event()
+
+    def first(tx: Transaction) -> None:
+        tx.now()
+        begun.set()
+        assert go.wait(10)
+
+    found: dict[str, object] = {}
+
+    def run(label: str, work: object) -> None:
+        try:
+            found[label] = groups.write("sepsis", label, work)  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            found[label] = error
+
+    with ThreadPoolExecutor(len(pieces) + 1) as pool:
+        pool.submit(groups.write, "sepsis", "first", first)
+        assert begun.wait(10)
+        for label, work in pieces.items():
+            pool.submit(run, label, work)
+        while len(groups.waiting("sepsis")) < len(pieces):
+            pass
+        go.set()
+    return found
+
+
+def test_pieces_that_wait_are_committed_in_one_transaction(database: Database) -> None:
+    groups, commits = Groups(database), Commits(database)
+    found = together(groups, {f"k{i}": lambda tx, i=i: add(tx, f"k{i}") for i in range(5)})
+    assert labels(database) == {f"k{i}" for i in range(5)}
+    assert sorted(found.values()) == [1, 2, 3, 4, 5]  # type: ignore[type-var]
+    # That of whoever was first, and one for all who came meanwhile.
+    assert commits.count == 2
+
+
+def test_a_piece_that_raises_takes_nobody_with_it(database: Database) -> None:
+    def refused(tx: Transaction) -> None:
+        add(tx, "half")
+        raise Rejected("not-sampled", "no")
+
+    found = together(Groups(database), {"good": lambda tx: add(tx, "good"), "bad": refused})
+    assert labels(database) == {"good"}
+    assert isinstance(found["bad"], Rejected)
+    assert isinstance(found["good"], int)
+
+
+def test_studies_do_not_wait_for_each_other(database_url: str) -> None:
+    database = Database(database_url)
+    groups, begun, go = Groups(database), threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        begun.set()
+        assert go.wait(10)
+
+    if database.engine.dialect.name == "sqlite":
+        database.dispose()
+        pytest.skip("SQLite has one writer at a time, whatever is written")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(groups.write, "a", "slow", slow)
+        assert begun.wait(10)
+        assert groups.write("b", "quick", lambda tx: tx.name) == "quick"
+        go.set()
+    database.dispose()
+
+
+def test_what_happens_after_the_commit_happens_once_for_each_piece(database: Database) -> None:
+    acted: list[str] = []
+
+    def noting(label: str) -> object:
+        return lambda tx: (tx.after_commit(lambda: acted.append(label)), add(tx, label))
+
+    def refused(tx: Transaction) -> None:
+        tx.after_commit(lambda: acted.append("never"))
+        raise Rejected("not-sampled", "no")
+
+    together(Groups(database), {"a": noting("a"), "bad": refused, "b": noting("b")})
+    assert sorted(acted) == ["a", "b"]
+
+
+def test_a_thousand_pieces_all_get_their_own_answer(database: Database) -> None:
+    groups = Groups(database)
+    with ThreadPoolExecutor(32) as pool:
+        found = list(pool.map(lambda i: groups.write("sepsis", "count", lambda tx: i), range(1000)))
+    assert found == list(range(1000))
+    assert groups.waiting("sepsis") == []
