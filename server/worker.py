@@ -21,7 +21,7 @@ from server.db.rows import find_study
 from server.db.session import Lease, LeaseLost, Transaction, acquire, is_free_for, release
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
-from server.domain.secure_sum import Phase
+from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
 from server.services.differences import stop_differing
 from server.services.rounds.close import close_round

@@ -136,8 +136,6 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
         raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
     keys = Messages(KeysMessage, said["keys"])
-    octets = select(OctetsRow.client, OctetsRow.vector)
-    octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
@@ -146,7 +144,6 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
         # Not cached: read for one recipient, once.
         shares=Messages(SharesMessage, said["shares"], _sealed),
         manifests=Messages(Manifest, said["manifest"]),
-        octets=frozenset((name, vector) for name, vector in tx.session.execute(octets)),
         consistency=Messages(ConsistencyMessage, said["consistency"]),
         unmasks=Messages(UnmaskMessage, said["unmask"], _sealed),
         left=frozenset(said["left"]),

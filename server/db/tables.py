@@ -29,7 +29,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from accounting.budget.ledger import Kind
 from client_sdk.protocol.study.messages import ClientState, RoundState, StopReason, StudyState
-from server.domain.secure_sum import Failure, Phase
+from server.domain.secure_sum_session import Failure, Phase
 
 Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]
