@@ -194,8 +194,8 @@ def read_settings(path: Path) -> StudySettings:
         text = path.read_text(encoding="utf-8-sig")
         values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
         # TOML has no null: there, what a study does not have is left out.
-        for name in _MAY_BE_NULL if path.suffix != ".json" else ():
-            values.get("privacy", {}).setdefault(name, None)
+        if path.suffix != ".json":
+            _fill(values.get("privacy", {}))
         return StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
@@ -203,6 +203,13 @@ def read_settings(path: Path) -> StudySettings:
     # AttributeError: what should be a table is none.
     except (ValueError, AttributeError) as error:
         raise ConfigurationError(f"{path} is neither JSON nor TOML: {error}") from error
+
+
+def _fill(privacy: dict[str, Any]) -> None:
+    for name in _MAY_BE_NULL:
+        privacy.setdefault(name, None)
+    if privacy["masking"] is not None:
+        privacy["masking"].setdefault("neighbours", None)
 
 
 def _initial_weights(settings: StudySettings) -> bytes:
