@@ -223,6 +223,8 @@ def _move(session: Session, now: int) -> Session:
                 return changed(session, phase="unmask")
             gone = (session.left & session.survivor_set) - session.consistency.keys()
             hopeful = len(session.survivors) - len(gone) >= parameters.quorum
+            # Whoever leaves without having confirmed opens nothing either.
+            hopeful = hopeful and (not gone or _can_open(session, session.survivor_set - gone))
         case _:
             gone = (session.left & session.survivor_set) - session.unmasks.keys()
             hopeful = not gone or _can_open(session, session.survivor_set - gone)

@@ -47,7 +47,7 @@ class Graph:
         if self.is_complete:
             return self.members
         if owner not in self._holders:
-            self._holders[owner] = tuple(self.members[place] for place in self.holders_at(owner).tolist())
+            self._holders[owner] = tuple(self.members[int(place)] for place in self.holders_at(owner))
         return self._holders[owner]
 
     def holders_at(self, owner: str) -> NDArray[np.intp]:

@@ -55,6 +55,18 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
 
 
 @GRAPHS
+def test_another_graph_than_the_studys(neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
+    for others, code, words in (
+        (5 if neighbours else 4, "wrong-parameters", "neighbours is not what follows"),
+        (3, "unsound-graph", "3 neighbours for 6 clients: all 5 others, or fewer, an even number above c = 1"),
+        (2, "unreachable-threshold", "3 holders of a secret cannot reach 4"),
+    ):
+        signed = run.world.signed(run.world.parameters(neighbours=others))
+        refuses(run, lambda signed=signed: me(run).advertise(signed, run.world.plan, NOW), code, words)
+
+
+@GRAPHS
 def test_a_session_of_years_hence_is_not_joined(neighbours) -> None:
     """Its secrets would live until it expires; whoever signs the parameters must not choose for how long."""
     run = started("keys", neighbours=neighbours)

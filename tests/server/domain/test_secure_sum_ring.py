@@ -178,15 +178,16 @@ def test_a_round_of_no_more_than_a_neighbourhood_is_complete() -> None:
     assert totals["terms"][:3].tolist() == total_of(fewer)
 
 
-def test_replies_are_awaited_while_every_neighbourhood_may_still_open() -> None:
-    run = ring(20, 8, 1).upto("unmask")
+@pytest.mark.parametrize("step", ["consistency", "unmask"])
+def test_replies_are_awaited_while_every_neighbourhood_may_still_open(step) -> None:
+    run = ring(20, 8, 1).upto(step)
     line = around(run)
     left = run.session
     for name in (line[3], line[5], line[8]):
         left = domain.advance(domain.leave(left, name), NOW)
-        assert left.phase == "unmask"
+        assert left.phase == step
     # Far away nobody misses it; nearby it is the fourth of nine.
-    assert domain.advance(domain.leave(left, line[16]), NOW).phase == "unmask"
+    assert domain.advance(domain.leave(left, line[16]), NOW).phase == step
     assert domain.advance(domain.leave(left, line[6]), NOW).failure == "too-few-replies"
 
 
