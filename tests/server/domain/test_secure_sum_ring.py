@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol.secure_sum.messages import SurvivorList
+from client_sdk.protocol.secure_sum.messages import ConsistencyList, SurvivorList
 from client_sdk.secure_sum.refusals import SurvivorsRefused
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
@@ -131,6 +131,25 @@ def test_survivors_that_could_be_parted_are_refused_by_a_hospital() -> None:
             assert client.phase == "masked"
         else:
             assert client.confirm(SurvivorList(entries=entries), NOW)
+
+
+def test_a_neighbourhoods_threshold_of_signatures_is_no_quorum() -> None:
+    """t of nine would do to rebuild a secret; two lists of survivors could both have as many."""
+    run = ring(20, 8, 1).upto("consistency")
+    parameters = run.session.parameters
+    assert (parameters.threshold, parameters.quorum) == (6, 11)
+    said = [run.hospital(name).confirm(domain.survivor_list(run.session), NOW) for name in run.session.survivors]
+    session = run.session
+    for count, message in enumerate(said[:11], 1):
+        assert session.phase == "consistency"
+        assert isinstance(domain.consistency_list(session), domain.Declined)
+        with pytest.raises(SurvivorsRefused, match=f"{count - 1} survivors signed this survivor set; 11 must"):
+            run.hospital("h000").unmask(ConsistencyList(entries=tuple(said[: count - 1])), NOW)
+        admitted = domain.admit_consistency(session, message)
+        assert isinstance(admitted, domain.Session)
+        session = domain.advance(admitted, NOW)
+    assert session.phase == "unmask"
+    assert run.hospital("h000").unmask(domain.consistency_list(session), NOW)
 
 
 def views_of(run: Run) -> tuple[domain.Manifest, ...]:
