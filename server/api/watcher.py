@@ -29,6 +29,11 @@ class Watcher:
         self._looking: asyncio.Task[None] | None = None
         self.closed = False
 
+    @property
+    def waiting(self) -> int:
+        """How many wait now. Safe from any thread."""
+        return len(self._since)
+
     async def wait(self, study: str, since: int, seconds: float) -> bool:
         """True as soon as the study's mark is above `since`; False after `seconds` or when the process stops."""
         if self.closed or seconds <= 0:

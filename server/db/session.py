@@ -39,6 +39,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.tables import LeaseRow
+from server.observation.observer import UNOBSERVED, Observer
 
 T = TypeVar("T")
 Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
@@ -89,7 +90,14 @@ class Transaction:
 class Database:
     """The coordinator's database. `clock` replaces the database's own clock in simulations."""
 
-    def __init__(self, url: URL | str, *, clock: Clock | None = None, attempts: int = ATTEMPTS) -> None:
+    def __init__(
+        self,
+        url: URL | str,
+        *,
+        clock: Clock | None = None,
+        attempts: int = ATTEMPTS,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
         self._readers = self.engine.execution_options(read_only=True)
@@ -98,6 +106,7 @@ class Database:
         event.listen(self._sessions, "before_flush", _remember_the_writer)
         self._clock = clock
         self._attempts = attempts
+        self._observer = observer
 
     def write(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` in one transaction and commit it durably; run it again after a serialisation failure or a lock.
@@ -115,6 +124,10 @@ class Database:
         self.engine.dispose()
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
+        with self._observer.transaction(name) as again:
+            return self._repeat(name, work, engine, again)
+
+    def _repeat(self, name: str, work: Callable[[Transaction], T], engine: Engine, again: Callable[[], None]) -> T:
         for attempt in range(1, self._attempts + 1):
             with self._sessions(bind=engine, info={"transaction": name}) as session:
                 try:
@@ -127,6 +140,7 @@ class Database:
                         raise
             # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
             time.sleep(random.uniform(0, 0.005 * 2**attempt))
+            again()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
 

@@ -11,6 +11,7 @@ from client_sdk.protocol.study.messages import BudgetStatement
 from server.db.blobs import FileBlobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
+from server.observation.observer import UNOBSERVED, Observer
 from server.signing_key import SigningKey
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Coordinator:
     origin      public origin, for example `https://study.example.org`
     statements  by study, the last budget statement that this process compared with what was signed, beside the rows
                 that it was made of
+    observer    whoever wants to know what this process does
     """
 
     database: Database
@@ -42,3 +44,4 @@ class Coordinator:
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )
+    observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)
