@@ -76,10 +76,6 @@ class ProcessState:
         self._coordinator = coordinator
         self._waiting = waiting
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering asks no database."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         """The gauges, read now."""
         if self._waiting is not None:
@@ -101,10 +97,6 @@ class StoredState:
         self._lock = threading.Lock()
         self._found: Measures | None = None
         self._looked_at = 0.0
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering asks no database."""
-        return ()
 
     def collect(self) -> Iterable[Metric]:
         """The counts; without a database only that there is none."""
