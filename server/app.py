@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from server.api import docs, events, health, operator_keys, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
-from server.api.docs import describe
+from server.api.description import describe
 from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.secure_sum.messages import (
@@ -42,6 +42,7 @@ from server.services.secure_sum import exchanges
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"], route_class=SignedRoute)
 
+OfVector = Annotated[VectorName, Path(description="which vector")]
 Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
 
 
@@ -95,7 +96,7 @@ def put_manifest(round: RoundNumber, message: Manifest, reply: Response, me: Its
 
 @router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
 async def put_masked(
-    round: RoundNumber, vector: VectorName, request: Request, reply: Response, me: StreamingItself, here: Here
+    round: RoundNumber, vector: OfVector, request: Request, reply: Response, me: StreamingItself, here: Here
 ) -> None:
     """Step 2: the octets of one masked vector, after the manifest that names them. Durable when this answers."""
     slot = await run_in_threadpool(
