@@ -72,7 +72,7 @@ def worker(check: Check = False) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: moving.stop())
         logging.getLogger("wardround.worker").info("working", extra={"owner": moving.owner})
-        with _plain_errors(), monitored(settings, coordinator):
+        with monitored(settings, coordinator):
             moving.run()
 
 
