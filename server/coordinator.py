@@ -5,7 +5,7 @@ from __future__ import annotations
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings
-from server.db.blobs import FileBlobs
+from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate, require_current
 from server.db.session import Database, keep_private
 from server.services.coordinator import Coordinator

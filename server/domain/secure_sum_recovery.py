@@ -33,6 +33,14 @@ class Recovered:
 
 
 @dataclass(frozen=True)
+class MaskKeys:
+    """The keys of the keystreams that lie on one vector's masked total, from the view of whoever takes them off."""
+
+    add: tuple[bytes, ...] = field(repr=False)
+    subtract: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class _Reply:
     client: str
     point: int
@@ -69,6 +77,20 @@ def recover(session: Session) -> Recovered | Declined:
     )
 
 
+def mask_keys_of(session: Session, recovered: Recovered, spec: VectorSpec) -> MaskKeys:
+    """What to add to the masked total of a vector and what to subtract, so that the sum remains."""
+    add: list[bytes] = []
+    # Every survivor added its own; the lost have none in the sum.
+    subtract = [masking.self_mask_key(seed, session.h1, spec.name) for seed in recovered.seeds.values()]
+    public = {entry.client: entry.mask_key for entry in session.cohort}
+    for lost, private in recovered.mask_keys.items():
+        agreement = masking.Agreement(lost, private, session.h1)
+        for name in session.survivors:
+            # The earlier name added the pair's mask, the later one subtracted it.
+            (subtract if name < lost else add).append(agreement.mask_key(name, public[name], spec.name))
+    return MaskKeys(tuple(add), tuple(subtract))
+
+
 def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
     """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; each, like the total,
     of shape (spec.words,). One vector is in memory.
@@ -88,18 +110,9 @@ def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total
 
     On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.
     """
-    h1 = session.h1
-    add: list[bytes] = []
-    # Every survivor added its own; the lost have none in the sum.
-    subtract = [masking.self_mask_key(seed, h1, spec.name) for seed in recovered.seeds.values()]
-    public = {entry.client: entry.mask_key for entry in session.cohort}
-    for lost, private in recovered.mask_keys.items():
-        agreement = masking.Agreement(lost, private, h1)
-        for name in session.survivors:
-            # The earlier name added the pair's mask, the later one subtracted it.
-            (subtract if name < lost else add).append(agreement.mask_key(name, public[name], spec.name))
-    masking.apply_masks(total, add=add, subtract=subtract)
-    if not canary_holds(spec, total, h1, session.survivors):
+    keys = mask_keys_of(session, recovered, spec)
+    masking.apply_masks(total, add=keys.add, subtract=keys.subtract)
+    if not canary_holds(spec, total, session.h1, session.survivors):
         return Declined("canary-mismatch", f"the masks on vector {spec.name} did not cancel: its sum is discarded")
     return None
 

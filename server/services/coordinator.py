@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
 from client_sdk.protocol.study.messages import BudgetStatement
-from server.db.blobs import FileBlobs
+from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.signing_key import SigningKey
@@ -34,7 +34,7 @@ class Coordinator:
     """
 
     database: Database
-    blobs: FileBlobs
+    blobs: Blobs
     coins: AddressedCoins
     noise: DiscreteGaussianNoise
     signer: SigningKey

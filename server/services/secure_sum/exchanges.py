@@ -23,7 +23,7 @@ from client_sdk.protocol.secure_sum.messages import (
 from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
-from server.db.blobs import Blob, IncomingFile, octets_scope
+from server.db.blobs import Blob, IncomingFile, masked_of
 from server.db.session import Transaction
 from server.db.session_store import (
     MessageForgotten,
@@ -211,7 +211,7 @@ def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: IncomingFi
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     failpoint("api.before-octets-file")
     # The file before the row: whatever is acknowledged can be found after a crash.
-    blob = coordinator.blobs.keep(incoming, octets_scope(slot.study, slot.round, slot.client, slot.vector))
+    blob = coordinator.blobs.keep(incoming, masked_of(slot.study, slot.round, slot.client, slot.vector))
     failpoint("api.after-octets-file")
     created = coordinator.database.write("keep-octets", lambda tx: _record_octets(tx, slot, blob))
     failpoint("api.after-octets-commit")

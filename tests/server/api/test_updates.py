@@ -173,7 +173,7 @@ def test_a_full_disk_is_said_and_passes(here: Live, study: str, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "no space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr("server.db.blobs.os.fsync", full)
+        disk.setattr("server.db.file_blobs.os.fsync", full)
         answer = here.put_update(north, 1, update())
     assert _code(answer) == (503, "unavailable")
     assert answer.headers["retry-after"] == "2"
