@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -159,7 +159,7 @@ class ObjectBlobs:
 
     def folders(self, under: str) -> list[str]:
         with _asking():
-            there = set(obstore.list_with_delimiter(self._store, under)["common_prefixes"])
+            there = set(_listed(self._store, under))
         # Copies here may be of what another worker has cleared.
         return sorted(there.union(self.cache.folders(under)))
 
@@ -188,8 +188,7 @@ class ObjectBlobs:
 
     def _keys(self, folder: str) -> list[str]:
         with _asking():
-            pages = obstore.list(self._store, f"{folder}/")
-            return [entry["path"] for page in pages for entry in page]
+            return [str(entry["path"]) for page in _pages(self._store, f"{folder}/") for entry in page]
 
     def _fetched(self, key: str, incoming: IncomingFile) -> bool:
         """Write the object's bytes into the file; False if there is none."""
@@ -233,6 +232,16 @@ class ObjectBlobs:
                 return
             path.unlink(missing_ok=True)
             total -= size
+
+
+def _listed(store: S3Store, under: str) -> list[str]:
+    # The library's overloads name a type of a package that is not needed.
+    found: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
+    return [str(prefix) for prefix in found["common_prefixes"]]
+
+
+def _pages(store: S3Store, under: str) -> Iterable[Iterable[Mapping[str, Any]]]:
+    return cast(Any, obstore.list(store, under))  # pyright: ignore[reportUnknownMemberType]
 
 
 @contextmanager
