@@ -63,6 +63,9 @@ class ObjectStore:
     def put(self, address: str, key: str, data: bytes) -> None:
         obstore.put(self.store(address), key, data)
 
+    def delete(self, address: str, keys: list[str]) -> None:
+        obstore.delete(self.store(address), keys)
+
     def keys(self, address: str) -> list[str]:
         return [entry["path"] for page in obstore.list(self.store(address)) for entry in page]
 
