@@ -170,7 +170,9 @@ async def _authenticate(request: Request, here: Context, *, once: bool, left: bo
     if token.startswith(OPERATOR_KEY_PREFIX):
         return await run_in_threadpool(operators.authenticate, here.coordinator, token)
     address = target(request, here.settings.origin)
-    return await run_in_threadpool(partial(_verify, here, token, request.method, address, once=once, left=left))
+    # Now: a token lives for a minute, and how long it waits for a thread is not its sender's fault.
+    asked = partial(_verify, here, token, request.method, address, here.clock(), once=once, left=left)
+    return await run_in_threadpool(asked)
 
 
 class _Unambiguous(Request):
@@ -236,7 +238,7 @@ def _bearer(request: Request) -> str:
     return token.strip()
 
 
-def _verify(here: Context, token: str, method: str, url: str, *, once: bool, left: bool) -> ClientCaller:
+def _verify(here: Context, token: str, method: str, url: str, now: float, *, once: bool, left: bool) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
     known = identify(here.coordinator, study, name)
@@ -247,7 +249,7 @@ def _verify(here: Context, token: str, method: str, url: str, *, once: bool, lef
         audience=here.settings.origin,
         method=method,
         url=url,
-        now=here.clock(),
+        now=now,
     )
     if known is None:
         raise RuntimeError("a signature is good under a key that nobody has")

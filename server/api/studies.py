@@ -42,8 +42,8 @@ from server.api.auth import (
     leaving,
     used_once,
 )
-from server.api.bodies import BODY, MEDIA_TYPE, answered, model_answer, or_else, received
-from server.services import views
+from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
+from server.services import ledger_pages, views
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
@@ -190,10 +190,10 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
 
 
-@router.get("/studies/{study}/ledger", tags=["ledger"])
-def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> LedgerPage:
+@router.get("/studies/{study}/ledger", tags=["ledger"], response_model=LedgerPage)
+def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
     """Entries above `after`, with the signed head of the whole ledger."""
-    return views.read_ledger(here.coordinator, study, after, limit)
+    return json_answer(ledger_pages.read_ledger(here.coordinator, study, after, limit))
 
 
 @router.put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
@@ -44,6 +44,7 @@ class Coordinator:
     statements  by study, the last budget statement that this process compared with what was signed, beside the rows
                 that it was made of
     assignments by study, the last assignment that this process put together
+    pages       of ledgers, as JSON, by study and place, beside what each was made of
     sessions    secure sums as this process saw them last
     observer    whoever wants to know what this process does
     """
@@ -58,5 +59,8 @@ class Coordinator:
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )
     assignments: dict[str, Prepared] = field(default_factory=dict[str, Prepared], repr=False, compare=False)
+    pages: dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]] = field(
+        default_factory=dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]], repr=False, compare=False
+    )
     sessions: States = field(default_factory=States, repr=False, compare=False)
     observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)

@@ -11,9 +11,7 @@ from sqlalchemy import select
 from client_sdk.protocol.study.messages import (
     BudgetLedger,
     BudgetStatement,
-    LedgerEntry,
     LedgerHead,
-    LedgerPage,
     LimitStatement,
     Metrics,
     ModelInfo,
@@ -24,19 +22,16 @@ from client_sdk.protocol.study.messages import (
     RoundClient,
     RoundList,
     RoundView,
-    SignedLedgerHead,
     Spent,
     Study,
 )
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import entries
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.db.witness_store import witnesses
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
@@ -134,26 +129,6 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
         return statement
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("read-budget", work))
-
-
-def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:
-    """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
-
-    def work(tx: Transaction) -> LedgerPage:
-        study_row = rows.find_study(tx, study)
-        study_id = study_row.id
-        # In the transaction of the entries, or the head might be of another length.
-        row = tx.session.get_one(BudgetRow, study_id)
-        page = entries(tx, study_id, after, limit)
-        last = page[-1].sequence if page else row.entries
-        return LedgerPage(
-            entries=[LedgerEntry.model_validate(entry.to_dict()) for entry in page],
-            head=SignedLedgerHead(head=ledger_head(study, row), signature=row.signature),
-            witnesses=witnesses(tx, study_row),
-            next=str(last) if last < row.entries else None,
-        )
-
-    return coordinator.database.read("read-ledger", work)
 
 
 def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:

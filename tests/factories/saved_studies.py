@@ -23,8 +23,8 @@ from client_sdk.protocol.study.witness import sign_head
 from server.app import create_app
 from server.config import Settings
 from server.db.session import Database
-from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies.operators import create_key
 from server.worker import Worker, find_due
@@ -135,7 +135,7 @@ def _plain(coordinator: Coordinator) -> list[Hospital]:
     for hospital in hospitals[:2]:
         hospital.send(2, update())
     models.record_metrics(coordinator, "sepsis", 1, Metrics(evaluation_set="held out", values={"auc": 0.7}))
-    signed = sign_head(hospitals[0].key, "h0", views.read_ledger(coordinator, "sepsis").head.head)
+    signed = sign_head(hospitals[0].key, "h0", ledger_page(coordinator, "sepsis").head.head)
     witnesses.put(coordinator, "sepsis", "h0", SignedLedgerHead(head=signed.head, signature=signed.signature))
     enrolment.use_token(coordinator, "sepsis", "h0", "used")
     return hospitals

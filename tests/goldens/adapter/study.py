@@ -35,6 +35,7 @@ from client_sdk.training.local import weights_of
 from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.secure_sum import exchanges, lists
 from server.services.studies import lifecycle, models
 from server.worker import Worker
@@ -201,7 +202,7 @@ class Study:
     def _total_records(self) -> float | None:
         if not sums_as_in_papers(self._settings.privacy):
             return None
-        for entry in views.read_ledger(self._coordinator, self._name).entries:
+        for entry in ledger_page(self._coordinator, self._name).entries:
             reported = (entry.body.get("report") or {}) if entry.kind == "settled" else {}
             if "records" in reported:
                 return float(reported["records"])
@@ -239,7 +240,7 @@ class Study:
 
     def _ledger(self) -> list[Json]:
         """What became of every round's reservation, and on what report."""
-        entries = views.read_ledger(self._coordinator, self._name).entries
+        entries = ledger_page(self._coordinator, self._name).entries
         return [
             {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": report_of(entry.body.get("report"))}
             for entry in entries

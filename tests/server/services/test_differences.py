@@ -16,6 +16,7 @@ from server.db.tables import BudgetRow, LedgerRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.hospital_double import Hospital, UseCases, update
@@ -352,7 +353,7 @@ def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordi
     work(coordinator)
     assert views.locate_model(coordinator, "sepsis").info.version == 2
     assert late.assignment() is not None
-    kinds = [entry.body.get("change") for entry in views.read_ledger(coordinator, "sepsis").entries]
+    kinds = [entry.body.get("change") for entry in ledger_page(coordinator, "sepsis").entries]
     assert [kind for kind in kinds if kind is not None] == ["enrolled"] * 4 + ["revoked"]
 
 

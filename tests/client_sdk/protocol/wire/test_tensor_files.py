@@ -84,9 +84,9 @@ def entry(begin: Any, end: Any, shape: Any = (2,), dtype: Any = "F32") -> dict[s
         {"a": entry(0, 8), "b": {"dtype": "F32", "shape": [2]}},
         {"a": entry(0, 8), "b": [1]},
         [1, 2],
-        b'{"a": {}, "a": {}}',
-        b' {"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}',
-        b"\xff\xfe",
+        pytest.param(b'{"a": {}, "a": {}}', id="one-name-twice"),
+        pytest.param(b' {"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', id="space-first"),
+        pytest.param(b"\xff\xfe", id="no-text"),
         b"",
     ],
 )

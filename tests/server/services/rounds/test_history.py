@@ -10,6 +10,7 @@ from accounting.budget.ledger import Entry
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle
 from tests.factories.hospital_double import update
 from tests.factories.ledgers import kinds_in
@@ -35,7 +36,7 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
     assert (study.state, study.stop_reason) == ("finished", "max-steps-reached")
     # Three rounds of three clients that each move by 0.4, over the public constant 4.
     np.testing.assert_allclose(read_model(coordinator, "sepsis")["weight"], 3 * 3 * 0.4 / 4, rtol=1e-6)
-    page = views.read_ledger(coordinator, "sepsis")
+    page = ledger_page(coordinator, "sepsis")
     assert kinds_in(page.entries) == ["opened", *["reserved", "settled"] * 3, "finished"]
     report = [entry.body["report"]["filter"] for entry in page.entries if entry.kind == "settled"]
     assert report == [pytest.approx(value, rel=1e-15) for value in (3e-3, 6e-3, 9e-3)]
@@ -65,6 +66,6 @@ def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) 
     # Eight draws of standard deviation 2: all within 6.5 deviations, none of them zero, but for 1e-9.
     assert np.all(np.abs(noise) < 13)
     assert np.all(noise != 0)
-    page = views.read_ledger(coordinator, "sepsis")
+    page = ledger_page(coordinator, "sepsis")
     settled = next(entry for entry in page.entries if entry.kind == "settled")
     assert sum(settled.body["report"]["counts"]) == 3

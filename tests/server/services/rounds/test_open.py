@@ -13,6 +13,7 @@ from server.db.blobs import optimisers_of, update_of
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
@@ -24,7 +25,7 @@ TERMS = tuple(1e-4 for _ in (0, *ORDERS))
 
 
 def ledger(coordinator: Coordinator) -> list[LedgerEntry]:
-    return views.read_ledger(coordinator, "sepsis").entries
+    return ledger_page(coordinator, "sepsis").entries
 
 
 def kinds(coordinator: Coordinator) -> list[str]:

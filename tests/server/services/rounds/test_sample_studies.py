@@ -16,6 +16,7 @@ from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.protocol.study.settings import StudySettings
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.secure_sum import lists
 from server.services.studies import lifecycle
 from tests.factories.hospital_double import MODEL, update
@@ -103,7 +104,7 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
     # Four steps at q = 1 and two histograms in which a record moves one count: λ(λ+1)d²/2s² and λ(λ+1)·2/2z².
     classical = ROUNDS * 8 * 9 / (2 * std**2) + ROUNDS // EVERY * 8 * 9 / STD**2
     assert shown["classical"].spent == pytest.approx(epsilon(classical, 8, 1e-5), rel=1e-6)
-    entries = [Entry.from_dict(entry.model_dump()) for entry in views.read_ledger(coordinator, "sepsis").entries]
+    entries = [Entry.from_dict(entry.model_dump()) for entry in ledger_page(coordinator, "sepsis").entries]
     replayed = replay(entries)
     assert replayed.statements() == [
         limit.model_dump(exclude_unset=True) for limit in views.read_budget(coordinator, "sepsis").limits
@@ -167,9 +168,7 @@ def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator:
     for level, reach in (("client", 2.0), ("instance", 1.0)):
         moment = 2 * 8 * 9 * reach**2 / (2 * 3 * 4.0**2) + 8 * 9 / STD**2
         assert shown[level, "classical"].spent == pytest.approx(epsilon(moment, 8, 1e-5), rel=1e-6)
-    reported = [
-        entry.body["report"] for entry in views.read_ledger(coordinator, "sepsis").entries if entry.kind == "settled"
-    ]
+    reported = [entry.body["report"] for entry in ledger_page(coordinator, "sepsis").entries if entry.kind == "settled"]
     assert reported[0] is None
     assert reported[1]["records"] is None
     assert reported[1]["clients"]["sample_size"] == CLIENTS

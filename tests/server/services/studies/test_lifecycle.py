@@ -11,6 +11,7 @@ from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle, models
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.settings import limit, settings
@@ -121,7 +122,7 @@ def test_nothing_is_known_of_an_unknown_study(coordinator: Coordinator) -> None:
         lambda: lifecycle.show(coordinator, "nowhere"),
         lambda: lifecycle.act(coordinator, "nowhere", "stop"),
         lambda: views.read_budget(coordinator, "nowhere"),
-        lambda: views.read_ledger(coordinator, "nowhere"),
+        lambda: ledger_page(coordinator, "nowhere"),
         lambda: views.locate_model(coordinator, "nowhere"),
         lambda: events.since(coordinator, "nowhere"),
         lambda: views.list_rounds(coordinator, "nowhere", with_clients=True),
@@ -156,14 +157,14 @@ def test_a_ledger_is_read_in_pages_that_hang_together(coordinator: Coordinator) 
         for hospital in hospitals:
             hospital.send(number, update())
     work(coordinator)
-    first = views.read_ledger(coordinator, "sepsis", limit=4)
+    first = ledger_page(coordinator, "sepsis", limit=4)
     assert ([entry.sequence for entry in first.entries], first.next) == ([1, 2, 3, 4], "4")
-    second = views.read_ledger(coordinator, "sepsis", after=4)
+    second = ledger_page(coordinator, "sepsis", after=4)
     assert ([entry.sequence for entry in second.entries], second.next) == ([5, 6, 7, 8, 9], None)
     assert second.entries[0].previous == first.entries[-1].sha256
     assert second.head == first.head
     assert second.head.head.sha256 == second.entries[-1].sha256
-    assert views.read_ledger(coordinator, "sepsis", after=9).next is None
+    assert ledger_page(coordinator, "sepsis", after=9).next is None
 
 
 def test_metrics_belong_to_a_model(coordinator: Coordinator) -> None:

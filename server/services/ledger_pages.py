@@ -1,0 +1,75 @@
+"""The ledger, page by page. In every round all hospitals ask for the same page: it is put together once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select
+
+from client_sdk.protocol.study.messages import LedgerEntry, LedgerPage, SignedLedgerHead
+from server.db import rows
+from server.db.ledger_store import entries
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, StudyRow, WitnessRow
+from server.db.witness_store import witnesses
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.views import ledger_head
+
+
+# What a page is made of: who has signed what is told apart by how many have and how far, for a head only moves on.
+def _signed(column: Any) -> Any:
+    return select(column).where(WitnessRow.study_id == BudgetRow.study_id).correlate(BudgetRow).scalar_subquery()
+
+
+_STATE: Select[*tuple[Any, ...]] = (
+    select(StudyRow.state, BudgetRow.entries, BudgetRow.head_sha256, BudgetRow.signature)
+    .add_columns(_signed(func.count()), _signed(func.sum(WitnessRow.entries)), _signed(func.max(WitnessRow.public_key)))
+    .join_from(StudyRow, BudgetRow, BudgetRow.study_id == StudyRow.id)
+    .where(StudyRow.name == bindparam("study"))
+)
+_PAGES = 64
+_MAKING = threading.Lock()
+
+
+def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> bytes:
+    """As `ledger_page`, as JSON. Raises Rejected `unknown-study`."""
+    found = coordinator.database.look(_STATE, {"study": study})
+    if not found:
+        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+    state, page = tuple(found[0]), (study, after, limit)
+    known = coordinator.pages.get(page)
+    if known is not None and known[0] == state:
+        return known[1]
+    # Everybody comes at once: one makes it, the others wait for it.
+    with _MAKING:
+        known = coordinator.pages.get(page)
+        if known is not None and known[0] == state:
+            return known[1]
+        made = ledger_page(coordinator, study, after, limit).model_dump_json().encode()
+        # Made after the state was read: it may be newer than that, and is then made again for the next who asks.
+        coordinator.pages[page] = state, made
+        while len(coordinator.pages) > _PAGES:
+            coordinator.pages.pop(next(iter(coordinator.pages)))
+        return made
+
+
+def ledger_page(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:
+    """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
+
+    def work(tx: Transaction) -> LedgerPage:
+        study_row = rows.find_study(tx, study)
+        study_id = study_row.id
+        # In the transaction of the entries, or the head might be of another length.
+        row = tx.session.get_one(BudgetRow, study_id)
+        page = entries(tx, study_id, after, limit)
+        last = page[-1].sequence if page else row.entries
+        return LedgerPage(
+            entries=[LedgerEntry.model_validate(entry.to_dict()) for entry in page],
+            head=SignedLedgerHead(head=ledger_head(study, row), signature=row.signature),
+            witnesses=witnesses(tx, study_row),
+            next=str(last) if last < row.entries else None,
+        )
+
+    return coordinator.database.read("read-ledger", work)
