@@ -34,7 +34,7 @@ class Standing:
     settings_sha256   digest of the settings in the first entry
     roster_sha256     fingerprint of the active members' names and keys;  members  how many they are
     state_sha256      digest of the accounts' running state, whose floats may differ in their last bits elsewhere
-    statement_sha256  digest of the limits and percentiles that are shown, likewise
+    statement_sha256  digest of the limits and percentiles that are shown, likewise; without the numbers that take long
     can_continue      whether another round may begin, or the one under way may go on
     """
 

@@ -189,12 +189,21 @@ class Budget:
         except (AccountingError, ValueError, ArithmeticError) as error:
             raise LedgerError(sequence, str(error)) from error
 
-    def statements(self) -> list[dict[str, Any]]:
-        """One JSON statement per limit, the enforced number first, and one per level that nothing protects."""
+    def statements(self, *, whole: bool = True) -> list[dict[str, Any]]:
+        """One JSON statement per limit, the enforced number first, and one per level that nothing protects.
+
+        whole  with the numbers that take long: they say how tight a limit is and decide nothing, so no round waits for
+               them
+        """
         allowed = self.authorise().allowed
         bounded = {account.limit.level for account in self.accounts}
         unbounded = [_unbounded(level) for level in Level if level not in bounded]
-        return [self._statement(account, allowed) for account in self.accounts] + unbounded
+        return [self._statement(account, allowed, whole) for account in self.accounts] + unbounded
+
+    def reports(self) -> list[list[dict[str, Any]]]:
+        """The tighter numbers of each statement of `statements`, those that take long among them."""
+        bounded = {account.limit.level for account in self.accounts}
+        return [self._reports(account) for account in self.accounts] + [[] for level in Level if level not in bounded]
 
     def percentiles(self) -> list[dict[str, float]]:
         """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up.
@@ -255,7 +264,11 @@ class Budget:
         if self.pending != round:
             raise OutOfOrder(f"round {round} is not reserved")
 
-    def _statement(self, account: LimitAccount, allowed: bool) -> dict[str, Any]:
+    def _reports(self, account: LimitAccount) -> list[dict[str, Any]]:
+        stated = account.reports(finished=self.finished is not None)
+        return [_report(name, self._worded(guarantee)) for name, guarantee in stated]
+
+    def _statement(self, account: LimitAccount, allowed: bool, whole: bool) -> dict[str, Any]:
         next_round = self.pending or self.last_round + 1
         publishes = self.plan.publishes(next_round)
         # Computed also while a round is reserved: it is then what that round may cost.
@@ -284,7 +297,7 @@ class Budget:
             "attack_success": _attack_success(spent, account.limit.delta),
             "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
             "certificate": certificate.to_dict(),
-            "reports": [_report(name, self._worded(stated)) for name, stated in account.reports(finished=finished)],
+            "reports": self._reports(account) if whole or not account.reports_take_long else [],
         }
 
     def _worded(self, guarantee: Guarantee) -> Guarantee:

@@ -24,7 +24,7 @@ from server.signing_key import SigningKey
 
 @dataclass(frozen=True)
 class Statement:
-    """What a budget in `state` shows. Slow where reports are tight, so computed while nothing is locked."""
+    """What a budget in `state` shows, but for the numbers that take long. Computed while nothing is locked."""
 
     state: Mapping[str, Any]
     limits: list[Any]
@@ -33,7 +33,7 @@ class Statement:
     @classmethod
     def of(cls, budget: Budget) -> Self:
         """Computed now, from every account."""
-        return cls(budget.state(), budget.statements(), budget.percentiles())
+        return cls(budget.state(), budget.statements(whole=False), budget.percentiles())
 
 
 @dataclass
@@ -132,6 +132,11 @@ def statement_after(
     budget = _restored(study, row)
     budget.happen(row.entries + 1, kind, round, event)
     return Statement.of(budget)
+
+
+def reports_of(study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
+    """The tighter numbers beside each limit, as the budget's state gives them: tenths of a second for each limit."""
+    return _restored(study, row).reports()
 
 
 def _restored(study: StudyRow, row: BudgetRow) -> Budget:

@@ -43,6 +43,7 @@ class Coordinator:
     origin      public origin, for example `https://study.example.org`
     statements  by study, the last budget statement that this process compared with what was signed, beside the rows
                 that it was made of
+    reports     by study, the tighter numbers beside its limits, and the charges that they are of
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
     sessions    secure sums as this process saw them last
@@ -57,6 +58,9 @@ class Coordinator:
     origin: str
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
+    )
+    reports: dict[str, tuple[Any, list[list[dict[str, Any]]]]] = field(
+        default_factory=dict[str, tuple[Any, list[list[dict[str, Any]]]]], repr=False, compare=False
     )
     assignments: dict[str, Prepared] = field(default_factory=dict[str, Prepared], repr=False, compare=False)
     pages: dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]] = field(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import select
 
@@ -28,6 +30,7 @@ from client_sdk.protocol.study.messages import (
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
+from server.db.ledger_store import reports_of
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import members_at_opening
@@ -35,6 +38,8 @@ from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, Rou
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
+
+_REPORTING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -124,14 +129,24 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
             # Whatever it was, also an entry that only a walk of the whole ledger finds.
             raise DatabaseDiffers(study, FOUND_BEFORE)
         require_as_signed(tx, coordinator.signer, row, budget)
-        statement = _statement(row, budget)
+        statement = _statement(row, budget, _reports(coordinator, row, budget))
         coordinator.statements[study] = stored, statement
         return statement
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("read-budget", work))
 
 
-def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
+def _reports(coordinator: Coordinator, study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
+    """Made when somebody asks, once for what was charged so far: no round waits for them."""
+    charged = row.state["accounts"], row.state["finished"]
+    with _REPORTING:
+        known = coordinator.reports.get(study.name)
+        if known is None or known[0] != charged:
+            known = coordinator.reports[study.name] = charged, reports_of(study, row)
+        return known[1]
+
+
+def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any]]]) -> BudgetStatement:
     return BudgetStatement(
         study=study.name,
         state=study.state,
@@ -140,8 +155,11 @@ def _statement(study: StudyRow, row: BudgetRow) -> BudgetStatement:
         # A study may have been stopped without a word in the ledger.
         can_continue=row.can_continue and study.stop_reason is None,
         stop_reason=study.stop_reason,
-        # Ready since the ledger was written: however often they are asked for, no account is restored.
-        limits=[LimitStatement.model_validate(limit) for limit in row.limits],
+        # Ready since the ledger was written, and what takes long since somebody asked.
+        limits=[
+            LimitStatement.model_validate({**limit, "reports": more})
+            for limit, more in zip(row.limits, reports, strict=True)
+        ],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),
     )
