@@ -125,12 +125,12 @@ class Database:
         """
         return self._run(name, work, self.engine)
 
-    def write_with_others(self, study: str, name: str, work: Callable[[Transaction], T]) -> T:
-        """As `write`; what others write about this study in the same moment is committed in one transaction with it.
+    def write_with_others(self, group: str, name: str, work: Callable[[Transaction], T]) -> T:
+        """As `write`; what others write in this group in the same moment is committed in one transaction with it.
 
-        What `work` has locked or read is then known to those after it (`Transaction.shared`).
+        All of a group lock the same rows in the same order. What `work` has locked or read is then known to those after it (`Transaction.shared`).
         """
-        return self._groups.write(study, name, work)
+        return self._groups.write(group, name, work)
 
     def read(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` on one snapshot of the database; it cannot write."""

@@ -85,7 +85,7 @@ def begin(
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
-    slot = coordinator.database.write("begin-update", work)
+    slot = coordinator.database.write_with_others(_group(study), "begin-update", work)
     failpoint("api.after-begin-commit")
     return slot
 
@@ -107,13 +107,20 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     blob = coordinator.blobs.keep(incoming, update_of(slot.study, slot.round, slot.client))
     failpoint("api.after-update-file")
     try:
-        written = coordinator.database.write("submit-update", lambda tx: _record(tx, slot, blob, findings))
+        written = coordinator.database.write_with_others(
+            _group(slot.study), "submit-update", lambda tx: _record(tx, slot, blob, findings)
+        )
     except Rejected:
         # The same bytes on another connection are rejected too, unless they are recorded: rounds do not open again.
         _forget_unless_recorded(coordinator, slot, blob)
         raise
     failpoint("api.after-update-commit")
     return written
+
+
+def _group(study: str) -> str:
+    # Not with what locks the study first: a round is locked here without it, and the order must be one.
+    return f"{study}/updates"
 
 
 def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Findings:
