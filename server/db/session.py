@@ -128,7 +128,8 @@ class Database:
     def write_with_others(self, group: str, name: str, work: Callable[[Transaction], T]) -> T:
         """As `write`; what others write in this group in the same moment is committed in one transaction with it.
 
-        All of a group lock the same rows in the same order. What `work` has locked or read is then known to those after it (`Transaction.shared`).
+        All of a group lock the same rows in the same order. What `work` has locked or read is then known to those after
+        it (`Transaction.shared`).
         """
         return self._groups.write(group, name, work)
 

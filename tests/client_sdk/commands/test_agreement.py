@@ -117,6 +117,7 @@ def test_a_person_at_a_terminal_is_asked_once(
         (60, "no sum is opened that 15 hospitals could take apart"),
         (None, "158 hospitals at least are in every sum; c = 15 may side with the coordinator, 143 then do not"),
     ],
+    ids=["all: threshold", "ring: threshold", "ring: losses", "ring: no cut", "all: in every sum"],
 )
 def test_what_the_masks_of_a_study_promise_is_said_in_words(neighbours: int | None, line: str) -> None:
     masking = Masking(**MASKING | {"colluders": 15, "min_survivors": 158, "neighbours": neighbours})
