@@ -40,6 +40,7 @@ from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity, Membership
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
@@ -177,11 +178,11 @@ class Hospital:
                 continue
             with meter.round(given.assignment.round):
                 if self.case.masked:
-                    self._masked(given.assignment, body)
+                    self._masked(given.assignment, given.session, body)
                 else:
                     self.client.put_update(self.case.name, given.assignment.round, self.membership.client, body)
 
-    def _masked(self, assignment: AssignmentBody, body: bytes) -> None:
+    def _masked(self, assignment: AssignmentBody, session: SignedParameters | None, body: bytes) -> None:
         plan = SessionPlan.of(
             self.settings,
             self.model,
@@ -191,7 +192,8 @@ class Hospital:
             model=assignment.model.sha256,
         )
         round = MaskedRound(self.client, self._party(assignment), plan, self.store)
-        (spec,) = round.prepare()
+        assert session is not None
+        (spec,) = round.prepare(session)
         round.complete({UPDATE_VECTOR: np.frombuffer(body, spec.dtype)})
 
     def _party(self, assignment: AssignmentBody) -> Party:

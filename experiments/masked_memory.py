@@ -5,7 +5,6 @@ Keys, shares, masks, the comparison of survivors and the recovery are those of a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -92,9 +91,6 @@ class MaskedHospitals:
         for name, client in clients.items():
             upload = client.mask(_given(domain.inbox(session, name)), words(name, parameters.vectors), 0)
             session = _taken(domain.admit_manifest(session, upload.manifest))
-            for vector, octets in upload.vectors.items():
-                digest = hashlib.sha256(octets).digest()
-                session = _taken(domain.admit_octets(session, name, vector, digest, octets.nbytes))
             uploads[name] = upload
         for client in clients.values():
             survivors = _given(domain.survivor_list(session))

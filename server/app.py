@@ -27,6 +27,7 @@ from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.coordinator import open_coordinator
+from server.db.news import News
 from server.services.coordinator import Coordinator
 from server.services.events import marks
 from server.telemetry import RequestLog, configure_logging
@@ -35,7 +36,8 @@ from server.worker import Worker
 
 # What is under way may end; a body that still comes in by then is cut off.
 STOP_SECONDS = 20
-_NOUNS = (studies, rounds, secure_sum, events, operator_keys, health, docs, pages)
+# Those that every hospital asks in every round first: a request is compared with one address after the other.
+_NOUNS = (rounds, secure_sum, studies, events, operator_keys, health, docs, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
 
 
@@ -60,7 +62,7 @@ def create_app(
         # Its page loads scripts from a foreign host; `server.api.docs` has one of its own.
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(worker, watcher, opened if coordinator is None else None),
+        lifespan=_lifespan(worker, watcher, News(opened.database), opened if coordinator is None else None),
         generate_unique_id_function=_operation_id,
         # A client has signed one address: it could not follow to another.
         redirect_slashes=False,
@@ -77,7 +79,8 @@ def create_app(
         # The framework answers these itself before `Problems` can see them.
         exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
     )
-    app.state.context = Context(settings, opened, watcher, clock, worker.wake if worker else _nobody_to_wake)
+    opened.database.listen(watcher.tell)
+    app.state.context = Context(settings, opened, watcher, clock)
     for router in ROUTERS:
         app.include_router(router)
     docs.mount_static(app)
@@ -90,15 +93,12 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def _nobody_to_wake() -> None:
-    """The worker is another process; it looks by itself."""
-
-
 def _lifespan(
-    worker: Worker | None, watcher: Watcher, owned: Coordinator | None
+    worker: Worker | None, watcher: Watcher, news: News, owned: Coordinator | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        news.start()
         thread = threading.Thread(target=worker.run, name="worker", daemon=True) if worker else None
         if thread:
             thread.start()
@@ -108,6 +108,7 @@ def _lifespan(
         if worker and thread:
             worker.stop()
             thread.join()
+        news.stop()
         # Whoever handed a coordinator in closes it.
         if owned:
             owned.database.dispose()

@@ -58,6 +58,7 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
 def worker(check: Check = False) -> None:
     """Move rounds on in a process of its own."""
     from server.api.health import check as ask
+    from server.db.news import News
     from server.telemetry import configure_logging
     from server.worker import Worker
 
@@ -71,7 +72,10 @@ def worker(check: Check = False) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: moving.stop())
         logging.getLogger("wardround.worker").info("working", extra={"owner": moving.owner})
+        news = News(coordinator.database)
+        news.start()
         moving.run()
+        news.stop()
 
 
 def migrate() -> None:

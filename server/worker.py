@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -18,11 +19,12 @@ from sqlalchemy.exc import DBAPIError
 from client_sdk.protocol.study.messages import RoundState
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
+from server.db.news import Changes
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.rounds import IllegalMove
-from server.domain.secure_sum import Phase
+from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
 from server.services.differences import stop_differing
 from server.services.rounds.close import close_round
@@ -73,8 +75,12 @@ class Worker:
         self._renewed: dict[int, float] = {}
         self._paused_until: dict[int, float] = {}
         self._tidy_at = 0.0
+        self._changes = Changes(coordinator.database)
+        # Of this machine's own clock: when something falls due without anybody's doing.
+        self._due_at = 0.0
         self._news = threading.Event()
         self._stopping = threading.Event()
+        coordinator.database.listen(lambda study, number: self.wake())
 
     def run(self) -> None:
         """Work until `stop`. Blocks: give it a thread or a process."""
@@ -82,10 +88,11 @@ class Worker:
             # Before the look: news that come during it end the wait below at once.
             self._news.clear()
             if not self._pass():
-                self._news.wait(self._poll_seconds)
+                self._wait()
         # Where the database is away they run out by themselves.
         with suppress(DBAPIError):
             self._let_go()
+            self._changes.close()
 
     def step(self) -> bool:
         """Take every step that is due now. When there was none: give the leases back, False. Raises what goes wrong."""
@@ -127,6 +134,16 @@ class Worker:
         self._stopping.set()
         self._news.set()
 
+    def _wait(self) -> None:
+        """Until this process or another has written something, or something falls due."""
+        while not self._news.wait(self._poll_seconds):
+            try:
+                if time.monotonic() >= self._due_at or self._changes.since_last():
+                    return
+            except DBAPIError:
+                # The next look says so.
+                return
+
     def _pass(self) -> bool:
         """One look at everything; what goes wrong in one study does not keep the others waiting."""
         try:
@@ -137,7 +154,12 @@ class Worker:
             self._stopping.wait(self._poll_seconds)
             return False
         moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
+        if not any(moved):
+            self._due_at = 0.0 if tasks else time.monotonic() + self._seconds_left()
         return any(moved)
+
+    def _seconds_left(self) -> float:
+        return self._coordinator.database.read("find-next", lambda tx: seconds_left(tx, self.owner))
 
     def _attempt(self, task: WorkItem) -> bool:
         if time.monotonic() < self._paused_until.get(task.study_id, 0.0):
@@ -212,6 +234,19 @@ def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
     # A reader finds out who is free; only then is a lease asked for, which is a write.
     free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
     return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
+
+
+def seconds_left(tx: Transaction, owner: str) -> float:
+    """Until a deadline passes, a pause is over or the lease of another worker runs out; infinity where none will."""
+    now = tx.now()
+    times = (
+        select(func.min(RoundRow.deadline)).where(RoundRow.state == "collecting", RoundRow.deadline > now),
+        select(func.min(SessionRow.due_at)).where(SessionRow.due_at > now),
+        select(func.min(StudyRow.next_round_at)).where(StudyRow.state == "running", StudyRow.next_round_at > now),
+        select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
+    )
+    found = tx.session.execute(select(*(wanted.scalar_subquery() for wanted in times))).one()
+    return max(0.0, min((at for at in found if at is not None), default=math.inf) - now)
 
 
 def _openings(tx: Transaction) -> list[WorkItem]:

@@ -26,7 +26,7 @@ POLL_SECONDS = 25.0
 LARGEST_MODEL = 4 << 30
 
 
-def _as(model: type[M]) -> Callable[[Answer], M]:
+def as_document(model: type[M]) -> Callable[[Answer], M]:
     def read(answer: Answer) -> M:
         try:
             return read_document(model, answer.body)
@@ -57,7 +57,7 @@ def query(target: str, **values: str | int | float | None) -> str:
 def get(
     target: str, model: type[M], *, quiet_seconds: float = 0.0, answer_limit: int = DEFAULT_ANSWER_LIMIT
 ) -> Call[M]:
-    return Call("GET", target, _as(model), quiet_seconds=quiet_seconds, answer_limit=answer_limit)
+    return Call("GET", target, as_document(model), quiet_seconds=quiet_seconds, answer_limit=answer_limit)
 
 
 def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | None = None) -> Call[None]:
@@ -68,7 +68,7 @@ def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | Non
 def _post(
     target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, open: bool = False
 ) -> Call[M]:
-    return Call("POST", target, _as(model), *_json(body), repeatable=repeatable, open=open)
+    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=open)
 
 
 def _vouching(witness: WitnessedHead | None) -> dict[str, str]:
@@ -99,7 +99,7 @@ def move_study(name: str, action: Action) -> Call[messages.Study]:
 
 def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
     """body: safetensors; its names, shapes and types are the study's from then on."""
-    return Call("PUT", path("studies", name, "models", 0), _as(messages.ModelInfo), body, OCTETS)
+    return Call("PUT", path("studies", name, "models", 0), as_document(messages.ModelInfo), body, OCTETS)
 
 
 def invite(name: str, invitation: messages.InvitationCreate) -> Call[messages.Invitation]:
@@ -132,7 +132,7 @@ def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.A
     """None: nothing to do yet."""
 
     def read(answer: Answer) -> messages.Assignment | None:
-        return None if answer.status == 204 else _as(messages.Assignment)(answer)
+        return None if answer.status == 204 else as_document(messages.Assignment)(answer)
 
     target = query(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
     return Call("GET", target, read, quiet_seconds=wait_seconds)
@@ -160,7 +160,7 @@ def put_update(
 ) -> Call[messages.UpdateReceipt]:
     """body: safetensors, the update and, where records have a Bayesian limit, the log-moments beside it."""
     target = path("studies", name, "rounds", round, "updates", client)
-    return Call("PUT", target, _as(messages.UpdateReceipt), body, OCTETS, headers=_vouching(witness))
+    return Call("PUT", target, as_document(messages.UpdateReceipt), body, OCTETS, headers=_vouching(witness))
 
 
 def put_refusal(
@@ -173,7 +173,7 @@ def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
     """Vouch for the ledger in a request of its own; repeatable."""
     signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
     target = path("studies", name, "witnesses", witness.client)
-    return Call("PUT", target, _as(WitnessedHead), *_json(signed))
+    return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
 
 
 def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None]:

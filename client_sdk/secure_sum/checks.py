@@ -91,7 +91,7 @@ def check_cohort(
         CohortRefused: with the first of these that fails.
     """
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    least, most = current.least, current.parameters.clients
+    least, most = current.parameters.least, current.parameters.clients
     if not least <= len(entries) <= most:
         raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
     for entry in entries:
@@ -113,7 +113,8 @@ def check_cohort(
 
 
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
-    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2.
+    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2; no
+    colluders among them can split the sum of the others.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -125,14 +126,17 @@ def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
         raise SurvivorsRefused("few-survivors", detail)
     if current.session.manifest not in entries:
         raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
-    names = {spec.name for spec in parameters.vectors}
+    names, sharers = {spec.name for spec in parameters.vectors}, frozenset(current.session.sharers)
     for entry in entries:
         identity = current.identity(entry.client)
-        if entry.client not in current.session.sharers or identity is None:
+        if entry.client not in sharers or identity is None:
             raise SurvivorsRefused("outside-cohort", f"{entry.client} did not share its secrets with this hospital")
         statement = current.masked_statement(entry.client, entry.digests)
         if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
             raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
+    if not current.graph.is_tied(current.graph.mask(entry.client for entry in entries), parameters.colluders):
+        detail = f"so many neighbours are lost that {parameters.colluders} colluders could split the sum into parts"
+        raise SurvivorsRefused("sparse-survivors", detail)
 
 
 def shows_totals(vectors: Iterable[VectorSpec]) -> bool:
@@ -182,23 +186,23 @@ def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
 
 
 def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -> None:
-    """At least t distinct survivors signed the very survivor set that this hospital was shown.
+    """A quorum of distinct survivors signed the very survivor set that this hospital was shown.
 
     Raises:
         SurvivorsRefused: too few valid signatures.
     """
     names = {entry.client for entry in current.session.survivors}
-    statement, threshold = current.consistency_statement, current.parameters.threshold
+    statement, quorum = current.consistency_statement, current.parameters.quorum
     valid: set[str] = set()
     for entry in entries:
         # Enough; every further signature costs its check.
-        if len(valid) == threshold:
+        if len(valid) == quorum:
             return
         identity = current.identity(entry.client) if entry.client in names else None
         if identity is not None and transcript.is_signed(identity, entry.signature, statement):
             valid.add(entry.client)
-    if len(valid) < threshold:
-        detail = f"{len(valid)} survivors signed this survivor set; {threshold} must before anything is opened"
+    if len(valid) < quorum:
+        detail = f"{len(valid)} survivors signed this survivor set; {quorum} must before anything is opened"
         raise SurvivorsRefused("few-signatures", detail)
 
 

@@ -15,12 +15,13 @@ from safetensors.numpy import load, save
 
 from accounting.plan.report import DISTANCE_BINS, distance_bin
 from client_sdk.api.client import Client, Signature
-from client_sdk.errors import ConfigurationError, LedgerDamaged, TrainingStopped
+from client_sdk.errors import BadAssignment, ConfigurationError, LedgerDamaged, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.parameters import (
     METRICS,
     PAPERS,
@@ -75,17 +76,19 @@ class MaskedDelivery:
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
 
-    def prepare(self, assignment: AssignmentBody) -> tuple[VectorSpec, ...]:
+    def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[VectorSpec, ...]:
         """Join the round's session; the vectors that it sums.
 
         Raises:
             SessionEnded, SecureSumRefused: as `MaskedRound.prepare`; StateRefused also where another process takes part
                 for this hospital.
-            BadAssignment: the roster shown is not the assigned one.
+            BadAssignment: the roster shown is not the assigned one, or there are no parameters of a session.
         """
+        if session is None:
+            raise BadAssignment("the assignment of a round that sums under masks names no session")
         self._round, self._taken = None, False
         joined = self._of(assignment)
-        vectors = joined.prepare()
+        vectors = joined.prepare(session)
         # Only now: a session that was refused while it was prepared has been left already.
         self._round = joined
         return vectors

@@ -7,15 +7,15 @@ session that goes on without this hospital, or fails, ends in `SessionEnded`: no
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api.calls import OCTETS, POLL_SECONDS, get, nothing, path, put, query
+from client_sdk.api.calls import OCTETS, POLL_SECONDS, as_document, path, put, query
 from client_sdk.api.client import Client
-from client_sdk.api.transport import Call
+from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import (
     ApiError,
     ConflictError,
@@ -26,34 +26,37 @@ from client_sdk.errors import (
     UnexpectedAnswer,
 )
 from client_sdk.protocol.secure_sum.messages import (
+    MANIFEST_HEADER,
     ConsistencyList,
     Inbox,
     KeyList,
     ParameterFault,
     SessionParameters,
-    SessionView,
+    SignedParameters,
     SumResult,
     SurvivorList,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.study.messages import WitnessedHead
+from client_sdk.protocol.study.witness import to_header
 from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.protocol.wire.signing import to_base64url
 from client_sdk.secure_sum.checks import shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
-from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import Store
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 _LOG = logging.getLogger(__name__)
-_MIB = 1 << 20
+# Bytes of an answer: of a thousand clients' keys, signatures and digests there is half a megabyte.
+_MOST = 4 << 20
 
 register(
     "hospital.after-keys",
     "hospital.after-shares",
-    "hospital.after-manifest",
     "hospital.after-octets",
     "hospital.after-consistency",
     "hospital.after-unmask",
@@ -84,9 +87,14 @@ class MaskedRound:
         self._plan, self._exact_updates = plan, exact_updates
         self._sum = SecureSumClient(party, plan.study, plan.round, store)
         self._calls = SessionCalls(plan.study, plan.round, party.client)
+        # What the last answer brought along; asked for where a process was started again in between.
+        self._inbox: Inbox | None = None
+        self._signatures: ConsistencyList | None = None
 
-    def prepare(self) -> tuple[VectorSpec, ...]:
+    def prepare(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
         """Keys and shares. Afterwards enough others hold shares of this hospital's secrets for training to make sense.
+
+        signed  the session's parameters, as they came with the assignment
 
         Returns:
             The vectors to fill.
@@ -100,21 +108,15 @@ class MaskedRound:
             if self._party.roster.get(self._party.client) != self._party.identity.public_key():
                 changed = "this hospital's identity key changed after the round was opened: it takes part in the next"
                 raise ParametersRefused("rotated-key", changed)
-            view = self._view(None)
-            vectors = self._expected(view)
+            vectors = self._expected(signed)
             # Started again after masking: keys and shares are behind, `complete` goes on.
             if self._sum.phase in ("masked", "confirmed", "unmasked"):
                 return vectors
-            keys = self._sum.advertise(view.signed, self._plan, self._now())
-            self._send(self._calls.put("keys", keys, self._witness))
-            failpoint("hospital.after-keys")
-            self._wait_past("keys")
+            keys = self._sum.advertise(signed, self._plan, self._now())
+            cohort = self._say("keys", keys, KeyList, self._witness)
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
-            cohort = self._send(self._calls.shown("keys", KeyList))
             shares = self._sum.share(cohort, self._now(), before, exact=self._exact_updates)
-            self._send(self._calls.put("shares", shares))
-            failpoint("hospital.after-shares")
-            self._wait_past("shares")
+            self._inbox = self._say("shares", shares, Inbox)
             return vectors
 
     def complete(self, words: Mapping[str, RingVector]) -> None:
@@ -124,15 +126,14 @@ class MaskedRound:
             SessionEnded, SecureSumRefused: as `prepare`.
         """
         with self._leaving():
+            survivors = None
             # Once masked too: whether every vector has arrived, a process that was killed does not know.
             if self._sum.phase in ("shared", "masked"):
-                self._send_vectors(words)
+                survivors = self._send_vectors(words)
             if self._sum.phase in ("masked", "confirmed"):
-                self._wait_past("masked")
-                survivors = self._send(self._calls.shown("survivors", SurvivorList))
+                survivors = survivors or self._wait_for("survivors", SurvivorList)
                 message = self._sum.confirm(survivors, self._now(), exact=self._exact_updates)
-                self._reply(self._calls.put("consistency", message))
-                failpoint("hospital.after-consistency")
+                self._signatures = self._say("consistency", message, ConsistencyList)
             self._open()
 
     def leave(self) -> None:
@@ -142,61 +143,56 @@ class MaskedRound:
         """
         try:
             self._sum.abort()
-            self._client.send(self._calls.put("left"))
+            self._client.send(self._calls.leave())
         except (ApiError, ConnectionFailed, UnexpectedAnswer, SecureSumRefused) as unheard:
             _LOG.warning("round %d: the session was not left in order: %s", self._plan.round, unheard)
 
-    def _send_vectors(self, words: Mapping[str, RingVector]) -> None:
-        inbox = self._send(self._calls.shown("shares", Inbox, self._party.client))
+    def _send_vectors(self, words: Mapping[str, RingVector]) -> SurvivorList:
+        inbox = self._inbox or self._wait_for("shares", Inbox, self._party.client)
         upload = self._sum.mask(inbox, words, self._now())
-        self._send(self._calls.put("masked", upload.manifest))
-        failpoint("hospital.after-manifest")
-        for name, vector in upload.vectors.items():
-            self._send(self._calls.put_octets(name, vector.tobytes()))
+        self._inbox = None
+        found = self._send(self._calls.put_vectors(upload, POLL_SECONDS))
         failpoint("hospital.after-octets")
+        return found or self._wait_for("survivors", SurvivorList)
 
     def _open(self) -> None:
-        view = self._wait_past("consistency")
         # After an answer that was lost too: what was opened once is said again.
-        signatures = self._send(self._calls.shown("consistency", ConsistencyList))
+        signatures = self._signatures or self._wait_for("consistency", ConsistencyList)
         message = self._sum.unmask(signatures, self._now())
-        # In a later phase the others have opened the sum, and nobody asks for this share.
-        if view.phase == "unmask":
-            self.shares_taken = self._reply(self._calls.put("unmask", message))
-            failpoint("hospital.after-unmask")
-        self._wait_past("unmask")
-        self._sum.check_result(self._send(self._calls.shown("result", SumResult)))
-
-    def _reply(self, call: Call[None]) -> bool:
-        """Send what the sum can also do without: this hospital's vectors are in it, others may have opened it first.
-
-        Returns whether it was taken.
-        """
+        result: SumResult | None = None
         try:
-            self._send(call)
+            result = self._send(self._calls.put("unmask", message, SumResult, POLL_SECONDS))
+            self.shares_taken = True
         except SessionEnded as ended:
-            if ended.code != "round-closed" or self._view(None).phase != "summed":
+            # The others have opened the sum, and nobody asks for these shares.
+            if ended.code != "round-closed":
                 raise
-            return False
-        return True
+        failpoint("hospital.after-unmask")
+        self._sum.check_result(result or self._wait_for("result", SumResult))
 
-    def _wait_past(self, phase: str) -> SessionView:
-        """The session, once it has left `phase`."""
+    def _say(self, step: str, message: BaseModel, then: type[M], witness: WitnessedHead | None = None) -> M:
+        """Say something, and wait for the list that everybody makes by saying it."""
+        found: M | None = None
+        try:
+            found = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
+        except SessionEnded as ended:
+            # A signature that is not needed any more: there are enough, and the list is there.
+            if step != "consistency" or ended.code != "round-closed":
+                raise
+        failpoint(f"hospital.after-{step}")
+        return found or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
+
+    def _wait_for(self, what: str, model: type[M], *more: str) -> M:
+        """A list, once it is frozen."""
         # No pause: the coordinator holds each answer back for up to POLL_SECONDS.
-        while (view := self._view(phase)).phase == phase:
+        while (found := self._send(self._calls.shown(what, model, POLL_SECONDS, *more))) is None:
             pass
-        return view
+        return found
 
-    def _view(self, left: str | None) -> SessionView:
-        view = self._send(self._calls.view(left, POLL_SECONDS))
-        if view.phase == "failed":
-            raise SessionEnded(view.failure or "failed")
-        return view
-
-    def _expected(self, view: SessionView) -> tuple[VectorSpec, ...]:
+    def _expected(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
         # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
         try:
-            return self._plan.vectors(SessionParameters.from_bytes(view.signed.parameters).clients)
+            return self._plan.vectors(SessionParameters.from_bytes(signed.parameters).clients)
         except ParameterFault as fault:
             raise ParametersRefused(fault.code, str(fault)) from fault
 
@@ -204,7 +200,9 @@ class MaskedRound:
         try:
             return self._client.send(call)
         except (ConflictError, NotFoundError) as error:
-            raise SessionEnded(error.code) from error
+            # Why it failed says more than that it did.
+            failure = (error.problem.extra or {}).get("failure")
+            raise SessionEnded(failure if isinstance(failure, str) else error.code) from error
 
     @contextmanager
     def _leaving(self) -> Generator[None]:
@@ -235,25 +233,59 @@ class MaskedRound:
 
 
 class SessionCalls:
-    """Addresses of one round's session."""
+    """Addresses of one round's session. Every answer is held back for `wait_seconds` while it would be empty."""
 
     def __init__(self, study: str, round: int, client: str) -> None:
         self._base = ("studies", study, "rounds", round, "secure-sum")
         self._client = client
 
-    def view(self, left: str | None, wait_seconds: float) -> Call[SessionView]:
-        """The session; with `left`, once it is in another phase or the time is up."""
-        wait = None if left is None else f"{wait_seconds:g}"
-        target = query(path(*self._base), phase=left, wait=wait)
-        return get(target, SessionView, quiet_seconds=wait_seconds, answer_limit=_MIB)
+    def put(
+        self,
+        step: str,
+        message: BaseModel,
+        then: type[M],
+        wait_seconds: float,
+        witness: WitnessedHead | None = None,
+    ) -> Call[M | None]:
+        """Say something as this client. The answer is the list that follows, None where it is not frozen yet."""
+        target = query(path(*self._base, step, self._client), wait=f"{wait_seconds:g}")
+        body, headers = message.model_dump_json().encode(), {} if witness is None else to_header(witness)
+        return Call(
+            "PUT",
+            target,
+            _or_null(then),
+            body,
+            "application/json",
+            headers,
+            quiet_seconds=wait_seconds,
+            answer_limit=_MOST,
+        )
 
-    def put(self, step: str, message: BaseModel | None = None, witness: WitnessedHead | None = None) -> Call[None]:
-        """Say something as this client; without a message the step's name says it all."""
-        return put(path(*self._base, step, self._client), message, witness)
+    def put_vectors(self, upload: MaskedUpload, wait_seconds: float) -> Call[SurvivorList | None]:
+        """All masked vectors in one body, under their manifest."""
+        target = query(path(*self._base, "masked", self._client), wait=f"{wait_seconds:g}")
+        manifest = {MANIFEST_HEADER: to_base64url(upload.manifest.model_dump_json().encode())}
+        body = b"".join(vector.tobytes() for vector in upload.vectors.values())
+        return Call(
+            "PUT",
+            target,
+            _or_null(SurvivorList),
+            body,
+            OCTETS,
+            manifest,
+            quiet_seconds=wait_seconds,
+            answer_limit=_MOST,
+        )
 
-    def put_octets(self, vector: str, octets: bytes) -> Call[None]:
-        return Call("PUT", path(*self._base, "masked", self._client, vector), nothing, octets, OCTETS)
+    def leave(self) -> Call[None]:
+        return put(path(*self._base, "left", self._client))
 
-    def shown(self, what: str, model: type[M], *more: str) -> Call[M]:
-        """What the coordinator shows of the session."""
-        return get(path(*self._base, what, *more), model, answer_limit=4 * _MIB)
+    def shown(self, what: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
+        """What the coordinator shows of the session; None while it is not frozen."""
+        target = query(path(*self._base, what, *more), wait=f"{wait_seconds:g}")
+        return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MOST)
+
+
+def _or_null(model: type[M]) -> Callable[[Answer], M | None]:
+    read = as_document(model)
+    return lambda answer: None if answer.status == 204 or answer.body == b"null" else read(answer)

@@ -56,7 +56,9 @@ Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked
 
 @dataclass(frozen=True)
 class MaskedUpload:
-    """The manifest and, by vector name, the masked words: little-endian, `vectors[name].tobytes()` is the body."""
+    """The manifest and, by name in the order of the parameters, the masked words: little-endian, `.tobytes()` one
+    after the other are the body.
+    """
 
     manifest: Manifest
     vectors: Mapping[str, RingVector]
@@ -132,7 +134,7 @@ class SecureSumClient:
     def share(
         self, cohort: KeyList, now: int, previous_cohort: frozenset[str] | None = None, *, exact: bool = False
     ) -> SharesMessage:
-        """Step 1: check U1 and seal a share of both secrets for each of its members.
+        """Step 1: check U1 and seal a share of both secrets for each neighbour in it.
 
         `previous_cohort` is `opened_cohort()` where slowly changing totals are summed without noise: a cohort that
         differs from it by exactly one client is refused, since the two sums would show that client's value.
@@ -176,14 +178,13 @@ class SecureSumClient:
         if session.shares is None:
             raise StateRefused("step-out-of-order", "masking comes after sharing")
         received = steps.open_inbox(current, inbox)
-        sharers = tuple(sorted({*received, current.client}))
-        if session.manifest is not None and sharers != session.sharers:
+        if session.manifest is not None and inbox.sharers != session.sharers:
             raise SharesRefused("second-share-list", "the coordinator delivered the shares of other clients before")
         digests = steps.digests_of_words(current.parameters, words)
         if current.record.words not in (None, digests):
             raise VectorsRefused("other-words", "other words were prepared for this round: a retry sends the same ones")
-        current = current.having(sharers=sharers)
-        vectors = {spec.name: steps.mask_vector(current, spec, words[spec.name]) for spec in current.parameters.vectors}
+        current = current.having(sharers=inbox.sharers)
+        vectors = steps.mask_vectors(current, words)
         written = {name: hashlib.sha256(vector.data).digest() for name, vector in vectors.items()}
         signature = self._sign(current.masked_statement(current.client, written))
         manifest = Manifest(client=current.client, digests=written, signature=signature)
@@ -222,10 +223,11 @@ class SecureSumClient:
         return message
 
     def unmask(self, signatures: ConsistencyList, now: int) -> UnmaskMessage:
-        """Step 4: open one share per member of U2: of the seed in U3, of the mask key outside. Erases all secrets.
+        """Step 4: open one share of each neighbour in U2: of the seed in U3, of the mask key outside. Erases all
+        secrets.
 
         Raises:
-            SurvivorsRefused: fewer than t survivors signed the set that this hospital confirmed.
+            SurvivorsRefused: too few survivors signed the set that this hospital confirmed.
             StateRefused: nothing was confirmed yet, or the session ended without a release.
         """
         # Not `_live`: after the first time the secrets are gone, and the same message is given again.
@@ -236,10 +238,9 @@ class SecureSumClient:
         if session.consistency is None:
             raise StateRefused("step-out-of-order", "unmasking comes after confirming")
         checks.check_consistency(signatures.entries, current)
-        shares = steps.opened_shares(current)
-        opened = ((share.peer, share.kind, share.share) for share in shares)
-        statement = transcript.unmask_statement(current.h1, current.u3, current.client, opened)
-        message = UnmaskMessage(client=current.client, shares=shares, signature=self._sign(statement))
+        shares = steps.shares_to_open(current)
+        signature = self._sign(steps.unmask_statement(current, shares))
+        message = UnmaskMessage(client=current.client, shares=shares, signature=signature)
         released = Opened(
             round=self._round,
             cohort=tuple(entry.client for entry in session.cohort),

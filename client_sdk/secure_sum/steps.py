@@ -13,10 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
+from client_sdk.protocol.secure_sum.graph import Graph, graph_of
 from client_sdk.protocol.secure_sum.messages import (
+    SLOT_BYTES,
     Inbox,
-    OpenedShare,
+    KeysMessage,
     SessionParameters,
+    opened_shares,
 )
 from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec
 from client_sdk.protocol.wire.signing import public_key_of
@@ -64,6 +67,22 @@ class Current:
         return transcript.cohort_hash(self.ph, members)
 
     @cached_property
+    def cohort(self) -> dict[str, KeysMessage]:
+        """U1 by name."""
+        return {entry.client: entry for entry in self.session.cohort}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Who in U1 exchanges shares and masks with whom."""
+        return graph_of(self.h1, tuple(self.cohort), self.parameters.neighbours)
+
+    @cached_property
+    def peers(self) -> tuple[str, ...]:
+        """This client and its neighbours in U2, in the order of their names."""
+        sharers = frozenset(self.session.sharers)
+        return tuple(name for name in self.graph.holders(self.client) if name in sharers)
+
+    @cached_property
     def u2(self) -> bytes:
         """The hash of h1 and of U2: whose shares arrived here."""
         return transcript.sharers_hash(self.h1, self.session.sharers)
@@ -78,11 +97,6 @@ class Current:
         if self.session.secrets is None:
             raise StateRefused("session-over", "this session was unmasked, left or has expired: its secrets are erased")
         return self.session.secrets
-
-    @property
-    def least(self) -> int:
-        """Fewest clients that must go on for the session to end in a sum."""
-        return max(self.parameters.threshold, self.parameters.min_survivors)
 
     def identity(self, client: str) -> Ed25519PublicKey | None:
         """What a member's masking keys were checked with; whoever left the study since is still in the sum."""
@@ -112,52 +126,60 @@ class Current:
 
 
 def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
-    """The sealed slots for the others, in their order, and the share that stays here.
+    """The sealed slots for the neighbours, in their order, and the share that stays here.
 
     Raises:
         CohortRefused: a public key with which no secret can be agreed.
     """
-    client, secrets, cohort = current.client, current.secrets, current.session.cohort
-    shares = shamir.split((secrets.seed, secrets.mask_private), len(cohort), current.parameters.threshold, seed)
+    client, secrets, holders = current.client, current.secrets, current.graph.holders(current.client)
+    shares = shamir.split((secrets.seed, secrets.mask_private), len(holders), current.parameters.threshold, seed)
     agreement = masking.Agreement(client, secrets.share_private, current.h1)
     slots, kept = b"", b""
-    for entry, share in zip(cohort, shares, strict=True):
+    for holder, share in zip(holders, shares, strict=True):
         # Its own share counts among the t; it never leaves before it is opened.
-        if entry.client == client:
+        if holder == client:
             kept = share
             continue
         try:
-            key = agreement.share_key(entry.client, entry.share_key)
+            key = agreement.share_key(holder, current.cohort[holder].share_key)
         except masking.MaskingError as error:
             raise CohortRefused("unusable-key", str(error)) from error
-        slots += masking.seal_share(key, current.h1, client, entry.client, share)
+        slots += masking.seal_share(key, current.h1, client, holder, share)
     return slots, kept
 
 
 def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
-    """The shares of the other members of U2, by sender.
+    """The shares of the neighbours in U2, by sender.
 
     Raises:
-        SharesRefused: too few, from outside the cohort, twice from one sender, not opening, or no field elements.
+        SharesRefused: too few, from outside the cohort, in disorder, not opening, or no field elements.
     """
     client, h1 = current.client, current.h1
-    public = {entry.client: entry.share_key for entry in current.session.cohort if entry.client != client}
+    sharers = frozenset(inbox.sharers)
+    if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
+        raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
+    if len(sharers) < current.parameters.least:
+        least = current.parameters.least
+        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {least} must")
+    senders = [name for name in current.graph.neighbours(client) if name in sharers]
+    # The sender's own share is one of its t.
+    if len(senders) + 1 < current.parameters.threshold:
+        detail = f"only {len(senders)} neighbours shared their secrets, {current.parameters.threshold - 1} must"
+        raise SharesRefused("few-shares", detail)
+    if len(inbox.slots) != SLOT_BYTES * len(senders):
+        raise SharesRefused("malformed-share", f"{len(inbox.slots)} octets are no shares of {len(senders)} neighbours")
     agreement = masking.Agreement(client, current.secrets.share_private, h1)
     received: dict[str, bytes] = {}
-    for entry in inbox.entries:
-        if entry.sender not in public or entry.sender in received:
-            raise SharesRefused("unexpected-share", f"a share from {entry.sender} is not expected here")
+    for place, sender in enumerate(senders):
+        sealed = inbox.slots[SLOT_BYTES * place : SLOT_BYTES * (place + 1)]
         # Cannot fail: shares were sealed to these very keys.
-        key = agreement.share_key(entry.sender, public[entry.sender])
+        key = agreement.share_key(sender, current.cohort[sender].share_key)
         try:
-            share = masking.open_share(key, h1, entry.sender, client, entry.sealed)
+            share = masking.open_share(key, h1, sender, client, sealed)
             shamir.parse_share(share)
         except (masking.MaskingError, shamir.SharingError) as error:
-            raise SharesRefused("malformed-share", f"the share from {entry.sender} is refused: {error}") from error
-        received[entry.sender] = share
-    if len(received) + 1 < current.least:
-        found = len(received) + 1
-        raise SharesRefused("few-shares", f"only {found} clients shared their secrets, {current.least} must")
+            raise SharesRefused("malformed-share", f"the share from {sender} is refused: {error}") from error
+        received[sender] = share
     return received
 
 
@@ -178,24 +200,29 @@ def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVect
     return {name: hashlib.sha256(np.ascontiguousarray(vector).data).digest() for name, vector in words.items()}
 
 
-def mask_vector(current: Current, spec: VectorSpec, words: RingVector) -> RingVector:
-    """A fresh buffer: words, canary and self mask, plus the masks with later names, minus those with earlier ones.
+def mask_vectors(current: Current, words: Mapping[str, RingVector]) -> dict[str, RingVector]:
+    """Every vector in the order of the parameters, each in a fresh buffer: words, canary and self mask, plus the masks
+    of neighbours in U2 with later names, minus those of earlier ones.
 
     Raises:
         CohortRefused: a public key with which no secret can be agreed.
     """
-    client, secrets = current.client, current.secrets
-    public = {entry.client: entry.mask_key for entry in current.session.cohort}
-    agreement = masking.Agreement(client, secrets.mask_private, current.h1)
+    # One for all vectors: it agrees on a secret with each neighbour once.
+    agreement = masking.Agreement(current.client, current.secrets.mask_private, current.h1)
+    return {spec.name: _mask(current, agreement, spec, words[spec.name]) for spec in current.parameters.vectors}
+
+
+def _mask(current: Current, agreement: masking.Agreement, spec: VectorSpec, words: RingVector) -> RingVector:
+    client = current.client
     try:
         keys = {
-            peer: agreement.mask_key(peer, public[peer], spec.name)
-            for peer in current.session.sharers
+            peer: agreement.mask_key(peer, current.cohort[peer].mask_key, spec.name)
+            for peer in current.peers
             if peer != client
         }
     except masking.MaskingError as error:
         raise CohortRefused("unusable-key", str(error)) from error
-    own = masking.self_mask_key(secrets.seed, current.h1, spec.name)
+    own = masking.self_mask_key(current.secrets.seed, current.h1, spec.name)
     buffer = secure_sum_vectors.canary_buffer(spec, current.h1, client)
     masking.apply_masks(
         buffer,
@@ -206,15 +233,19 @@ def mask_vector(current: Current, spec: VectorSpec, words: RingVector) -> RingVe
     return buffer
 
 
-def opened_shares(current: Current) -> tuple[OpenedShare, ...]:
-    """For each member of U2 one share: of its seed if it survived, of its mask key if it was lost."""
+def shares_to_open(current: Current) -> bytes:
+    """36 bytes for each neighbour in U2 and for this client: of the seed of who survived, else of the mask key."""
     survivors = {entry.client for entry in current.session.survivors}
-    opened: list[OpenedShare] = []
-    for peer in current.session.sharers:
+    opened = b""
+    for peer in current.peers:
         # One slot holds both shares, the seed's first. Never both are opened: together they would unmask the peer.
         both = current.secrets.shares[peer]
-        if peer in survivors:
-            opened.append(OpenedShare(peer=peer, kind="seed", share=both[: shamir.SHARE_BYTES]))
-        else:
-            opened.append(OpenedShare(peer=peer, kind="mask-key", share=both[shamir.SHARE_BYTES :]))
-    return tuple(opened)
+        opened += both[: shamir.SHARE_BYTES] if peer in survivors else both[shamir.SHARE_BYTES :]
+    return opened
+
+
+def unmask_statement(current: Current, shares: bytes) -> bytes:
+    """What this client signs over the shares that it opens."""
+    survivors = {entry.client for entry in current.session.survivors}
+    opened = opened_shares(current.peers, survivors, shares)
+    return transcript.unmask_statement(current.h1, current.u3, current.client, opened)

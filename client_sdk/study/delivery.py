@@ -10,6 +10,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import AssignmentBody
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, encode
@@ -21,8 +22,10 @@ from client_sdk.training import Contribution, LocalTraining
 class Delivery(Protocol):
     """One hospital's way out in one study. Of a round: `prepare`, `body` unless the bytes are finished, `send`."""
 
-    def prepare(self, assignment: AssignmentBody) -> Sequence[VectorSpec]:
+    def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> Sequence[VectorSpec]:
         """What others must hold before this hospital pays and trains, such as its keys and shares.
+
+        session  what came with the assignment
 
         Returns:
             The vectors that `body` fills; none where the update travels as it is.
@@ -80,7 +83,7 @@ class ClearDelivery:
     def __init__(self, put: Callable[[int, bytes], object]) -> None:
         self._put, self.taken = put, False
 
-    def prepare(self, assignment: AssignmentBody) -> tuple[()]:
+    def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[()]:
         """Nobody needs anything before."""
         self.taken = False
         return ()

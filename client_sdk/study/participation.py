@@ -192,7 +192,7 @@ class Participation:
             # Before keys are promised to the others: the accounts may still say no.
             accounts = None if finished else self._open_accounts(assignment.round)
             # 3. Prepare the delivery.
-            vectors = self._delivery.prepare(assignment)
+            vectors = self._delivery.prepare(assignment, given.session)
             # 4. to 6. Pay, train, and sync the finished bytes.
             if accounts is not None:
                 self._make(assignment, accounts, vectors, paid=charged is not None)

@@ -342,12 +342,23 @@ def _secure_sum_sessions() -> None:
             nullable=True,
             comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs",
         ),
+        sa.Column(
+            "version",
+            sa.BigInteger(),
+            nullable=False,
+            comment="grows with everything that is written of the session",
+        ),
         sa.Column("phase", sa.String(16), nullable=False, comment="how far it has come"),
         sa.Column("due_at", sa.Double(), nullable=True, comment="when it moves on without those who are missing"),
         sa.Column("cohort", JSON, nullable=False, comment="U1 by name, once frozen"),
         sa.Column("sharers", JSON, nullable=False, comment="U2 by name, once frozen"),
         sa.Column("survivors", JSON, nullable=False, comment="U3 by name, once frozen"),
-        sa.Column("replies", sa.Integer(), nullable=False, comment="clients that opened shares"),
+        sa.Column(
+            "replies",
+            sa.Integer(),
+            nullable=False,
+            comment="clients that opened shares, once every secret has enough of them",
+        ),
         sa.Column("opened", sa.Boolean(), nullable=False, comment="somebody may have opened shares"),
         sa.Column("tried", sa.Integer(), nullable=False, comment="replies that were there when summing was last tried"),
         sa.Column("failure", sa.String(32), nullable=True, comment="why there is no sum"),
@@ -380,12 +391,19 @@ def _secure_sum_messages() -> None:
         sa.Column("round", sa.Integer(), nullable=False, comment="which round"),
         sa.Column("client", sa.String(63), nullable=False, comment="who"),
         sa.Column("step", sa.String(16), nullable=False, comment="at which step"),
+        sa.Column("number", sa.BigInteger(), nullable=False, comment="the session's version when it was said"),
         sa.Column("body", sa.Text(), nullable=True, comment="the message as JSON; scrubbed shares leave null"),
+        sa.Column("octets_sha256", sa.String(64), nullable=True, comment="of a manifest: the file with its vectors"),
         _written_by(),
         sa.CheckConstraint(
             "step IN ('keys', 'shares', 'manifest', 'consistency', 'unmask', 'left')",
             name=op.f("ck_secure_sum_messages_step"),
         ),
+        sa.CheckConstraint(
+            "(step = 'manifest') = (octets_sha256 IS NOT NULL)",
+            name=op.f("ck_secure_sum_messages_manifest_has_its_octets"),
+        ),
+        sa.CheckConstraint("length(octets_sha256) = 64", name=op.f("ck_secure_sum_messages_octets")),
         sa.ForeignKeyConstraint(
             ["study_id", "round"],
             ["secure_sum_sessions.study_id", "secure_sum_sessions.round"],
@@ -393,22 +411,7 @@ def _secure_sum_messages() -> None:
         ),
         sa.PrimaryKeyConstraint("study_id", "round", "client", "step", name=op.f("pk_secure_sum_messages")),
     )
-    op.create_table(
-        "secure_sum_octets",
-        sa.Column("study_id", sa.Integer(), nullable=False, comment="which study"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="which round"),
-        sa.Column("client", sa.String(63), nullable=False, comment="who"),
-        sa.Column("vector", sa.String(32), nullable=False, comment="which vector"),
-        sa.Column("sha256", sa.String(64), nullable=False, comment="of the octets"),
-        _written_by(),
-        sa.CheckConstraint("length(sha256) = 64", name=op.f("ck_secure_sum_octets_sha256")),
-        sa.ForeignKeyConstraint(
-            ["study_id", "round"],
-            ["secure_sum_sessions.study_id", "secure_sum_sessions.round"],
-            name=op.f("fk_secure_sum_octets_study_id_round"),
-        ),
-        sa.PrimaryKeyConstraint("study_id", "round", "client", "vector", name=op.f("pk_secure_sum_octets")),
-    )
+    op.create_index(op.f("ix_secure_sum_messages_number"), "secure_sum_messages", ["study_id", "round", "number"])
 
 
 def _partial_index(name: str, table: str, columns: list[str], where: str, *, unique: bool) -> None:

@@ -25,8 +25,6 @@ from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from client_sdk.protocol.wire.documents import UnclearDocument, load_json
 from client_sdk.protocol.wire.signing import (
     claimed_identity,
-    decode_public_key,
-    encode_public_key,
     verify_request_token,
 )
 from server.api.bodies import body_of
@@ -34,9 +32,9 @@ from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.errors import Rejected
-from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
+from server.services.identities import identify
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
 
@@ -48,14 +46,12 @@ class Context:
     """One per process.
 
     clock  seconds since the epoch, for the time window of request tokens
-    wake   tells a worker in this process that something arrived
     """
 
     settings: Settings
     coordinator: Coordinator
     watcher: Watcher
     clock: Callable[[], float]
-    wake: Callable[[], None]
 
 
 def _context_of(request: Request) -> Context:
@@ -83,13 +79,22 @@ OPERATOR_KEY_PREFIX = "wrk_"
 OPEN_BODY_BYTES = 4096
 _CALLER = "wardround.caller"
 # Nobody has its private half. What strangers sign is checked with it, so that they wait as long as anybody.
-_NOBODY = encode_public_key(Ed25519PrivateKey.generate().public_key())
+_NOBODY = Ed25519PrivateKey.generate().public_key()
 
 
 async def poll(
-    here: Context, who: Caller, study: str, wait: float, look: Callable[[], T], is_news: Callable[[T], bool]
-) -> T:
-    """What `look` finds, once it is news or `wait` seconds are over. Between looks no thread and no session is held.
+    here: Context,
+    who: Caller,
+    study: str,
+    wait: float,
+    look: Callable[[], tuple[int, T | None]],
+    seen: int | None = None,
+) -> T | None:
+    """What `look` finds beside the study's mark, once it finds something or `wait` seconds are over.
+
+    seen  the mark up to which the caller knows that there is nothing
+
+    Between looks no thread and no session is held.
 
     Raises:
         Rejected: `who` may read no longer: `revoked`, `bad-token`.
@@ -97,17 +102,17 @@ async def poll(
     now = asyncio.get_running_loop().time
     deadline = now() + min(wait, here.settings.long_poll_seconds)
 
-    def marked() -> tuple[int, T]:
-        # The mark first: news that come after it are not slept through.
-        mark, found = events.marks(here.coordinator, [study]).get(study, 0), look()
+    def again() -> tuple[int, T | None]:
+        found = look()
         # Last: whoever takes part now, for nobody comes back, took part when it was looked.
         require_standing(here, who)
-        return mark, found
+        return found
 
-    while True:
-        mark, found = await run_in_threadpool(marked)
-        if is_news(found) or not await here.watcher.wait(study, mark, deadline - now()):
-            return found
+    # Who asks was looked up a moment ago.
+    mark, found = (seen, None) if seen is not None and wait > 0 else await run_in_threadpool(look)
+    while found is None and await here.watcher.wait(study, mark, deadline - now()):
+        mark, found = await run_in_threadpool(again)
+    return found
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def require_standing(here: Context, who: Caller) -> None:
     if isinstance(who, Operator):
         operators.require_valid(here.coordinator, who.id)
         return
-    known = views.identify(here.coordinator, who.study, who.name)
+    known = identify(here.coordinator, who.study, who.name)
     if known is None or known.state != "active" or known.public_key != who.public_key:
         raise Rejected("revoked", "this client takes part no longer, or has another key now")
 
@@ -234,11 +239,11 @@ def _bearer(request: Request) -> str:
 def _verify(here: Context, token: str, method: str, url: str, *, once: bool, left: bool) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    known = views.identify(here.coordinator, study, name)
+    known = identify(here.coordinator, study, name)
     claims = verify_request_token(
         token,
         # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
-        decode_public_key(_NOBODY if known is None else known.public_key),
+        _NOBODY if known is None else known.key,
         audience=here.settings.origin,
         method=method,
         url=url,

@@ -156,6 +156,18 @@ def answered(response: Response, written: Written[T]) -> T:
     return written.body
 
 
+def as_json(found: BaseModel | None, status: int = 200) -> Response:
+    """The document as it is: the framework would check its own answer, and in a thread. Nothing there: 204."""
+    return json_answer(None if found is None else found.model_dump_json().encode(), status)
+
+
+def json_answer(found: bytes | None, status: int = 200) -> Response:
+    """JSON that was made before. Nothing there: 204."""
+    if found is None:
+        return Response(status_code=204)
+    return Response(found, status, media_type="application/json")
+
+
 @asynccontextmanager
 async def received(request: Request, blobs: FileBlobs, limit: int) -> AsyncGenerator[IncomingFile]:
     """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.

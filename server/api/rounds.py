@@ -29,9 +29,10 @@ from server.api.auth import (
     Witness,
     poll,
 )
-from server.api.bodies import BODY, answered, discarded, or_else, received
+from server.api.bodies import BODY, answered, as_json, discarded, or_else, received
 from server.services import views
 from server.services.rounds import submit as submit_update
+from server.services.rounds.assign import find_assignment
 from server.services.studies.operators import Operator
 
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
@@ -40,11 +41,8 @@ router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
 async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    ask = partial(views.find_assignment, here.coordinator, study, client.name)
-    found = await poll(here, client, study, wait, ask, lambda found: found is not None)
-    if found is None:
-        return Response(status_code=204)  # pyright: ignore[reportReturnType] - an empty answer beside the model
-    return found
+    found = await poll(here, client, study, wait, partial(find_assignment, here.coordinator, study, client.name))
+    return as_json(found)  # pyright: ignore[reportReturnType] - the model says what the answer holds
 
 
 @router.put(
@@ -74,8 +72,6 @@ async def put_update(
         return slot
     async with received(request, here.coordinator.blobs, slot.limit) as incoming:
         written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
-    # It may have been the last one that the round waits for.
-    here.wake()
     return answered(response, written)
 
 
@@ -97,7 +93,6 @@ def put_refusal(
 ) -> Refusal:
     """The site policy or the hospital's own budget says no to this round."""
     written = submit_update.refuse(here.coordinator, study, round, client, refusal, witness)
-    here.wake()
     return answered(response, written)
 
 

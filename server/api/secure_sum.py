@@ -1,14 +1,21 @@
-"""The secure sum of one round: five steps, each a write that may be repeated and a list that may be waited for."""
+"""The secure sum of one round: five steps. Each is a write that may be repeated, and is answered with what comes next.
+
+What comes next is a list that all who take part make together. A write waits for it as long as it is asked to, and is
+answered with `null` when the time is up: it is recorded, and the list can be waited for by itself.
+"""
 
 from __future__ import annotations
 
+import binascii
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.secure_sum.messages import (
+    MANIFEST_HEADER,
     ConsistencyList,
     ConsistencyMessage,
     Inbox,
@@ -21,7 +28,8 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum.vectors import VectorName
+from client_sdk.protocol.wire.documents import UnclearDocument, load_json
+from client_sdk.protocol.wire.signing import from_base64url
 from server.api.auth import (
     Context,
     Here,
@@ -35,14 +43,18 @@ from server.api.auth import (
     Witness,
     poll,
 )
-from server.api.bodies import BODY, discarded, received
+from server.api.bodies import BODY, discarded, json_answer, received
 from server.api.problems import ApiProblem
 from server.domain.secure_sum import Message, Phase
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum.exchanges import Heard
+from server.services.secure_sum.lists import What
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"], route_class=SignedRoute)
 
 Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
+Next = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for the list")]
+_NOTHING_YET: dict[int | str, dict[str, Any]] = {204: {"description": "Not frozen yet"}}
 
 
 @router.get("")
@@ -50,100 +62,141 @@ async def session(
     study: StudyName, round: RoundNumber, me: Member, here: Here, phase: Left = None, wait: Wait = 25
 ) -> SessionView:
     """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
-    look = partial(exchanges.read_session, here.coordinator, study, round)
-    return await poll(here, me, study, wait, look, lambda found: found.phase != phase)
+
+    def look() -> tuple[int, SessionView | None]:
+        mark, view = lists.read_session(here.coordinator, study, round)
+        return mark, None if view.phase == phase else view
+
+    found = await poll(here, me, study, wait, look)
+    return found or (await run_in_threadpool(lists.read_session, here.coordinator, study, round))[1]
 
 
-def _said(here: Context, me: Itself, round: int, message: Message, reply: Response, witness: str | None = None) -> None:
+async def _list(
+    here: Context, me: Member, round: int, what: What, wait: float, mark: int | None = None
+) -> bytes | None:
+    """The list once it is frozen. mark: the newest event by the time that was looked last."""
+    coordinator, study = here.coordinator, me.study
+    # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
+    found = lists.seen(coordinator, study, round, what, me.name)
+    if found is not None:
+        return found
+    return await poll(here, me, study, wait, partial(lists.shown, coordinator, study, round, what, me.name), mark)
+
+
+async def _said(
+    here: Context, me: Itself, round: int, message: Message, then: tuple[What, float], witness: str | None = None
+) -> Response:
     # `Itself` has compared the path with the signer; the message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    reply.status_code = 201 if exchanges.put(here.coordinator, me.study, round, message, witness) else 200
+    heard = await run_in_threadpool(exchanges.put, here.coordinator, me.study, round, message, witness)
+    return await _answered(here, me, round, heard, then)
+
+
+async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
+    what, wait = then
+    if wait > 0:
+        found = await _list(here, me, round, what, wait, heard.mark)
+    else:
+        found = lists.seen(here.coordinator, me.study, round, what, me.name)
+    return json_answer(found or b"null", 201 if heard.created else 200)
 
 
 @router.put("/keys/{client}", status_code=201)
-def put_keys(
-    round: RoundNumber, message: KeysMessage, reply: Response, me: Itself, here: Here, witness: Witness = None
-) -> None:
-    """Step 0: two public keys of this session, signed by the identity key."""
-    _said(here, me, round, message, reply, witness)
+async def put_keys(
+    round: RoundNumber, message: KeysMessage, me: Itself, here: Here, wait: Next = 0, witness: Witness = None
+) -> KeyList | None:
+    """Step 0: two public keys of this session, signed by the identity key. Answered with everybody's keys."""
+    return await _said(here, me, round, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
 
 
-@router.get("/keys")
-def get_keys(round: RoundNumber, me: Member, here: Here) -> KeyList:
+@router.get("/keys", responses=_NOTHING_YET)
+async def get_keys(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> KeyList:
     """Everybody's keys, once the set is frozen."""
-    return exchanges.key_list(here.coordinator, me.study, round)
+    return json_answer(await _list(here, me, round, "keys", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/shares/{client}", status_code=201)
-def put_shares(round: RoundNumber, message: SharesMessage, reply: Response, me: Itself, here: Here) -> None:
-    """Step 1: shares of this client's secrets, sealed for each other client."""
-    _said(here, me, round, message, reply)
+async def put_shares(
+    round: RoundNumber, message: SharesMessage, me: Itself, here: Here, wait: Next = 0
+) -> Inbox | None:
+    """Step 1: shares of this client's secrets, sealed for each neighbour. Answered with the shares for this client."""
+    return await _said(here, me, round, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
 
 
-@router.get("/shares/{client}")
-def get_shares(round: RoundNumber, me: Itself, here: Here) -> Inbox:
-    """The shares that the others sealed for this client."""
-    return exchanges.inbox(here.coordinator, me.study, round, me.name)
+@router.get("/shares/{client}", responses=_NOTHING_YET)
+async def get_shares(round: RoundNumber, me: Itself, here: Here, wait: Next = 0) -> Inbox:
+    """Who has sent shares, and those that the neighbours sealed for this client."""
+    return json_answer(await _list(here, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
 
 
-@router.put("/masked/{client}", status_code=201)
-def put_manifest(round: RoundNumber, message: Manifest, reply: Response, me: Itself, here: Here) -> None:
-    """Step 2: the digests of this client's masked vectors, signed."""
-    _said(here, me, round, message, reply)
+async def _manifest(text: Annotated[str, Header(alias=MANIFEST_HEADER, max_length=2048)]) -> Manifest:
+    try:
+        return Manifest.model_validate(load_json(from_base64url(text)))
+    except (ValidationError, UnclearDocument, ValueError, binascii.Error) as error:
+        raise ApiProblem("invalid-request", f"{MANIFEST_HEADER} holds the signed manifest as base64url JSON") from error
 
 
-@router.put("/masked/{client}/{vector}", status_code=201, openapi_extra=BODY)
+@router.put("/masked/{client}", status_code=201, openapi_extra=BODY)
 async def put_masked(
-    round: RoundNumber, vector: VectorName, request: Request, reply: Response, me: StreamingItself, here: Here
-) -> None:
-    """Step 2: the octets of one masked vector, after the manifest that names them. Durable when this answers."""
-    slot = await run_in_threadpool(
-        exchanges.begin_octets, here.coordinator, me.study, round, me.name, vector, me.body_sha256
-    )
+    round: RoundNumber,
+    request: Request,
+    me: StreamingItself,
+    here: Here,
+    manifest: Annotated[Manifest, Depends(_manifest)],
+    wait: Next = 0,
+) -> SurvivorList | None:
+    """Step 2: the octets of all masked vectors, one after the other in the order of the parameters, and their digests.
+
+    Durable when this answers. Answered with whose vectors are in the sum.
+    """
+    if manifest.client != me.name:
+        raise ApiProblem("forbidden", "a client speaks for itself only")
+    slot = await run_in_threadpool(exchanges.begin_octets, here.coordinator, me.study, round, manifest)
     if slot.repeated:
         await discarded(request, slot.limit)
-        reply.status_code = 200
-        return
-    async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-        created = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
-    reply.status_code = 201 if created else 200
+        heard = Heard(0, created=False)
+    else:
+        async with received(request, here.coordinator.blobs, slot.limit) as incoming:
+            heard = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
+    return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 
-@router.get("/survivors")
-def get_survivors(round: RoundNumber, me: Member, here: Here) -> SurvivorList:
+@router.get("/survivors", responses=_NOTHING_YET)
+async def get_survivors(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> SurvivorList:
     """Whose vectors are in the sum, with their signed manifests."""
-    return exchanges.survivor_list(here.coordinator, me.study, round)
+    return json_answer(await _list(here, me, round, "survivors", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/consistency/{client}", status_code=201)
-def put_consistency(round: RoundNumber, message: ConsistencyMessage, reply: Response, me: Itself, here: Here) -> None:
-    """Step 3: this client's signature over the survivor set that it was shown."""
-    _said(here, me, round, message, reply)
+async def put_consistency(
+    round: RoundNumber, message: ConsistencyMessage, me: Itself, here: Here, wait: Next = 0
+) -> ConsistencyList | None:
+    """Step 3: this client's signature over the survivor set that it was shown. Answered with enough of the others'."""
+    return await _said(here, me, round, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
 
 
-@router.get("/consistency")
-def get_consistency(round: RoundNumber, me: Member, here: Here) -> ConsistencyList:
+@router.get("/consistency", responses=_NOTHING_YET)
+async def get_consistency(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> ConsistencyList:
     """Enough signatures over one survivor set."""
-    return exchanges.consistency_list(here.coordinator, me.study, round)
+    return json_answer(await _list(here, me, round, "consistency", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/unmask/{client}", status_code=201)
-def put_unmask(round: RoundNumber, message: UnmaskMessage, reply: Response, me: Itself, here: Here) -> None:
-    """Step 4: one share of every client, of the kind that the survivor set prescribes."""
-    _said(here, me, round, message, reply)
-    # What follows is a worker's; every earlier set freezes in the transaction of the message that completes it.
-    here.wake()
+async def put_unmask(
+    round: RoundNumber, message: UnmaskMessage, me: Itself, here: Here, wait: Next = 0
+) -> SumResult | None:
+    """Step 4: one share of every neighbour, of the kind that the survivor set prescribes. Answered with the result."""
+    return await _said(here, me, round, message, ("result", wait))  # pyright: ignore[reportReturnType]
 
 
-@router.get("/result")
-def get_result(round: RoundNumber, me: Member, here: Here) -> SumResult:
+@router.get("/result", responses=_NOTHING_YET)
+async def get_result(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> SumResult:
     """The digests of the opened sums, signed."""
-    return exchanges.result(here.coordinator, me.study, round)
+    return json_answer(await _list(here, me, round, "result", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/left/{client}", status_code=204)
 def put_left(round: RoundNumber, me: Itself, here: Here) -> None:
     """This client sends nothing more in this session: nobody waits for it."""
     exchanges.leave(here.coordinator, me.study, round, me.name)
-    here.wake()

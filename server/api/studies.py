@@ -79,9 +79,7 @@ def show_study(study: StudyName, _: Reader, here: Here) -> Study:
 
 
 def _act(here: Context, study: str, action: Action) -> Study:
-    shown = studies.act(here.coordinator, study, action)
-    here.wake()
-    return shown
+    return studies.act(here.coordinator, study, action)
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
@@ -135,17 +133,13 @@ def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, _: It
 @router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
 def revoke(study: StudyName, client: ClientName, _: OperatorOnly, here: Here) -> RosterEntry:
     """The operator puts a client out, from the next round on."""
-    entry = enrolment.revoke(here.coordinator, study, client)
-    here.wake()
-    return entry
+    return enrolment.revoke(here.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
 def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> RosterEntry:
     """A hospital leaves."""
-    entry = enrolment.withdraw(here.coordinator, study, client)
-    here.wake()
-    return entry
+    return enrolment.withdraw(here.coordinator, study, client)
 
 
 @router.put(

@@ -36,9 +36,9 @@ def update_scope(study: str, round: int, client: str) -> str:
     return f"{round_scope(study, round)}/updates/{client}"
 
 
-def octets_scope(study: str, round: int, client: str, vector: str) -> str:
-    """One client's masked vector."""
-    return f"{round_scope(study, round)}/masked/{client}/{vector}"
+def octets_scope(study: str, round: int, client: str) -> str:
+    """One client's masked vectors."""
+    return f"{round_scope(study, round)}/masked/{client}"
 
 
 def sum_scope(study: str, round: int, vector: str) -> str:

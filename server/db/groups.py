@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
-
-from server.db.session import Database, Transaction
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+# One transaction under way (`server.db.session.Transaction`), whatever it is.
+X = TypeVar("X")
+X_co = TypeVar("X_co", covariant=True)
 # More would keep the first of them waiting for the last.
 _MOST = 64
 
@@ -21,26 +22,32 @@ class _Piece:
     """turn: a group to commit, of which this piece is the first; none when somebody else has committed it."""
 
     name: str
-    work: Callable[[Transaction], Any]
+    work: Callable[[Any], Any]
     done: Future[Any] = field(default_factory=Future[Any])
     turn: Future[list[_Piece]] = field(default_factory=Future[list["_Piece"]])
 
 
-class Groups:
+class Write(Protocol[X_co]):
+    """Runs a piece of work in a transaction of its own."""
+
+    def __call__(self, name: str, work: Callable[[X_co], T], /) -> T: ...
+
+
+class Groups(Generic[X]):
     """Writes about one study that meet while another is being committed share the next transaction.
 
     Whoever comes first commits for those who come meanwhile; nobody waits for company. Each piece sees what the
     pieces before it have done. A piece that raises takes nobody with it: all is rolled back, and each is run alone.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, write: Write[X]) -> None:
+        self._write = write
         self._lock = threading.Lock()
         # Studies that somebody commits for now, with what has come since.
         self._waiting: dict[str, deque[_Piece]] = {}
 
-    def write(self, study: str, name: str, work: Callable[[Transaction], T]) -> T:
-        """As `Database.write`, possibly in one transaction with others of this study. Blocks until it is committed."""
+    def write(self, study: str, name: str, work: Callable[[X], T]) -> T:
+        """What `work` returns, possibly in one transaction with others of this study. Blocks until it is committed."""
         piece = _Piece(name, work)
         with self._lock:
             first = study not in self._waiting
@@ -80,16 +87,16 @@ class Groups:
 
     def _commit_alone(self, piece: _Piece) -> None:
         try:
-            piece.done.set_result(self._database.write(piece.name, piece.work))
+            piece.done.set_result(self._write(piece.name, piece.work))
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for this piece
             piece.done.set_exception(error)
 
     def _commit_together(self, group: list[_Piece]) -> bool:
-        def work(tx: Transaction) -> list[Any]:
+        def work(tx: X) -> list[Any]:
             return [piece.work(tx) for piece in group]
 
         try:
-            results = self._database.write(group[0].name, work)
+            results = self._write(group[0].name, work)
         except Exception:  # noqa: BLE001 - whoever is at fault raises it again, alone
             return False
         for piece, result in zip(group, results, strict=True):

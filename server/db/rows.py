@@ -166,6 +166,15 @@ def participants(tx: Transaction, round: RoundRow) -> Sequence[ParticipantRow]:
     return tx.session.scalars(wanted.order_by(ParticipantRow.client)).all()
 
 
+def is_awaited(tx: Transaction, round: RoundRow) -> bool:
+    """Whether somebody who was sampled has not answered yet."""
+    open = (ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number)
+    return (
+        tx.session.scalar(select(ParticipantRow.client).where(*open, ParticipantRow.state == "sampled").limit(1))
+        is not None
+    )
+
+
 def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
     """What became of the sampled clients, read from the rows of their round."""
 

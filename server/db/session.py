@@ -33,6 +33,8 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
+from server.db.groups import Groups
+
 T = TypeVar("T")
 # What a listener is told: a study's name and the number of its newest event; 0 where only a worker has to look.
 Listener = Callable[[str, int], None]
@@ -100,6 +102,7 @@ class Database:
         self._readers = self.engine.execution_options(read_only=True)
         self._lookers = self.engine.execution_options(**_looking(self.engine))
         self._listeners: list[Listener] = []
+        self._groups = Groups[Transaction](self.write)
         # Rows are read after their commit, when no transaction is there to load them again.
         self._sessions = sessionmaker(expire_on_commit=False)
         event.listen(self._sessions, "before_flush", _remember_the_writer)
@@ -113,11 +116,18 @@ class Database:
         """
         return self._run(name, work, self.engine)
 
+    def write_with_others(self, study: str, name: str, work: Callable[[Transaction], T]) -> T:
+        """As `write`; what others write about this study in the same moment is committed in one transaction with it.
+
+        What `work` has locked or read is then known to those after it (`Transaction.shared`).
+        """
+        return self._groups.write(study, name, work)
+
     def read(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` on one snapshot of the database; it cannot write."""
         return self._run(name, work, self._readers)
 
-    def look(self, question: Executable, values: Mapping[str, Any]) -> Sequence[Row[Any]]:
+    def look(self, question: Executable, values: Mapping[str, Any]) -> Sequence[Row[*tuple[Any, ...]]]:
         """The rows that answer one question, without a transaction around it: for what is asked at every request.
 
         No row of these is an object of the ORM, so nobody has looked whether it is sound.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, get_args
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import select, update
 
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
@@ -26,61 +25,48 @@ from client_sdk.protocol.wire.signing import decode_public_key
 from server.db import rows
 from server.db.session import Transaction
 from server.db.soundness import RowBroken
-from server.db.tables import OctetsRow, SessionMessageRow, SessionRow, Step
+from server.db.tables import SessionMessageRow, SessionRow, Step
 from server.domain.rounds import SecureSumEnd
-from server.domain.secure_sum import Session
+from server.domain.secure_sum_session import Session, changed
 
 M = TypeVar("M", bound=Message)
-# Not shares and openings, each of which holds a slot for every other client: they are read when asked for.
-_SMALL = ("keys", "manifest", "consistency", "left")
-
-
+# Fields of a session, the steps at which they are said, and what is said.
+_MESSAGES: tuple[tuple[str, Step, type[Message]], ...] = (
+    ("keys", "keys", KeysMessage),
+    ("shares", "shares", SharesMessage),
+    ("manifests", "manifest", Manifest),
+    ("consistency", "consistency", ConsistencyMessage),
+    ("unmasks", "unmask", UnmaskMessage),
+)
+# Phases in which a client that has sent its update may still be waited for, and who is.
+AWAITED = {"masked": "sharers", "consistency": "survivors", "unmask": "survivors"}
 # Every request of a session reads these again, from rows that do not change.
 _identity = lru_cache(maxsize=4096)(decode_public_key)
 _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
-
-
-def _sealed(model: type[M], body: str) -> M:
-    return model.model_validate_json(body)
-
-
-# For messages that every client is shown.
-_public = lru_cache(maxsize=4096)(_sealed)
 
 
 class MessageForgotten(LookupError):
     """What was said is erased with its round (`forget_shares`); that it was said is known."""
 
 
-class _Forgotten(Enum):
-    BODY = "forgotten"
-
-
-_Body = str | Literal[_Forgotten.BODY] | None
+# None: erased.
+_Body = str | None
 
 
 class Messages(Mapping[str, M]):
-    """One step's messages by client, parsed when read; of large ones only the asked-for client's body is here.
+    """One step's messages by client, of which some are erased: the others are parsed when they are read.
 
-    Raises MessageForgotten for one that was erased, LookupError for one whose body is not here.
+    Raises MessageForgotten for one that was erased.
     """
 
-    def __init__(
-        self, model: type[M], bodies: Mapping[str, _Body], parse: Callable[[type[M], str], M] = _public
-    ) -> None:
-        self._model, self._bodies, self._parse = model, bodies, parse
+    def __init__(self, model: type[M], bodies: Mapping[str, _Body]) -> None:
+        self._model, self._bodies = model, bodies
 
     def __getitem__(self, client: str) -> M:
-        match self._bodies[client]:
-            case None:
-                raise LookupError(f"the body of {client}'s message was not loaded")
-            case _Forgotten.BODY:
-                raise MessageForgotten(f"{client}'s message is erased with its round")
-            case body:
-                try:
-                    return self._parse(self._model, body)
-                except ValueError as error:
-                    raise RowBroken("secure_sum_messages.body holds no message of its step") from error
+        body = self._bodies[client]
+        if body is None:
+            raise MessageForgotten(f"{client}'s message is erased with its round")
+        return _parsed(self._model, body)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._bodies)
@@ -90,6 +76,24 @@ class Messages(Mapping[str, M]):
 
     def __contains__(self, client: object) -> bool:
         return client in self._bodies
+
+
+def _parsed(model: type[M], body: str) -> M:
+    try:
+        return model.model_validate_json(body)
+    except ValueError as error:
+        raise RowBroken("secure_sum_messages.body holds no message of its step") from error
+
+
+def _messages(model: type[M], bodies: Mapping[str, _Body]) -> Mapping[str, M]:
+    if None in bodies.values():
+        return Messages(model, bodies)
+    return {client: _parsed(model, body) for client, body in bodies.items() if body is not None}
+
+
+def parameters_of(row: SessionRow) -> SessionParameters:
+    """As they were signed."""
+    return _parameters(row.parameters)
 
 
 def masks_updates(row: SessionRow) -> bool:
@@ -127,28 +131,24 @@ def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
     return tx.session.get(SessionRow, (study_id, round), with_for_update=True)
 
 
-def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None, step: str | None = None) -> Session:
-    """The session; bodies of shares and openings only of `client`, or all those of `step`."""
-    said = _bodies(tx, row, client, step)
-    frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
-    if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
-        raise RowBroken("secure_sum_messages lacks what the session has frozen")
-    if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
-        raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
-    keys = Messages(KeysMessage, said["keys"])
-    octets = select(OctetsRow.client, OctetsRow.vector)
-    octets = octets.where(OctetsRow.study_id == row.study_id, OctetsRow.round == row.round)
+def load_session(tx: Transaction, row: SessionRow) -> Session:
+    """The session with all that was said in it.
+
+    Raises:
+        RowBroken: its rows are not what the coordinator writes.
+    """
+    said = _said(tx, row, after=0)
+    _require_sets(row, said)
+    keys = _messages(KeysMessage, said["keys"])
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
         phase=row.phase,
         keys=keys,
-        # Not cached: read for one recipient, once.
-        shares=Messages(SharesMessage, said["shares"], _sealed),
-        manifests=Messages(Manifest, said["manifest"]),
-        octets=frozenset((name, vector) for name, vector in tx.session.execute(octets)),
-        consistency=Messages(ConsistencyMessage, said["consistency"]),
-        unmasks=Messages(UnmaskMessage, said["unmask"], _sealed),
+        shares=_messages(SharesMessage, said["shares"]),
+        manifests=_messages(Manifest, said["manifest"]),
+        consistency=_messages(ConsistencyMessage, said["consistency"]),
+        unmasks=_messages(UnmaskMessage, said["unmask"]),
         left=frozenset(said["left"]),
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
@@ -157,61 +157,103 @@ def load_session(tx: Transaction, row: SessionRow, *, client: str | None = None,
     )
 
 
+def continue_session(tx: Transaction, row: SessionRow, session: Session, version: int) -> Session:
+    """The session as its rows are now, from what it was at an earlier `version`: only what came since is read."""
+    said = _said(tx, row, after=version)
+    fresh: dict[str, Any] = {}
+    for name, step, model in _MESSAGES:
+        if said[step]:
+            fresh[name] = {**getattr(session, name), **_messages(model, said[step])}
+    keys = fresh.get("keys", session.keys)
+    # Frozen once: the same values stay, and all that was worked out of them.
+    if not session.cohort and row.cohort:
+        fresh["cohort"] = tuple(keys[name] for name in row.cohort)
+    if not session.sharers and row.sharers:
+        fresh["sharers"] = tuple(row.sharers)
+    if not session.survivors and row.survivors:
+        fresh["survivors"] = tuple(row.survivors)
+    return changed(session, phase=row.phase, failure=row.failure, left=session.left | said["left"].keys(), **fresh)
+
+
+def _require_sets(row: SessionRow, said: Mapping[str, Mapping[str, _Body]]) -> None:
+    frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
+    if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
+        raise RowBroken("secure_sum_messages lacks what the session has frozen")
+    if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
+        raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
+
+
 def require_readable(tx: Transaction, study_id: int) -> None:
     """That every session of the study can be loaded with all that was said in it. Raises RowBroken."""
     for row in tx.session.scalars(select(SessionRow).where(SessionRow.study_id == study_id)):
-        for step in ("shares", "unmask"):
-            session = load_session(tx, row, step=step)
-            said: tuple[Mapping[str, Any], ...] = (
-                session.keys, session.shares, session.manifests, session.consistency, session.unmasks
-            )  # fmt: skip
-            for messages in said:
-                for client in messages:
-                    # Those of the other step are not here, and those of an ended round are erased.
-                    with suppress(LookupError):
-                        messages[client]
+        session = load_session(tx, row)
+        said: tuple[Mapping[str, Any], ...] = (
+            session.keys, session.shares, session.manifests, session.consistency, session.unmasks
+        )  # fmt: skip
+        for messages in said:
+            for client in messages:
+                # Those of an ended round are erased.
+                with suppress(MessageForgotten):
+                    messages[client]
 
 
-def store_phase(row: SessionRow, session: Session) -> None:
+def store_phase(tx: Transaction, row: SessionRow, session: Session) -> None:
     """Write what `advance` froze."""
+    touch(tx, row)
     deadlines = session.parameters.deadlines
     due = {"keys": deadlines.keys, "shares": deadlines.shares, "masked": deadlines.masked}
     row.phase, row.failure = session.phase, session.failure
     # From here on a client may have answered, whether or not its answer is here.
     row.opened = row.opened or session.phase in ("unmask", "summed")
-    if session.phase == "unmask":
-        # Fewer than t replies open nothing: the worker need not look.
-        row.tried = max(row.tried, session.parameters.threshold - 1)
     # After the masked vectors a session waits as long as it lives: clients may answer hours later.
     row.due_at = None if has_ended(row) else float(due.get(session.phase, session.parameters.expires))
     row.cohort, row.sharers, row.survivors = list(session.members), list(session.sharers), list(session.survivors)
 
 
-def record_message(tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None) -> None:
-    """What an admitted message says, in this transaction; IntegrityError if the client has said something there."""
-    tx.session.add(SessionMessageRow(study_id=row.study_id, round=row.round, client=client, step=step, body=body))
-    # Counted here, so that a worker sees what is new without reading messages.
-    row.replies += step == "unmask"
-    tx.session.flush()
+def touch(tx: Transaction, row: SessionRow) -> None:
+    """Before anything of the session is written: what this transaction writes has a number of its own."""
+    key = ("touched", row.study_id, row.round)
+    if key not in tx.shared:
+        tx.shared[key] = True
+        row.version += 1
+
+
+def record_message(
+    tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None, octets_sha256: str | None = None
+) -> None:
+    """What an admitted message says; at the commit IntegrityError if the client has said something there.
+
+    octets_sha256  of a manifest: the file that holds the octets of all its vectors
+    """
+    touch(tx, row)
+    key = {"study_id": row.study_id, "round": row.round, "client": client, "step": step}
+    tx.session.add(SessionMessageRow(**key, number=row.version, body=body, octets_sha256=octets_sha256))
+
+
+def said_by(tx: Transaction, row: SessionRow, client: str, step: Step) -> SessionMessageRow | None:
+    """What the client said at this step."""
+    return tx.session.get(SessionMessageRow, (row.study_id, row.round, client, step))
 
 
 def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
     """Whether the session waits for what the client says next, once it has its update."""
     row = rows.find_session(tx, study_id, round)
     # An update in the clear arrives before the vectors.
-    waited_for = {} if row is None else {"masked": row.sharers, "consistency": row.survivors, "unmask": row.survivors}
+    waited_for = {} if row is None else {phase: getattr(row, names) for phase, names in AWAITED.items()}
     if row is None or client not in waited_for.get(row.phase, ()):
         return False
     last = (tx.session.get(SessionMessageRow, (study_id, round, client, step)) for step in ("unmask", "left"))
     return not any(last)
 
 
-def octets_of(tx: Transaction, row: SessionRow, vector: str, clients: Sequence[str]) -> list[tuple[str, str]]:
-    """(client, SHA-256) of one vector's octets."""
-    wanted = select(OctetsRow.client, OctetsRow.sha256).where(
-        OctetsRow.study_id == row.study_id, OctetsRow.round == row.round, OctetsRow.vector == vector
+def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[tuple[str, str]]:
+    """(client, SHA-256) of the files with the survivors' masked vectors."""
+    wanted = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
+        SessionMessageRow.study_id == row.study_id,
+        SessionMessageRow.round == row.round,
+        SessionMessageRow.step == "manifest",
     )
-    found = {client: sha256 for client, sha256 in tx.session.execute(wanted)}  # noqa: C416 - rows are not pairs to pyright
+    found = {client: sha256 for client, sha256 in tx.session.execute(wanted) if sha256 is not None}
     return [(client, found[client]) for client in clients]
 
 
@@ -226,17 +268,13 @@ def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
     tx.session.execute(said.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 
-def _bodies(tx: Transaction, row: SessionRow, client: str | None, step: str | None) -> dict[str, dict[str, _Body]]:
-    wanted = or_(SessionMessageRow.step.in_(_SMALL), SessionMessageRow.client == client, SessionMessageRow.step == step)
-    query = select(
-        SessionMessageRow.step,
-        SessionMessageRow.client,
-        case((wanted, SessionMessageRow.body), else_=None),
-        SessionMessageRow.body.is_(None),
-    ).where(SessionMessageRow.study_id == row.study_id, SessionMessageRow.round == row.round)
-    said: dict[str, dict[str, _Body]] = {
-        name: {} for name in ("keys", "shares", "manifest", "consistency", "unmask", "left")
-    }
-    for found, name, body, forgotten in tx.session.execute(query):
-        said[found][name] = _Forgotten.BODY if forgotten else body
+def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
+    wanted = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
+        SessionMessageRow.study_id == row.study_id,
+        SessionMessageRow.round == row.round,
+        SessionMessageRow.number > after,
+    )
+    said: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
+    for step, client, body in tx.session.execute(wanted):
+        said[step][client] = body
     return said

@@ -29,13 +29,15 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from accounting.budget.ledger import Kind
 from client_sdk.protocol.study.messages import ClientState, RoundState, StopReason, StudyState
-from server.domain.secure_sum import Failure, Phase
+from server.domain.secure_sum_session import Failure, Phase
 
 Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]
 Step = Literal["keys", "shares", "manifest", "consistency", "unmask", "left"]
 SHA256 = String(64)
 NAME = String(63)
+# Grows with the clients, and is loaded when it is asked for.
+_LARGE: dict[str, Any] = {"deferred": True, "deferred_group": "large"}
 _IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
 
 
@@ -331,7 +333,10 @@ class LeaseRow(Base):
 
 
 class SessionRow(Base):
-    """One session: its signed parameters, its phase, and the sets that froze on the way."""
+    """One session: its signed parameters, its phase, and the sets that froze on the way.
+
+    What grows with the clients is loaded when it is asked for: most requests need to know how far it has come only.
+    """
 
     __tablename__ = "secure_sum_sessions"
     __table_args__ = (
@@ -343,25 +348,29 @@ class SessionRow(Base):
 
     study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
     round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
-    parameters: Mapped[bytes] = mapped_column(LargeBinary, comment="canonical JSON, as signed")
+    parameters: Mapped[bytes] = mapped_column(LargeBinary, **_LARGE, comment="canonical JSON, as signed")
     signature: Mapped[bytes] = mapped_column(LargeBinary, comment="the coordinator's, over the parameters")
-    roster: Mapped[dict[str, Any]] = mapped_column(comment="identity key of every client that may take part")
+    roster: Mapped[dict[str, Any]] = mapped_column(**_LARGE, comment="identity key of every client that may take part")
     members: Mapped[dict[str, Any] | None] = mapped_column(
-        comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs"
+        **_LARGE,
+        comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs",
     )
+    version: Mapped[int] = mapped_column(default=0, comment="grows with everything that is written of the session")
     phase: Mapped[Phase] = mapped_column(String(16), default="keys", comment="how far it has come")
     due_at: Mapped[float | None] = mapped_column(comment="when it moves on without those who are missing")
-    cohort: Mapped[list[Any]] = mapped_column(default=list, comment="U1 by name, once frozen")
-    sharers: Mapped[list[Any]] = mapped_column(default=list, comment="U2 by name, once frozen")
-    survivors: Mapped[list[Any]] = mapped_column(default=list, comment="U3 by name, once frozen")
-    replies: Mapped[int] = mapped_column(Integer, default=0, comment="clients that opened shares")
+    cohort: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U1 by name, once frozen")
+    sharers: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U2 by name, once frozen")
+    survivors: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U3 by name, once frozen")
+    replies: Mapped[int] = mapped_column(
+        Integer, default=0, comment="clients that opened shares, once every secret has enough of them"
+    )
     opened: Mapped[bool] = mapped_column(default=False, comment="somebody may have opened shares")
     tried: Mapped[int] = mapped_column(
         Integer, default=0, comment="replies that were there when summing was last tried"
     )
     failure: Mapped[Failure | None] = mapped_column(String(32), comment="why there is no sum")
-    reported: Mapped[dict[str, Any] | None] = mapped_column(comment="the round report in the opened sums")
-    result: Mapped[dict[str, Any] | None] = mapped_column(comment="SumResult, as announced")
+    reported: Mapped[dict[str, Any] | None] = mapped_column(**_LARGE, comment="the round report in the opened sums")
+    result: Mapped[dict[str, Any] | None] = mapped_column(**_LARGE, comment="SumResult, as announced")
 
 
 class SessionMessageRow(Base):
@@ -371,26 +380,16 @@ class SessionMessageRow(Base):
     __table_args__ = (
         ForeignKeyConstraint(["study_id", "round"], ["secure_sum_sessions.study_id", "secure_sum_sessions.round"]),
         one_of("step", Step),
+        CheckConstraint("(step = 'manifest') = (octets_sha256 IS NOT NULL)", name="manifest_has_its_octets"),
+        hexadecimal("octets_sha256", "octets"),
+        # What came since somebody has looked.
+        Index("ix_secure_sum_messages_number", "study_id", "round", "number"),
     )
 
     study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
     round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
     client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who")
     step: Mapped[Step] = mapped_column(String(16), primary_key=True, comment="at which step")
+    number: Mapped[int] = mapped_column(comment="the session's version when it was said")
     body: Mapped[str | None] = mapped_column(comment="the message as JSON; scrubbed shares leave null")
-
-
-class OctetsRow(Base):
-    """One masked vector of one client, durable under its hash."""
-
-    __tablename__ = "secure_sum_octets"
-    __table_args__ = (
-        ForeignKeyConstraint(["study_id", "round"], ["secure_sum_sessions.study_id", "secure_sum_sessions.round"]),
-        hexadecimal("sha256", "sha256"),
-    )
-
-    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
-    round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
-    client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who")
-    vector: Mapped[str] = mapped_column(String(32), primary_key=True, comment="which vector")
-    sha256: Mapped[str] = mapped_column(SHA256, comment="of the octets")
+    octets_sha256: Mapped[str | None] = mapped_column(SHA256, comment="of a manifest: the file with its vectors")

@@ -6,15 +6,18 @@ Rebuilt secrets live only in the values returned here; they are never stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations, islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum.messages import SumResult
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
-from server.domain.secure_sum import Declined, Session
+from server.domain.secure_sum import is_openable
+from server.domain.secure_sum_session import Declined, Session, changed
 
 # Subsets of replies tried for one secret when shares are wrong: bounds the work that they can cause.
 _MAX_SUBSETS = 2_000
@@ -27,46 +30,114 @@ class Recovered:
     A share can also be wrong because the owner of the secret dealt it so: suspects, not culprits.
     """
 
+    h1: bytes
     seeds: Mapping[str, bytes] = field(repr=False)
     mask_keys: Mapping[str, bytes] = field(repr=False)
     suspects: tuple[str, ...]
 
+    @cached_property
+    def agreements(self) -> dict[str, masking.Agreement]:
+        """With the private mask key of each lost client."""
+        return {name: masking.Agreement(name, private, self.h1) for name, private in self.mask_keys.items()}
+
 
 @dataclass(frozen=True)
-class _Reply:
+class MaskKeys:
+    """The keys of the keystreams that lie on one vector's masked total, from the view of whoever takes them off."""
+
+    add: tuple[bytes, ...] = field(repr=False)
+    subtract: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """One reply's share of one owner's secret. `row` is the share's in `_Replies.words`, `point` the holder's."""
+
     client: str
     point: int
-    shares: tuple[bytes, ...]
+    row: int
+
+
+@dataclass(frozen=True)
+class _Replies:
+    """All shares that were opened, as one array.
+
+    words   (shares, 9): replies in the order of the names, each with its shares in their order
+    rows    [holder, owner] by place in U1: the share's row in `words`; -1 where there is none
+    points  [holder, owner]: where on the owner's polynomial the holder's share lies, counted from 1
+    """
+
+    members: tuple[str, ...]
+    words: NDArray[np.uint64] = field(repr=False)
+    rows: NDArray[np.intp] = field(repr=False)
+    points: NDArray[np.intp] = field(repr=False)
+
+    @classmethod
+    def of(cls, session: Session) -> _Replies:
+        graph = session.graph
+        # Members are in the order of their names, and so are the replies and the shares in each.
+        opened = b"".join(session.unmasks[name].shares for name in sorted(session.unmasks))
+        there = graph.adjacency & graph.mask(session.unmasks)[:, None] & graph.mask(session.sharers)[None, :]
+        rows = np.where(there, np.cumsum(there, dtype=np.intp).reshape(there.shape) - 1, -1)
+        points = np.cumsum(graph.adjacency, axis=0, dtype=np.intp)
+        return cls(session.members, shamir.parse_share(opened).reshape(-1, shamir.LIMBS), rows, points)
+
+    def holders(self, owner: int) -> list[_Holder]:
+        """Whose shares of the owner's secret are here, in the order of the names."""
+        return [
+            _Holder(self.members[place], int(self.points[place, owner]), int(self.rows[place, owner]))
+            for place in np.flatnonzero(self.rows[:, owner] >= 0)
+        ]
+
+    def share(self, holder: _Holder) -> NDArray[np.uint64]:
+        return self.words[holder.row]
 
 
 def recover(session: Session) -> Recovered | Declined:
-    """Rebuild b of every survivor and the mask key of every lost client from any t replies.
+    """Rebuild b of every survivor and the mask key of every lost client, each from any t replies of its holders.
 
     b is compared with its signed commitment and a mask key with the public key that was advertised, so a wrong
     share is noticed, its sender is named, and other replies are used.
     """
     threshold = session.parameters.threshold
-    if len(session.unmasks) < threshold:
-        return Declined("too-few-replies", f"{len(session.unmasks)} of {threshold} replies are here")
-    replies = _replies(session)
-    # One product for all secrets; each is looked for by itself only where a share is wrong.
-    candidates = _combine_all(replies[:threshold])
+    if not is_openable(session):
+        few = f"{len(session.unmasks)} replies are here, and {threshold} of every neighbourhood are needed"
+        return Declined("too-few-replies", few)
+    replies = _Replies.of(session)
+    candidates = _candidates(session, replies)
     secrets: dict[str, bytes] = {}
     suspects: set[str] = set()
-    for position, owner in enumerate(session.sharers):
-        secret = candidates[position] if candidates else b""
-        if not _is_secret_of(session, owner, secret):
-            found = _search(session, owner, position, replies, suspects)
+    for owner in session.sharers:
+        secret = candidates[owner]
+        # Each is looked for by itself only where a share is wrong.
+        if secret is None or not _is_secret_of(session, owner, secret):
+            found = _search(session, owner, replies, suspects)
             if found is None:
                 return Declined("wrong-shares", f"no {threshold} replies agree on a secret of {owner}: more are needed")
             secret, wrong = found
             suspects |= wrong
         secrets[owner] = secret
     return Recovered(
+        h1=session.h1,
         seeds={name: secrets[name] for name in session.survivors},
         mask_keys={name: secrets[name] for name in session.lost},
         suspects=tuple(sorted(suspects)),
     )
+
+
+def mask_keys_of(session: Session, recovered: Recovered, spec: VectorSpec) -> MaskKeys:
+    """What to add to the masked total of a vector and what to subtract, so that the sum remains."""
+    add: list[bytes] = []
+    # Every survivor added its own; the lost have none in the sum.
+    subtract = [masking.self_mask_key(seed, session.h1, spec.name) for seed in recovered.seeds.values()]
+    for lost, agreement in recovered.agreements.items():
+        # Nobody but its neighbours masked with it.
+        for name in session.peers(lost):
+            if name in session.survivor_set:
+                # The earlier name added the pair's mask, the later one subtracted it.
+                key = agreement.mask_key(name, session.keys[name].mask_key, spec.name)
+                (subtract if name < lost else add).append(key)
+    return MaskKeys(tuple(add), tuple(subtract))
 
 
 def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
@@ -88,18 +159,9 @@ def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total
 
     On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.
     """
-    h1 = session.h1
-    add: list[bytes] = []
-    # Every survivor added its own; the lost have none in the sum.
-    subtract = [masking.self_mask_key(seed, h1, spec.name) for seed in recovered.seeds.values()]
-    public = {entry.client: entry.mask_key for entry in session.cohort}
-    for lost, private in recovered.mask_keys.items():
-        agreement = masking.Agreement(lost, private, h1)
-        for name in session.survivors:
-            # The earlier name added the pair's mask, the later one subtracted it.
-            (subtract if name < lost else add).append(agreement.mask_key(name, public[name], spec.name))
-    masking.apply_masks(total, add=add, subtract=subtract)
-    if not canary_holds(spec, total, h1, session.survivors):
+    keys = mask_keys_of(session, recovered, spec)
+    masking.apply_masks(total, add=keys.add, subtract=keys.subtract)
+    if not canary_holds(spec, total, session.h1, session.survivors):
         return Declined("canary-mismatch", f"the masks on vector {spec.name} did not cancel: its sum is discarded")
     return None
 
@@ -108,66 +170,62 @@ def summed(session: Session, digests: Mapping[str, bytes], sign: Callable[[bytes
     """The finished session and what is announced; `sign` is the coordinator's Ed25519 signature."""
     statement = transcript.result_statement(session.h1, session.survivors_hash, digests)
     result = SumResult(survivors=session.survivors, digests=dict(digests), signature=sign(statement))
-    return replace(session, phase="summed"), result
+    return changed(session, phase="summed"), result
 
 
 def discarded(session: Session) -> Session:
     """The session after a canary mismatch."""
-    return replace(session, phase="failed", failure="canary-mismatch")
+    return changed(session, phase="failed", failure="canary-mismatch")
 
 
-def _replies(session: Session) -> list[_Reply]:
-    # Over U1, as shares were dealt. From 1, because the secret lies at 0.
-    points = {name: index for index, name in enumerate(session.members, start=1)}
-    return [
-        _Reply(name, points[name], tuple(opened.share for opened in session.unmasks[name].shares))
-        for name in sorted(session.unmasks)
-    ]
+def _candidates(session: Session, replies: _Replies) -> dict[str, bytes | None]:
+    """Each secret of U2 from the first t of its holders that replied: right wherever these have sent right shares.
 
-
-def _combine_all(replies: Sequence[_Reply]) -> list[bytes]:
-    """All secrets at once, or nothing when some share is visibly wrong."""
-    weights = shamir.weights_at([reply.point for reply in replies])
-    try:
-        return shamir.combine(weights, [b"".join(reply.shares) for reply in replies])
-    except shamir.SharingError:
-        return []
+    Owners whose holders stand at the same points share Lagrange's weights, and one product.
+    """
+    threshold, places = session.parameters.threshold, session.graph.places
+    alike: dict[tuple[int, ...], list[tuple[str, NDArray[np.intp]]]] = {}
+    for owner in session.sharers:
+        column = replies.rows[:, places[owner]]
+        first = np.flatnonzero(column >= 0)[:threshold]
+        points = tuple(replies.points[first, places[owner]].tolist())
+        alike.setdefault(points, []).append((owner, column[first]))
+    found: dict[str, bytes | None] = {}
+    for points, owners in alike.items():
+        rows = np.stack([rows for _, rows in owners], axis=1)
+        words = replies.words[rows].reshape(len(points), -1)
+        secrets = shamir.combine(shamir.weights_at(points), words)
+        found.update(zip((owner for owner, _ in owners), secrets, strict=True))
+    return found
 
 
 def _is_secret_of(session: Session, owner: str, secret: bytes) -> bool:
-    if len(secret) != shamir.SECRET_BYTES:
-        return False
-    if owner in session.survivors:
+    if owner in session.survivor_set:
         return transcript.seed_commitment(session.h1, owner, secret) == session.shares[owner].commitment
     return masking.public_key(secret) == session.keys[owner].mask_key
 
 
-def _search(
-    session: Session, owner: str, position: int, replies: Sequence[_Reply], suspects: set[str]
-) -> tuple[bytes, set[str]] | None:
+def _search(session: Session, owner: str, replies: _Replies, suspects: set[str]) -> tuple[bytes, set[str]] | None:
     """The secret from a subset that fits its commitment, and who sent shares off its polynomial."""
+    holders = replies.holders(session.graph.places[owner])
     # Whoever dealt one wrong share probably dealt more: its replies are tried last.
-    trusted = sorted(replies, key=lambda reply: reply.client in suspects)
+    trusted = sorted(holders, key=lambda holder: holder.client in suspects)
     for subset in islice(_subsets(trusted, session.parameters.threshold), _MAX_SUBSETS):
-        points, shares = [reply.point for reply in subset], [reply.shares[position] for reply in subset]
-        try:
-            (secret,) = shamir.combine(shamir.weights_at(points), shares)
-        except shamir.SharingError:
-            continue
-        if _is_secret_of(session, owner, secret):
-            wrong = {reply.client for reply in replies if not _on_polynomial(reply, position, points, shares)}
+        points, shares = [holder.point for holder in subset], np.stack([replies.share(holder) for holder in subset])
+        (secret,) = shamir.combine(shamir.weights_at(points), shares)
+        if secret is not None and _is_secret_of(session, owner, secret):
+            wrong = {h.client for h in holders if not _is_on_polynomial(h.point, replies.share(h), points, shares)}
             return secret, wrong
     return None
 
 
-def _subsets(replies: Sequence[_Reply], size: int) -> Iterator[Sequence[_Reply]]:
-    """Subsets of `size`, those that leave out few replies of the front first."""
-    for excluded in range(len(replies) - size + 1):
-        front = replies[: size + excluded]
+def _subsets(holders: Sequence[_Holder], size: int) -> Iterator[Sequence[_Holder]]:
+    """Subsets of `size`, those that leave out few of the front first."""
+    for excluded in range(len(holders) - size + 1):
+        front = holders[: size + excluded]
         for out in combinations(range(len(front)), excluded):
-            yield [reply for index, reply in enumerate(front) if index not in out]
+            yield [holder for index, holder in enumerate(front) if index not in out]
 
 
-def _on_polynomial(reply: _Reply, position: int, points: Sequence[int], shares: Sequence[bytes]) -> bool:
-    expected = shamir.interpolate(shamir.weights_at(points, reply.point), shares)
-    return bool(np.array_equal(expected, shamir.parse_share(reply.shares[position])))
+def _is_on_polynomial(point: int, share: NDArray[np.uint64], points: Sequence[int], shares: NDArray[np.uint64]) -> bool:
+    return bool(np.array_equal(shamir.interpolate(shamir.weights_at(points, point), shares), share))

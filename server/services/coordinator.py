@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
@@ -11,7 +11,11 @@ from client_sdk.protocol.study.messages import BudgetStatement
 from server.db.blobs import FileBlobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
+from server.services.secure_sum.states import States
 from server.signing_key import SigningKey
+
+if TYPE_CHECKING:
+    from server.services.rounds.assign import Prepared
 
 T = TypeVar("T")
 
@@ -31,6 +35,8 @@ class Coordinator:
     origin      public origin, for example `https://study.example.org`
     statements  by study, the last budget statement that this process compared with what was signed, beside the rows
                 that it was made of
+    assignments by study, the last assignment that this process put together
+    sessions    secure sums as this process saw them last
     """
 
     database: Database
@@ -42,3 +48,5 @@ class Coordinator:
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )
+    assignments: dict[str, Prepared] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    sessions: States = field(default_factory=States, repr=False, compare=False)

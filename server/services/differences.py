@@ -82,7 +82,7 @@ def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[Databa
     _write(tx, RoundRow, under_way, state="stopped", reason="database-differs", ended_at=tx.now())
     # What is not opened yet must never be.
     going_on = (SessionRow.study_id == id) & SessionRow.phase.not_in(("summed", "failed"))
-    _write(tx, SessionRow, going_on, phase="failed", failure="stopped", due_at=None)
+    _write(tx, SessionRow, going_on, phase="failed", failure="stopped", due_at=None, version=SessionRow.version + 1)
     _tell(tx, study, number)
     return difference, stopped
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +10,6 @@ from pathlib import Path
 from sqlalchemy import select
 
 from client_sdk.protocol.study.messages import (
-    Assignment,
-    AssignmentBody,
     BudgetLedger,
     BudgetStatement,
     LedgerEntry,
@@ -32,22 +29,18 @@ from client_sdk.protocol.study.messages import (
     Spent,
     Study,
 )
-from client_sdk.protocol.study.values import NAME_PATTERN
-from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.blobs import models_scope
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import entries, require_unchanged
+from server.db.ledger_store import entries
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
-from server.db.session_store import is_awaited, members_at_opening
+from server.db.session_store import members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.db.witness_store import witnesses
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
-
-NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -56,79 +49,6 @@ class StoredModel:
 
     info: ModelInfo
     path: Path
-
-
-def find_assignment(coordinator: Coordinator, study: str, client: str) -> Assignment | None:
-    """The signed assignment if the client is sampled and has not answered yet, else None.
-
-    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
-    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
-    the round's opening, whoever has come or gone since: masking keys are checked against it.
-
-    Raises:
-        Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
-    """
-
-    def work(tx: Transaction) -> AssignmentBody | None:
-        return _assignment_body(coordinator, tx, study, client)
-
-    body = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("find-assignment", work))
-    if body is None:
-        return None
-    # Signed outside the transaction: nothing is held meanwhile.
-    return Assignment(assignment=body, signature=coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json")))
-
-
-def _assignment_body(coordinator: Coordinator, tx: Transaction, study: str, client: str) -> AssignmentBody | None:
-    row = rows.find_study(tx, study)
-    if row.state == "finished":
-        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=row.stop_reason)
-    member = rows.find_client(tx, row.id, client)
-    if member is None:
-        raise Rejected("unknown-client", "the study has no client of this name")
-    if member.state != "active":
-        raise Rejected("revoked", "this client takes part no longer")
-    round = rows.open_round(tx, row.id)
-    # Past its deadline nothing is handed out, although no worker may have closed the round yet.
-    if round is None or round.state != "collecting" or tx.now() >= round.deadline:
-        return None
-    taking_part = tx.session.get(ParticipantRow, (row.id, round.number, client))
-    if taking_part is None:
-        return None
-    if taking_part.state != "sampled" and not is_awaited(tx, row.id, round.number, client):
-        return None
-    # Only now: whoever waits asks often, and is told nothing until then.
-    require_unchanged(tx, coordinator.signer, row)
-    # Clear rounds are held to the roster as it is now.
-    opened_with = members_at_opening(rows.find_session(tx, row.id, round.number))
-    return AssignmentBody(
-        study=study,
-        client=client,
-        round=round.number,
-        phase="train",
-        deadline=at(round.deadline),
-        model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
-        settings_sha256=row.settings_sha256,
-        roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
-        ledger=ledger_head(study, tx.session.get_one(BudgetRow, row.id)),
-    )
-
-
-def identify(coordinator: Coordinator, study: str, client: str) -> RosterEntry | None:
-    """Whose key signs for `client`, whatever its state; None where there is no such study or no such client.
-
-    One query for whatever is missing: how long it takes does not tell.
-    """
-    # What is no name is in no row; PostgreSQL would refuse a text with NUL as an error.
-    names = [name if NAME.fullmatch(name) else "" for name in (study, client)]
-    wanted = select(ClientRow).join(StudyRow, StudyRow.id == ClientRow.study_id)
-    wanted = wanted.where(StudyRow.name == names[0], ClientRow.name == names[1])
-
-    def work(tx: Transaction) -> RosterEntry | None:
-        row = tx.session.scalars(wanted).one_or_none()
-        return None if row is None else roster_entry(row)
-
-    return coordinator.database.read("identify-client", work)
 
 
 def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:

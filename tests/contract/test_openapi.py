@@ -29,15 +29,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document
+from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
 from client_sdk.protocol.wire.tensors import encode
 from server.api.docs import describe
 from server.app import ROUTERS
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, live
-from tests.factories.masked_studies import STEPS, MaskedHospital
+from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import settings as study_settings
 from tests.factories.settings import settings_json
 
@@ -57,13 +58,12 @@ STEPS_BEFORE = {
     "get_keys": 1,
     "put_shares": 1,
     "get_shares": 2,
-    "put_manifest": 2,
-    "put_masked": 3,
-    "get_survivors": 4,
-    "put_consistency": 4,
-    "get_consistency": 5,
-    "put_unmask": 5,
-    "get_result": 6,
+    "put_masked": 2,
+    "get_survivors": 3,
+    "put_consistency": 3,
+    "get_consistency": 4,
+    "put_unmask": 4,
+    "get_result": 5,
 }
 BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
@@ -105,6 +105,7 @@ class Good:
     media_type: str | None = None
     query: dict[str, Any] = field(default_factory=dict)
     who: Hospital | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def _new_key(who: Hospital) -> dict[str, str]:
@@ -156,15 +157,16 @@ def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> G
             turn.take(step)
     here.work()
     north = turns[0]
-    parts = {"client": "north", "round": 1, "vector": "update"}
+    parts = {"client": "north", "round": 1}
     template = next(p for p, _, name in _operations() if name == operation)
     path |= {name: value for name, value in parts.items() if f"{{{name}}}" in template}
     if operation == "put_masked":
-        return Good(path, north.upload().vectors["update"].tobytes(), OCTETS, who=hospitals[0])
+        upload = north.upload()
+        manifest = to_base64url(upload.manifest.model_dump_json().encode())
+        return Good(path, body_of(upload), OCTETS, who=hospitals[0], headers={MANIFEST_HEADER: manifest})
     messages: dict[str, Callable[[], BaseModel]] = {
         "put_keys": north.keys_message,
         "put_shares": north.shares_message,
-        "put_manifest": lambda: north.upload().manifest,
         "put_consistency": north.consistency_message,
         "put_unmask": north.unmask_message,
     }
@@ -244,7 +246,7 @@ def test_every_operation_succeeds_once_and_never_fails(
         case.validate_response(response, checks=CHECKS)
         return int(response.status_code)
 
-    chosen = {"path_parameters": good.path, "query": good.query}
+    chosen = {"path_parameters": good.path, "query": good.query, "headers": good.headers}
     if good.body is not None:
         chosen |= {"body": good.body, "media_type": good.media_type}
     assert 200 <= send(described.Case(**chosen), good.who) < 300

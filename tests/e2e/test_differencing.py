@@ -24,7 +24,7 @@ from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected
 from server.domain.rounds import Abandon
 from server.services.rounds import close
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
 from tests.factories.joining import KeptSums, Site
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings
@@ -75,7 +75,7 @@ class Greedy:
                 clock.seconds += 61.0
                 return shown[number - 1]
             if len(shown) == number and self.keys(number) == len(NAMES) - 1:
-                view = exchanges.read_session(self.here.coordinator, STUDY, number)
+                view = lists.read_session(self.here.coordinator, STUDY, number)[1]
                 if view.phase == "keys":
                     clock.seconds = float(SessionParameters.from_bytes(view.signed.parameters).deadlines.keys)
             time.sleep(0.02)

@@ -6,13 +6,14 @@ Deadlines cost no time: the coordinator's database lives by a clock that the tes
 from __future__ import annotations
 
 import threading
-from collections import Counter
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy.orm import undefer_group
 
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
@@ -32,7 +33,7 @@ from client_sdk.secure_sum.store import FileStore, RoundRecord
 from client_sdk.training import Contribution
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services import views
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import lists
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.hospital_double import MODEL, Hospital
@@ -46,17 +47,16 @@ STUDY = "sepsis"
 NAMES = tuple(f"h{i}" for i in range(6))  # t = 4 and at least 4 survivors: two may go
 SPARE = 2
 # Who is lost before a step dies at this failpoint; before keys it never comes.
-DIES_AT = {"shares": "keys", "masked": "shares", "octets": "manifest", "consistency": "octets", "unmask": "consistency"}
+DIES_AT = {"shares": "keys", "masked": "shares", "consistency": "octets", "unmask": "consistency"}
 STEPS = ("keys", *DIES_AT)
-# The phases of a session, each with the step that everybody alive has taken when it may end.
-PHASES = {"keys": "keys", "shares": "shares", "masked": "octets", "consistency": "consistency", "unmask": "unmask"}
+# The phases of a session, each with what everybody alive has said when it may end.
+PHASES = {"keys": "keys", "shares": "shares", "masked": "manifest", "consistency": "consistency", "unmask": "unmask"}
 CELLS = [(step, gone) for step in STEPS for gone in range(1, SPARE + 2)]
 # Ends (session's failure, ledger entry) with one more gone than can be borne; only opened shares cost anything.
 TOO_MANY = {
     "keys": ("too-few-keys", "cancelled"),
     "shares": ("too-few-shares", "cancelled"),
     "masked": ("too-few-survivors", "cancelled"),
-    "octets": ("too-few-survivors", "cancelled"),
     "consistency": ("expired", "cancelled"),
     "unmask": ("expired", "charged-in-full"),
 }
@@ -64,27 +64,17 @@ TOO_MANY = {
 
 @dataclass
 class Steps:
-    """Counts who has passed which failpoint, and kills whoever is to die there."""
+    """Kills whoever is to die at a failpoint."""
 
     dying: dict[str, str] = field(default_factory=dict)
-    passed: Counter[str] = field(default_factory=Counter[str])
-    news: threading.Condition = field(default_factory=threading.Condition)
 
     def begin(self, dying: dict[str, str]) -> None:
         self.dying = dying
-        self.passed.clear()
 
     def come(self, name: str) -> None:
         step = name.removeprefix("hospital.after-")
-        with self.news:
-            self.passed[step] += 1
-            self.news.notify_all()
         if self.dying.get(threading.current_thread().name) == step:
             raise Killed(name)
-
-    def wait(self, step: str, count: int) -> None:
-        with self.news:
-            assert self.news.wait_for(lambda: self.passed[step] >= count, 30), (step, count, self.passed)
 
 
 class Site:
@@ -124,7 +114,8 @@ class Site:
                 model=reported.model.sha256,
             )
             masked = MaskedRound(self.client, self.party, plan, self.store)
-            vectors = masked.prepare()
+            assert given.session is not None
+            vectors = masked.prepare(given.session)
             update = {name: np.full_like(array, self.value) for name, array in MODEL.items()}
             words: dict[str, RingVector] = ring_vectors_of(
                 *(self.settings.privacy, model, vectors, Contribution(update, None), None),
@@ -163,10 +154,10 @@ class Scene:
         for thread in threads.values():
             thread.start()
         for phase, reached in PHASES.items():
-            if exchanges.read_session(self.here.coordinator, STUDY, self.rounds).phase == "failed":
+            if lists.read_session(self.here.coordinator, STUDY, self.rounds)[1].phase == "failed":
                 break
-            silent = lost if STEPS.index(step) <= STEPS.index(reached) else set[str]()
-            self.steps.wait(reached, len(NAMES) - len(silent))
+            silent = lost if STEPS.index(step) <= STEPS.index(phase) else set[str]()
+            self.wait(reached, len(NAMES) - len(silent))
             for name in silent - absent:
                 threads[name].join(30)
             if silent:
@@ -181,12 +172,23 @@ class Scene:
 
     def pass_deadline(self, phase: str) -> None:
         """If the session still waits in this phase, for those who are lost."""
-        view = exchanges.read_session(self.here.coordinator, STUDY, self.rounds)
+        view = lists.read_session(self.here.coordinator, STUDY, self.rounds)[1]
         parameters = SessionParameters.from_bytes(view.signed.parameters)
         due = parameters.deadlines.model_dump().get(phase, parameters.expires + 1)
         # While shares are opened the session waits for the worker, unless too few have replied.
-        if view.phase == phase and (phase != "unmask" or self.steps.passed[phase] < parameters.threshold):
+        if view.phase == phase and (phase != "unmask" or self.said(phase) < parameters.threshold):
             self.clock.seconds = float(due)
+
+    def said(self, step: str) -> int:
+        """How many have said something at this step of the round."""
+        return sum(message.step == step for message in self.rows(self.rounds)[1])
+
+    def wait(self, step: str, count: int) -> None:
+        """Until so many have: nobody has the answer before all have, or the deadline has passed."""
+        end = time.monotonic() + 30
+        while self.said(step) < count:
+            assert time.monotonic() < end, (step, count, self.said(step))
+            time.sleep(0.01)
 
     def go_on(self) -> None:
         """The pause after a round that came to nothing passes, and the next one begins."""
@@ -197,7 +199,7 @@ class Scene:
         return self.here.coordinator.database.read(
             "look",
             lambda tx: (
-                tx.session.query(SessionRow).filter_by(round=round).one(),
+                tx.session.query(SessionRow).options(undefer_group("large")).filter_by(round=round).one(),
                 tx.session.query(SessionMessageRow).filter_by(round=round).all(),
             ),
         )

@@ -34,7 +34,7 @@ ROUNDS = 18
 LONG, SHORT = 3600.0, 1.0
 AT_A_DEADLINE = sorted(name for name in MASKED if name.endswith("-advance"))
 COORDINATING = sorted(name for name in MASKED if not name.startswith("hospital.") and name not in AT_A_DEADLINE)
-TAKING_PART = [f"hospital.after-{step}" for step in ("keys", "shares", "manifest", "octets", "consistency")]
+TAKING_PART = [f"hospital.after-{step}" for step in ("keys", "shares", "octets", "consistency")]
 REPLYING = "hospital.after-unmask"
 
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append
 from accounting.plan.report import CumulativeMoments, report_to_dict
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -72,6 +73,7 @@ class Coordinator:
     """One study, any number of hospitals in one process; a round ends when everybody active has answered.
 
     skew: seconds that its clock is ahead;  meddle: may answer a request itself (status, headers, body) first.
+    session: comes with the assignments of a masked study
     """
 
     settings: StudySettings
@@ -93,6 +95,7 @@ class Coordinator:
     skew: float = 0.0
     deadline_in: float = 3600.0
     meddle: Callable[[httpx.Request], httpx.Response | None] | None = None
+    session: SignedParameters | None = None
 
     def __post_init__(self) -> None:
         self.budget = Budget.open(plan_of(self.settings))
@@ -210,7 +213,7 @@ class Coordinator:
             return httpx.Response(204)
         body = self.assignment_for(client)
         signature = sign_document(self.key, ASSIGNMENT, body.model_dump(mode="json"))
-        return reply(Assignment(assignment=body, signature=signature))
+        return reply(Assignment(assignment=body, signature=signature, session=self.session))
 
     def assignment_for(self, client: str) -> AssignmentBody:
         model = self.models[self.model_version]

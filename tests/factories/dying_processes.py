@@ -19,7 +19,7 @@ MASKED = {
     *(f"worker.{side}-{point}" for side in ("before", "after") for point in ("advance", "sum", "sum-files")),
     *(f"api.{point}" for point in ("before-octets-file", "after-octets-file", "after-octets-commit")),
     *(f"api.{side}-session-message" for side in ("before", "after")),
-    *(f"hospital.after-{point}" for point in ("keys", "shares", "manifest", "octets", "consistency", "unmask")),
+    *(f"hospital.after-{point}" for point in ("keys", "shares", "octets", "consistency", "unmask")),
 }
 
 

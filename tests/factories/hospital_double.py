@@ -23,9 +23,9 @@ from client_sdk.protocol.study.messages import (
 )
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, encode
-from server.services import views
 from server.services.coordinator import Coordinator, Written
 from server.services.rounds import submit as submit_update
+from server.services.rounds.assign import find_assignment
 from server.services.studies import enrolment
 
 MODEL: dict[str, Array] = {"bias": np.zeros(2, np.float32), "weight": np.zeros((3, 2), np.float32)}
@@ -92,7 +92,7 @@ class UseCases:
         enrolment.enrol(self.coordinator, request)
 
     def assignment(self, who: Hospital) -> Assignment | None:
-        return views.find_assignment(self.coordinator, who.study, who.name)
+        return find_assignment(self.coordinator, who.study, who.name)[1]
 
     def send(self, who: Hospital, round: int, body: bytes) -> Written[UpdateReceipt]:
         """Begin, stream, submit."""

@@ -22,7 +22,7 @@ from client_sdk.secure_sum import delivery
 from client_sdk.study.hospital import Hospital
 from server.db.blobs import sum_scope
 from server.services.rounds import close
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import lists
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 
@@ -85,7 +85,7 @@ class KeptSums:
         def keep(blobs: Any, due: Any) -> Any:
             for scope, sha256 in due.updates:
                 number = next(n for n in range(1, 1000) if scope == sum_scope(study, n, UPDATE))
-                view = exchanges.read_session(here.coordinator, study, number)
+                view = lists.read_session(here.coordinator, study, number)[1]
                 (spec,) = [v for v in SessionParameters.from_bytes(view.signed.parameters).vectors if v.name == UPDATE]
                 self.sums[number] = decode(spec, np.fromfile(blobs.find(scope, sha256), dtype=spec.dtype))
             return decided(blobs, due)

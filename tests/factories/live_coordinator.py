@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, Ope
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import request_token
 from client_sdk.protocol.wire.tensors import encode
+from server.api.watcher import Watcher
 from server.app import CoordinatorServer, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
@@ -51,6 +52,7 @@ class Live:
     operator_key: str
     viewer_key: str
     http: httpx.Client
+    watcher: Watcher
     skew: float = 0.0
     time_of_day: Clock | None = None
 
@@ -95,9 +97,10 @@ class Live:
         path: str,
         body: bytes = b"",
         media_type: str = "application/json",
+        more: Mapping[str, str] | None = None,
         **changes: Any,
     ) -> httpx.Response:
-        headers = {"Content-Type": media_type} if body else {}
+        headers = ({"Content-Type": media_type} if body else {}) | dict(more or {})
         return self.send(method, path, self.token(who, method, path, body, **changes), content=body, headers=headers)
 
     def put_update(self, who: Hospital, round: int, body: bytes, **changes: Any) -> httpx.Response:
@@ -200,7 +203,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
     try:
         # A proxy of this machine must not stand between the tests and their own socket.
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
-            here.append(Live(url, home, coordinator, keys[0], keys[1], http, time_of_day=time_of_day))
+            here.append(Live(url, home, coordinator, *keys, http, app.state.context.watcher, time_of_day=time_of_day))
             yield here[0]
     finally:
         server.handle_exit(signal.SIGTERM, None)

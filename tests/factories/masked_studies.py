@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel
 
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyList,
     ConsistencyMessage,
+    Inbox,
+    KeyList,
     KeysMessage,
+    Manifest,
     SessionParameters,
     SharesMessage,
+    SurvivorList,
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
@@ -27,13 +33,31 @@ from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution
+from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum.lists import What
 from tests.factories.hospital_double import Hospital
 from tests.factories.secure_sum import MemoryStore
 
-STEPS = ("keys", "shares", "masked", "octets", "consistency", "unmask")
+STEPS = ("keys", "shares", "masked", "consistency", "unmask")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def shown(coordinator: Coordinator, study: str, round: int, what: What, model: type[M], client: str = "") -> M:
+    """A list that is frozen. Raises Rejected `too-early` where it is not, as nobody waits here."""
+    found = lists.shown(coordinator, study, round, what, client)[1]
+    if found is None:
+        raise Rejected("too-early", f"{what} is not there yet")
+    return model.model_validate_json(found)
+
+
+def body_of(upload: MaskedUpload) -> bytes:
+    """The octets of all vectors."""
+    return b"".join(words.tobytes() for words in upload.vectors.values())
 
 
 @dataclass
@@ -107,20 +131,17 @@ class Turn:
         exchanges.put(self.coordinator, self.study, self.round, self.shares_message())
 
     def masked(self) -> None:
-        exchanges.put(self.coordinator, self.study, self.round, self.upload().manifest)
+        upload = self.upload()
+        self.send_octets(upload.manifest, body_of(upload))
 
-    def octets(self) -> None:
-        for vector, words in self.upload().vectors.items():
-            self.send_octets(vector, words.tobytes())
-
-    def send_octets(self, vector: str, body: bytes) -> None:
-        digest = hashlib.sha256(body).hexdigest()
-        slot = exchanges.begin_octets(self.coordinator, self.study, self.round, self.name, vector, digest)
-        if slot is None:
-            return
+    def send_octets(self, manifest: Manifest, body: bytes) -> bool:
+        """Whether they were not here before."""
+        slot = exchanges.begin_octets(self.coordinator, self.study, self.round, manifest)
+        if slot.repeated:
+            return False
         with self.coordinator.blobs.receive(slot.limit) as incoming:
             incoming.write(body)
-            exchanges.keep_octets(self.coordinator, slot, incoming, digest)
+            return exchanges.keep_octets(self.coordinator, slot, incoming, hashlib.sha256(body).hexdigest()).created
 
     def consistency(self) -> None:
         exchanges.put(self.coordinator, self.study, self.round, self.consistency_message())
@@ -129,7 +150,7 @@ class Turn:
         exchanges.put(self.coordinator, self.study, self.round, self.unmask_message())
 
     def keys_message(self) -> KeysMessage:
-        view = exchanges.read_session(self.coordinator, self.study, self.round)
+        view = lists.read_session(self.coordinator, self.study, self.round)[1]
         parameters = SessionParameters.from_bytes(view.signed.parameters)
         plan = SessionPlan.of(
             self.settings,
@@ -142,20 +163,24 @@ class Turn:
         return self.client.advertise(view.signed, plan, self.now)
 
     def shares_message(self) -> SharesMessage:
-        return self.client.share(exchanges.key_list(self.coordinator, self.study, self.round), self.now)
+        return self.client.share(self.shown("keys", KeyList), self.now)
 
     def upload(self) -> MaskedUpload:
-        inbox = exchanges.inbox(self.coordinator, self.study, self.round, self.name)
+        inbox = self.shown("inbox", Inbox)
         return self.client.mask(inbox, self.words(), self.now)
 
     def consistency_message(self) -> ConsistencyMessage:
-        return self.client.confirm(exchanges.survivor_list(self.coordinator, self.study, self.round), self.now)
+        return self.client.confirm(self.shown("survivors", SurvivorList), self.now)
 
     def unmask_message(self) -> UnmaskMessage:
-        return self.client.unmask(exchanges.consistency_list(self.coordinator, self.study, self.round), self.now)
+        return self.client.unmask(self.shown("consistency", ConsistencyList), self.now)
+
+    def shown(self, what: What, model: type[M]) -> M:
+        """A list that is frozen."""
+        return shown(self.coordinator, self.study, self.round, what, model, self.name)
 
     def words(self) -> dict[str, Any]:
-        view = exchanges.read_session(self.coordinator, self.study, self.round)
+        view = lists.read_session(self.coordinator, self.study, self.round)[1]
         vectors = SessionParameters.from_bytes(view.signed.parameters).vectors
         owner = self.owner
         made = Contribution(dict(owner.update), owner.distance)

@@ -118,7 +118,7 @@ def _masked(coordinator: Coordinator) -> list[Hospital]:
         MaskedHospital(hospital, updates((i + 1) / 64)).session(coordinator, chosen, 1)
         for i, hospital in enumerate(hospitals)
     ]
-    for step in ("keys", "shares", "masked", "octets", "consistency"):
+    for step in ("keys", "shares", "masked", "consistency"):
         for turn in turns:
             turn.take(step)
     for turn in turns[:5]:

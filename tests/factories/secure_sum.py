@@ -17,6 +17,7 @@ from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, count
 from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
+from client_sdk.secure_sum.store import SessionRecord, record_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
@@ -93,6 +94,13 @@ class Hospital:
     def client(self) -> SecureSumClient:
         """A new object each time, as after a restart."""
         return SecureSumClient(self.party, STUDY, ROUND, self.store, self.randomness)
+
+    @property
+    def session(self) -> SessionRecord:
+        """What is stored of the session that it joined last."""
+        record = record_of(self.store, STUDY, ROUND).session
+        assert record is not None
+        return record
 
 
 class World:
@@ -186,10 +194,6 @@ class Run:
             upload = self.hospital(name).mask(views.inbox(self.session, name), self.words[name], NOW)
             self.uploads[name] = upload
             self.session = admitted(domain.admit_manifest(self.session, upload.manifest))
-            # After the manifest, as a hospital sends them: the octets are compared with it.
-            for vector, octets in upload.vectors.items():
-                digest = hashlib.sha256(octets.tobytes()).digest()
-                self.session = admitted(domain.admit_octets(self.session, name, vector, digest, octets.nbytes))
         self.session = domain.advance(self.session, DEADLINES.masked)
 
     def consistency(self) -> None:

@@ -65,6 +65,11 @@ class Agreement:
         # Loading a private key costs as much as using it.
         return X25519PrivateKey.from_private_bytes(self.private)
 
+    @cached_property
+    def _agreed(self) -> dict[tuple[str, bytes], bytes]:
+        # One agreement serves the keys of all vectors.
+        return {}
+
     def share_key(self, peer: str, public: bytes) -> bytes:
         """AES-256-GCM key for the shares between the owner and `peer`."""
         return self._derive("share", peer, public)
@@ -77,10 +82,11 @@ class Agreement:
         if peer == self.owner:
             raise MaskingError("a client has no pair key with itself")
         try:
-            secret = agree(self._key, public)
+            if (peer, public) not in self._agreed:
+                self._agreed[peer, public] = agree(self._key, public)
         except ValueError as error:
             raise MaskingError(f"the public key of {peer} is not a usable X25519 key") from error
-        return derive_key(secret, self.h1, use, *sorted((self.owner, peer)), *more)
+        return derive_key(self._agreed[peer, public], self.h1, use, *sorted((self.owner, peer)), *more)
 
 
 def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:

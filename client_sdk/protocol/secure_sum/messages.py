@@ -5,21 +5,23 @@ Signatures cover values (`transcript`), not JSON; only `SessionParameters` is ha
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
-from client_sdk.protocol.study.messages import Sha256
 from client_sdk.protocol.study.settings import MOST_CLIENTS
-from client_sdk.protocol.study.values import Message, Name
+from client_sdk.protocol.study.values import Message, Name, Sha256
 from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
 from client_sdk.protocol.wire.text import Text
 
 # The code of a refusal after which no round can go on by itself: both sides tell it apart from others.
 SAME_MODEL_AGAIN = "same-model-again"
+# Beside the octets of a client's masked vectors: its manifest, as base64url of JSON.
+MANIFEST_HEADER = "Wardround-Manifest"
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 # Both 36-byte shares of one client, sealed for one recipient.
 SLOT_BYTES = 2 * SHARE_BYTES + TAG_BYTES
@@ -40,7 +42,6 @@ Octets = Annotated[bytes, BeforeValidator(_octets_of), PlainSerializer(to_base64
 Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
 Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
-Share = Annotated[Octets, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES), _text(SHARE_BYTES, SHARE_BYTES)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
 
 
@@ -113,6 +114,16 @@ class SessionParameters(Message):
     def vector(self, name: str) -> VectorSpec | None:
         """None: the session sums no vector of this name."""
         return next((spec for spec in self.vectors if spec.name == name), None)
+
+    @property
+    def quorum(self) -> int:
+        """How many survivors must have signed one survivor list: no other list can have as many, whoever colludes."""
+        return least_threshold(self.clients, self.colluders)
+
+    @property
+    def least(self) -> int:
+        """Fewest clients that must go on for the session to end in a sum."""
+        return max(self.quorum, self.min_survivors)
 
 
 # n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
@@ -196,21 +207,19 @@ class KeyList(Message):
 
 
 class SharesMessage(Said):
-    """Step 1: `slots` holds 88 sealed bytes for every other member of U1, in the order of their names."""
+    """Step 1: `slots` holds 88 sealed bytes for each neighbour in U1, in the order of their names."""
 
     commitment: Digest
-    slots: Annotated[Octets, Field(max_length=1_000 * SLOT_BYTES), _text(0, 1_000 * SLOT_BYTES)]
-
-
-class DeliveredShare(Message):
-    sender: Name
-    sealed: Annotated[Octets, Field(min_length=SLOT_BYTES, max_length=SLOT_BYTES), _text(SLOT_BYTES, SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), _text(0, MOST_CLIENTS * SLOT_BYTES)]
 
 
 class Inbox(Message):
-    """What the other members of U2 sent to one client, in the order of their names."""
+    """What one client is sent: `sharers` is U2 in the order of the names, `slots` the 88 bytes that each neighbour in
+    U2 sealed for it, in the same order.
+    """
 
-    entries: tuple[DeliveredShare, ...] = Field(max_length=MOST_CLIENTS)
+    sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
+    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), _text(0, MOST_CLIENTS * SLOT_BYTES)]
 
 
 class Manifest(Said):
@@ -233,26 +242,27 @@ class ConsistencyList(Message):
     entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
-# Both shares of one peer would open its vector alone.
-class OpenedShare(Message):
-    """A share of a survivor's seed or of a lost client's mask key: one peer, one kind, never both."""
-
-    peer: Name
-    kind: Literal["seed", "mask-key"]
-    share: Share
-
-
 class UnmaskMessage(Said):
-    """Step 4: one opened share per member of U2, in the order of their names."""
+    """Step 4: 36 bytes for each member of U2 that is the sender or its neighbour, in the order of their names.
 
-    shares: tuple[OpenedShare, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
+    Of which of the two secrets a share is follows from U3 (`opened_shares`) and is signed. There is room for one only:
+    both would open the peer's vector alone.
+    """
 
-    @model_validator(mode="after")
-    def _one_share_per_peer(self) -> Self:
-        peers = [opened.peer for opened in self.shares]
-        if len(set(peers)) != len(peers):
-            raise ValueError("shares: a peer occurs twice")
-        return self
+    shares: Annotated[
+        Octets,
+        Field(min_length=SHARE_BYTES, max_length=MOST_CLIENTS * SHARE_BYTES),
+        _text(SHARE_BYTES, MOST_CLIENTS * SHARE_BYTES),
+    ]
+
+
+def opened_shares(
+    peers: Iterable[str], survivors: Container[str], shares: bytes
+) -> Iterator[tuple[str, Literal["seed", "mask-key"], bytes]]:
+    """(peer, kind, share) of the shares of an unmask message: of a survivor's seed or of a lost client's mask key."""
+    for index, peer in enumerate(peers):
+        kind = "seed" if peer in survivors else "mask-key"
+        yield peer, kind, shares[SHARE_BYTES * index : SHARE_BYTES * (index + 1)]
 
 
 class SumResult(Message):

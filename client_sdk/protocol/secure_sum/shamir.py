@@ -68,35 +68,39 @@ def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
     return numerator * inverse % _P
 
 
-def interpolate(weights: NDArray[np.uint64], shares: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Field elements at the point of `weights`, from `shares` in the order of its points; shape (words of a share,).
+def interpolate(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Field elements at the point of `weights`.
+
+    shares  (points, words): one row for each point of `weights`, in their order, as `parse_share` reads it
+
+    Returns:
+        (words,)
 
     Raises:
-        SharingError: the wrong number of shares, unequal or wrong lengths, or a word >= p.
+        SharingError: another number of rows.
     """
-    if len(shares) != weights.size or len({len(share) for share in shares}) != 1:
+    if shares.ndim != 2 or shares.shape[0] != weights.size:
         raise SharingError(f"{weights.size} shares of one length are needed")
-    return _product(weights[None, :], np.vstack([parse_share(share) for share in shares]))[0]
+    return _product(weights[None, :], shares)[0]
 
 
-def combine(weights: NDArray[np.uint64], shares: Sequence[bytes]) -> list[bytes]:
-    """The secrets behind `shares`, which lie in the order of the points of `weights_at`.
+def combine(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> list[bytes | None]:
+    """The secrets behind `shares`: as `interpolate` has them, each row the shares of several secrets side by side.
 
-    Each entry may hold the 36-byte shares of several secrets, as `split` returns them.
+    None for a result that is no 32-byte secret, which says that some share is wrong. A wrong share can also yield a
+    wrong secret: check it against a commitment.
 
     Raises:
-        SharingError: see `interpolate`, or a result that is no 32-byte secret, which says that some share is wrong.
-            A wrong share can also yield a wrong secret: check it against a commitment.
+        SharingError: another number of rows.
     """
     limbs = interpolate(weights, shares).reshape(-1, LIMBS)
     # 256 bits are eight limbs of 31 and one of 8: anything above is no secret.
-    if bool((limbs[:, :-1] >> np.uint64(_LIMB_BITS)).any() or (limbs[:, -1] >> np.uint64(8)).any()):
-        raise SharingError("the shares do not belong to one secret")
-    return [_secret(row) for row in limbs]
+    wrong = (limbs[:, :-1] >> np.uint64(_LIMB_BITS)).any(axis=1) | (limbs[:, -1] >> np.uint64(8)).astype(np.bool_)
+    return [None if bad else _secret(row) for row, bad in zip(limbs, wrong, strict=True)]
 
 
 def parse_share(share: bytes) -> NDArray[np.uint64]:
-    """The field elements of a share.
+    """The field elements of a share, or of several one after the other; shape (words,).
 
     Raises:
         SharingError: wrong length, or a word that is no field element.

@@ -39,6 +39,11 @@ def cohort_hash(ph: bytes, members: Iterable[tuple[str, bytes, bytes]]) -> bytes
     return H("secagg/1/cohort", ph, *(part for name, c, s in members for part in (name.encode(), c, s)))
 
 
+def ring_place(h1: bytes, client: str) -> bytes:
+    """By this, in ascending order, members of U1 lie on the ring of a session in which not all are neighbours."""
+    return H("secagg/1/ring", h1, client.encode())
+
+
 def seed_commitment(h1: bytes, client: str, seed: bytes) -> bytes:
     """com_b: lets the coordinator tell whether the seed that it rebuilt is the one that was shared."""
     return H("b", h1, client.encode(), seed)

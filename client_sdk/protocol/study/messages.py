@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.study.settings import LevelName, StudySettings
-from client_sdk.protocol.study.values import Finite, Message, Name, Positive
+from client_sdk.protocol.study.values import Finite, Message, Name, Positive, Sha256
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.text import Text
 
@@ -21,7 +22,6 @@ def _is_a_key(text: str) -> str:
     return text
 
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 # 32 and 64 bytes in unpadded base64url.
 EncodedKey = Annotated[
     str,
@@ -158,10 +158,14 @@ class AssignmentBody(Message):
 
 
 class Assignment(Message):
-    """Signed by the coordinator under the assignment label over the JSON of `assignment`."""
+    """Signed by the coordinator under the assignment label over the JSON of `assignment`.
+
+    session  of a round that sums under masks: its parameters, under a signature of their own
+    """
 
     assignment: AssignmentBody
     signature: Signature
+    session: SignedParameters | None = None
 
 
 class UpdateReceipt(Message):

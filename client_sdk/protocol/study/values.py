@@ -24,6 +24,7 @@ Positive = Annotated[Finite, Field(gt=0)]
 Probability = Annotated[Finite, Field(gt=0, lt=1)]
 Rate = Annotated[Finite, Field(gt=0, le=1)]
 Share = Annotated[Finite, Field(ge=0, lt=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hex")]
 
 
 class Message(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import LedgerRow, RoundRow, StudyRow
 from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen
+from server.domain.secure_sum_session import changed
 from server.services.coordinator import Coordinator
 
 logger = logging.getLogger("wardround.worker")
@@ -153,7 +154,8 @@ def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Accou
     charged = was_seen(present, None if session is None else end_of(session))
     if session is not None and not has_ended(session):
         # What is not opened yet must never be, since the ledger may give the charge back.
-        store_phase(session, replace(load_session(tx, session), phase="failed", failure="stopped"))
+        stopped = changed(load_session(tx, session), phase="failed", failure="stopped")
+        store_phase(tx, session, stopped)
     _end(tx, study, round, account, "stopped", Abandon("stopped", charged))
 
 

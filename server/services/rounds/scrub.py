@@ -32,6 +32,7 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     def work(tx: Transaction) -> None:
         row = rows.find_round(tx, rows.find_study(tx, study).id, number)
         forget_shares(tx, row.study_id, number)
+        tx.after_commit(lambda: coordinator.sessions.forget(study, number))
         row.scrubbed_at = row.scrubbed_at or tx.now()
 
     commit_under_lease(coordinator.database, lease, "scrub", work)

@@ -136,7 +136,14 @@ def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Writ
     row.state, row.answered_at = "received", tx.now()
     row.sha256, row.bytes = blob.sha256, blob.bytes
     row.distance, row.log_moments = findings.distance, report_to_dict(findings.log_moments)
+    _announce(tx, study, round)
     return Written(_receipt(slot.study, row), created=True)
+
+
+def _announce(tx: Transaction, study: StudyRow, round: RoundRow) -> None:
+    """What follows is a worker's, once nobody is waited for."""
+    if not rows.is_awaited(tx, round):
+        tx.announce(study.name)
 
 
 def _is_recorded(tx: Transaction, round: RoundRow, row: ParticipantRow, sha256: str) -> bool:
@@ -186,14 +193,15 @@ def refuse(
             return Written(recorded, created=False)
         if row.state == "received":
             # It cannot take its vectors back, but whoever says no opens nothing: nobody waits for it, or asks again.
-            _leave_session(tx, study_row, round, client)
+            _leave_session(coordinator, tx, study_row, round, client)
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
             raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
         keep_header(tx, study_row, client, witness)
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
-        _leave_session(tx, study_row, round, client)
+        _leave_session(coordinator, tx, study_row, round, client)
+        _announce(tx, study_row, round_row)
         return Written(refusal, created=True)
 
     written = coordinator.database.write("refuse", work)
@@ -202,7 +210,7 @@ def refuse(
     return written
 
 
-def _leave_session(tx: Transaction, study: StudyRow, round: int, client: str) -> None:
+def _leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, round: int, client: str) -> None:
     session = lock_session(tx, study.id, round)
     if session is not None:
-        leave_session(tx, study, session, client)
+        leave_session(coordinator, tx, study, session, client)

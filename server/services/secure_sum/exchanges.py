@@ -1,44 +1,41 @@
-"""What a client says in a secure-sum session, and what it is shown. Every admission may move the session on."""
+"""What a client says in a secure-sum session. Every admission may move the session on."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
 
 from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyList,
     ConsistencyMessage,
-    Inbox,
-    KeyList,
     KeysMessage,
     Manifest,
-    SessionView,
     SharesMessage,
-    SignedParameters,
-    SumResult,
-    SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.study.values import Message
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, octets_scope
 from server.db.session import Transaction
 from server.db.session_store import (
-    MessageForgotten,
     has_ended,
-    load_session,
     lock_session,
     masks_updates,
+    parameters_of,
     record_message,
+    said_by,
     store_phase,
 )
-from server.db.tables import OctetsRow, ParticipantRow, SessionRow, Step, StudyRow
+from server.db.tables import ParticipantRow, SessionRow, Step, StudyRow
 from server.db.witness_store import keep_header
 from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
-from server.domain.secure_sum import Declined, Repeated, Session
+from server.domain.secure_sum_session import Declined, Repeated, Session
 from server.services.coordinator import Coordinator
 
 register(
@@ -48,9 +45,7 @@ register(
     "api.after-octets-file",
     "api.after-octets-commit",
 )
-
-Shown = TypeVar("Shown", bound=Message)
-
+_PIECE_BYTES = 1 << 20
 _STEPS: dict[type[rules.Message], tuple[Step, Callable[[Session, Any], Session | Repeated | Declined]]] = {
     KeysMessage: ("keys", rules.admit_keys),
     SharesMessage: ("shares", rules.admit_shares),
@@ -70,36 +65,102 @@ _CODES: dict[str, Code] = {
 
 
 @dataclass(frozen=True)
-class OctetsSlot:
-    """Permission to send the octets of one vector: exactly `limit` bytes, which are here already when `repeated`."""
+class Heard:
+    """A message is recorded; `created`: it was not before. mark: the number of the study's newest event by then."""
+
+    mark: int
+    created: bool
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Permission to send the octets of all vectors, exactly `limit` bytes; `repeated`: they are here already."""
 
     study: str
     round: int
-    client: str
-    vector: str
-    limit: int
+    manifest: Manifest
+    vectors: tuple[VectorSpec, ...]
     repeated: bool
 
+    @property
+    def limit(self) -> int:
+        return sum(spec.octets for spec in self.vectors)
 
-def read_session(coordinator: Coordinator, study: str, round: int) -> SessionView:
-    """The signed parameters and the phase.
+
+def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Manifest) -> Slot:
+    """Before the body with the masked vectors is read.
 
     Raises:
-        Rejected: `unknown-study`, `no-session`.
+        Rejected: as `put`.
     """
 
-    def work(tx: Transaction) -> SessionView:
-        row = _session(tx, study, round)
-        signed = SignedParameters(parameters=row.parameters, signature=row.signature)
-        return SessionView.model_validate({"signed": signed, "phase": row.phase, "failure": row.failure})
+    # Asked again when they are here: what this process saw last says no more than that they may come.
+    state = coordinator.sessions.seen(study, round)
+    if state is not None and not state.ended:
+        found = rules.admit_manifest(state.session, manifest)
+        if isinstance(found, Session):
+            return Slot(study, round, manifest, state.session.parameters.vectors, repeated=False)
 
-    return coordinator.database.read("read-session", work)
+    def work(tx: Transaction) -> Slot:
+        row = find(tx, rows.find_study(tx, study).id, round)
+        vectors = parameters_of(row).vectors
+        if has_ended(row):
+            _require_said(tx, row, "manifest", manifest)
+            return Slot(study, round, manifest, vectors, repeated=True)
+        found = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
+        if not isinstance(found, Repeated):
+            _require_admitted(found)
+        return Slot(study, round, manifest, vectors, isinstance(found, Repeated))
+
+    return coordinator.database.read("begin-octets", work)
 
 
-def put(coordinator: Coordinator, study: str, round: int, message: rules.Message, witness: str | None = None) -> bool:
-    """What a client says at the step of this message; False when it was said before.
+def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Heard:
+    """All vectors are in `incoming`. They and their manifest are durable when this returns.
+
+    Raises:
+        Rejected: as `put`, `digest-mismatch`, `different-message`; `invalid-request` for another length.
+    """
+    if incoming.sha256 != sha256:
+        raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
+    if incoming.bytes != slot.limit:
+        raise Rejected("invalid-request", f"the vectors of this session are {slot.limit} octets long together")
+    if _digests(incoming.path, slot.vectors) != slot.manifest.digests:
+        raise Rejected("different-message", "the octets are not those of this client's signed manifest")
+    failpoint("api.before-octets-file")
+    # The file before the row: whatever is acknowledged can be found after a crash.
+    blob = coordinator.blobs.keep(incoming, octets_scope(slot.study, slot.round, slot.manifest.client))
+    failpoint("api.after-octets-file")
+    heard = put(coordinator, slot.study, slot.round, slot.manifest, octets=blob)
+    failpoint("api.after-octets-commit")
+    return heard
+
+
+def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
+    """SHA-256 of each vector, which lie in the file one after the other."""
+    found: dict[str, bytes] = {}
+    with path.open("rb") as file:
+        for spec in vectors:
+            digest, rest = hashlib.sha256(), spec.octets
+            while rest > 0 and (piece := file.read(min(_PIECE_BYTES, rest))):
+                digest.update(piece)
+                rest -= len(piece)
+            found[spec.name] = digest.digest()
+    return found
+
+
+def put(
+    coordinator: Coordinator,
+    study: str,
+    round: int,
+    message: rules.Message,
+    witness: str | None = None,
+    octets: Blob | None = None,
+) -> Heard:
+    """What a client says at the step of this message.
 
     witness  the header that vouches for the ledger, kept in the same transaction
+    octets   with a manifest: its vectors, durable under their hash
 
     Raises:
         Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of what is wrong with the message.
@@ -107,26 +168,25 @@ def put(coordinator: Coordinator, study: str, round: int, message: rules.Message
     """
     step, admit = _STEPS[type(message)]
 
-    def work(tx: Transaction) -> bool:
+    def work(tx: Transaction) -> Heard:
         study_row, row = _locked(tx, study, round)
-        # Of shares and openings this client's only: each holds a slot for every other client.
-        try:
-            found = admit(load_session(tx, row, client=message.client), message)
-        except MessageForgotten:
-            # It was admitted, and with its round over there is nothing that another one could change.
-            return False
+        if has_ended(row):
+            _require_said(tx, row, step, message)
+            return Heard(study_row.version, created=False)
+        session = coordinator.sessions.current(tx, study, row)
+        found = admit(session, message)
         if isinstance(found, Repeated):
-            return False
+            return Heard(study_row.version, created=False)
         moved = _require_admitted(found)
         keep_header(tx, study_row, message.client, witness)
-        record_message(tx, row, message.client, step, message.model_dump_json())
-        advance(tx, study_row, row, moved)
-        return True
+        record_message(tx, row, message.client, step, message.model_dump_json(), octets and octets.sha256)
+        advance(coordinator, tx, study_row, row, moved)
+        return Heard(study_row.version, created=True)
 
     failpoint("api.before-session-message")
-    created = coordinator.database.write(f"session-{step}", work)
+    heard = coordinator.database.write_with_others(study, f"session-{step}", work)
     failpoint("api.after-session-message")
-    return created
+    return heard
 
 
 def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None:
@@ -136,180 +196,104 @@ def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None
         study_row, row = _locked(tx, study, round)
         if find_participant(tx, row, client) is None:
             raise Rejected("not-sampled", "this client takes no part in this session")
-        leave_session(tx, study_row, row, client)
+        leave_session(coordinator, tx, study_row, row, client)
 
-    coordinator.database.write("leave-session", work)
+    coordinator.database.write_with_others(study, "leave-session", work)
 
 
-def leave_session(tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
+def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
     """Inside a transaction that holds the study and the session."""
-    session = load_session(tx, row)
-    if client in session.left or has_ended(row):
+    if has_ended(row):
         return
-    record_message(tx, row, client, "left", None)
-    advance(tx, study, row, rules.leave(session, client))
+    session = coordinator.sessions.current(tx, study.name, row)
+    if client not in session.left:
+        record_message(tx, row, client, "left", None)
+        advance(coordinator, tx, study, row, rules.leave(session, client))
 
 
-def key_list(coordinator: Coordinator, study: str, round: int) -> KeyList:
-    """U1. Raises Rejected `too-early`, as every list does before its set is frozen."""
-    return _show(coordinator, study, round, rules.key_list)
-
-
-def inbox(coordinator: Coordinator, study: str, round: int, client: str) -> Inbox:
-    """The shares for one client."""
-    return _show(coordinator, study, round, lambda session: rules.inbox(session, client), step="shares")
-
-
-def survivor_list(coordinator: Coordinator, study: str, round: int) -> SurvivorList:
-    """U3."""
-    return _show(coordinator, study, round, rules.survivor_list)
-
-
-def consistency_list(coordinator: Coordinator, study: str, round: int) -> ConsistencyList:
-    """The signatures over U3."""
-    return _show(coordinator, study, round, rules.consistency_list)
-
-
-def result(coordinator: Coordinator, study: str, round: int) -> SumResult:
-    """The digests of the sums. Raises Rejected `too-early`, `session-failed`."""
-
-    def work(tx: Transaction) -> SumResult:
-        row = _session(tx, study, round)
-        if row.phase == "failed":
-            raise Rejected("session-failed", f"the session ended: {row.failure}")
-        if row.result is None:
-            raise Rejected("too-early", "the sums are not opened yet")
-        return SumResult.model_validate(row.result)
-
-    return coordinator.database.read("read-sum-result", work)
-
-
-def begin_octets(coordinator: Coordinator, study: str, round: int, client: str, vector: str, sha256: str) -> OctetsSlot:
-    """Before the body of a masked vector is read.
-
-    Raises:
-        Rejected: no such vector, no manifest yet, other octets than the manifest's, or the phase is over.
-    """
-
-    def work(tx: Transaction) -> OctetsSlot:
-        session = load_session(tx, _session(tx, study, round), client=client)
-        spec = session.parameters.vector(vector)
-        if spec is None:
-            raise Rejected("invalid-request", "the session has no vector of this name")
-        # No size is known before the body: the slot's limit holds it, and the size is checked when it is recorded.
-        found = rules.admit_octets(session, client, vector, bytes.fromhex(sha256), spec.octets)
-        if not isinstance(found, Repeated):
-            _require_admitted(found)
-        return OctetsSlot(study, round, client, vector, spec.octets, isinstance(found, Repeated))
-
-    return coordinator.database.read("begin-octets", work)
-
-
-def keep_octets(coordinator: Coordinator, slot: OctetsSlot, incoming: IncomingFile, sha256: str) -> bool:
-    """The whole vector is in `incoming`; durable when this returns. True when new."""
-    if incoming.sha256 != sha256:
-        raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    failpoint("api.before-octets-file")
-    # The file before the row: whatever is acknowledged can be found after a crash.
-    blob = coordinator.blobs.keep(incoming, octets_scope(slot.study, slot.round, slot.client, slot.vector))
-    failpoint("api.after-octets-file")
-    created = coordinator.database.write("keep-octets", lambda tx: _record_octets(tx, slot, blob))
-    failpoint("api.after-octets-commit")
-    return created
-
-
-def _record_octets(tx: Transaction, slot: OctetsSlot, blob: Blob) -> bool:
-    study, row = _locked(tx, slot.study, slot.round)
-    session = load_session(tx, row, client=slot.client)
-    found = rules.admit_octets(session, slot.client, slot.vector, bytes.fromhex(blob.sha256), blob.bytes)
-    if isinstance(found, Repeated):
-        return False
-    moved = _require_admitted(found)
-    key = {"study_id": row.study_id, "round": row.round, "client": slot.client, "vector": slot.vector}
-    tx.session.add(OctetsRow(**key, sha256=blob.sha256))
-    tx.session.flush()
-    advance(tx, study, row, moved)
-    return True
-
-
-def advance(tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
-    """Freeze what is due now, and tell those who wait."""
+def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
+    """Freeze what is due now, and tell those who wait. `session` has been changed, or time has passed."""
     # Rounded down: nothing freezes before its second.
     advanced = rules.advance(session, int(tx.now()))
-    if advanced.phase == row.phase:
-        return
-    store_phase(row, advanced)
-    if advanced.survivors:
-        _mark_survivors(tx, row, advanced)
-    rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
+    if advanced.phase != row.phase:
+        store_phase(tx, row, advanced)
+        if advanced.survivors and not session.survivors:
+            _mark_survivors(tx, row, advanced)
+        rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
+    if advanced.phase == "unmask" and rules.is_openable(advanced):
+        # What follows is a worker's. It is called once, unless it has tried and waits for more.
+        if row.replies == 0 or row.tried > 0:
+            tx.announce(study.name)
+        row.replies = len(advanced.unmasks)
+    coordinator.sessions.change(tx, study.name, row, advanced, study.version)
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
     """A client whose vectors are all in the sum has sent its update, unless updates travel in the clear."""
     if not masks_updates(row):
         return
-    for name in session.survivors:
-        participant = find_participant(tx, row, name)
-        if participant is not None and participant.state == "sampled":
-            digests = session.manifests[name].digests
+    sampled = select(ParticipantRow).where(
+        ParticipantRow.study_id == row.study_id, ParticipantRow.round == row.round, ParticipantRow.state == "sampled"
+    )
+    size = sum(spec.octets for spec in session.parameters.vectors)
+    for participant in tx.session.scalars(sampled):
+        if participant.client in session.survivor_set:
             participant.state, participant.answered_at, participant.sending_since = "received", tx.now(), tx.now()
             # The table wants one hash of whoever is received; the manifest is beside it for the others.
-            participant.sha256 = next(iter(digests.values())).hex()
-            participant.bytes = sum(spec.octets for spec in session.parameters.vectors)
+            digests = session.manifests[participant.client].digests
+            participant.sha256, participant.bytes = next(iter(digests.values())).hex(), size
 
 
 def find_participant(tx: Transaction, row: SessionRow, client: str) -> ParticipantRow | None:
     return tx.session.get(ParticipantRow, (row.study_id, row.round, client))
 
 
-def _show(
-    coordinator: Coordinator,
-    study: str,
-    round: int,
-    view: Callable[[Session], Shown | Declined],
-    *,
-    step: str | None = None,
-) -> Shown:
-    def work(tx: Transaction) -> Shown:
-        row = _session(tx, study, round)
-        try:
-            shown = view(load_session(tx, row, step=step))
-        except MessageForgotten:
-            raise Rejected("round-closed", "the round is over, and what was sent for it is erased") from None
-        if not isinstance(shown, Declined):
-            return shown
-        # After the view: what froze before the failure can still be read.
-        if row.phase == "failed":
-            raise Rejected("session-failed", f"the session ended: {row.failure}")
-        raise _rejected(shown)
-
-    return coordinator.database.read("show-session", work)
-
-
-def _session(tx: Transaction, study: str, round: int) -> SessionRow:
-    row = rows.find_session(tx, rows.find_study(tx, study).id, round)
+def find(tx: Transaction, study_id: int, round: int) -> SessionRow:
+    """Raises Rejected `no-session`."""
+    row = rows.find_session(tx, study_id, round)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
     return row
 
 
 def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
-    study_row = rows.lock_study(tx, study)
-    # So that the round is not ended while its session moves.
-    rows.share_round(tx, study_row.id, round)
-    row = lock_session(tx, study_row.id, round)
-    if row is None:
-        raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
-    return study_row, row
+    """Both rows, locked by whichever piece of this transaction came first."""
+    key = ("locked", study, round)
+    if key not in tx.shared:
+        study_row = rows.lock_study(tx, study)
+        # So that the round is not ended while its session moves.
+        rows.share_round(tx, study_row.id, round)
+        row = lock_session(tx, study_row.id, round)
+        if row is None:
+            raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+        tx.shared[key] = study_row, row
+    return tx.shared[key]
+
+
+def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.Message) -> None:
+    """That this very message was said while it could be: of an ended session nothing else is looked at.
+
+    Raises:
+        Rejected: `different-message`, `session-failed`, `round-closed`.
+    """
+    found = said_by(tx, row, message.client, step)
+    if found is not None:
+        # What is erased was admitted, and there is nothing that another one could change.
+        if found.body is None or type(message).model_validate_json(found.body) == message:
+            return
+        raise Rejected("different-message", "another message of this client is stored")
+    if row.phase == "failed":
+        raise Rejected("session-failed", f"the session ended: {row.failure}", failure=row.failure)
+    raise Rejected("round-closed", f"the session is in its phase {row.phase}")
 
 
 def _require_admitted(found: Session | Repeated | Declined) -> Session:
     if isinstance(found, Session):
         return found
     if isinstance(found, Declined):
-        raise _rejected(found)
+        raise rejected(found)
     raise TypeError("a repeated message is answered before this")
 
 
-def _rejected(declined: Declined) -> Rejected:
+def rejected(declined: Declined) -> Rejected:
     return Rejected(_CODES.get(declined.code, "invalid-request"), declined.detail)

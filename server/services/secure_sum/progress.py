@@ -6,7 +6,7 @@ Rebuilt secrets exist in this process's memory only. The sums are written as fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,9 @@ from server.db.blobs import octets_scope, sum_scope
 from server.db.leases import Lease, commit_under_lease
 from server.db.session import Transaction
 from server.db.session_store import load_session, lock_session, octets_of, store_phase
+from server.db.tables import SessionRow, StudyRow
 from server.domain import secure_sum_recovery as recovery
-from server.domain.secure_sum import Declined, Session
+from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import advance
 
@@ -28,10 +29,10 @@ register("worker.before-sum-files", "worker.after-sum-files")
 
 @dataclass(frozen=True)
 class _Ready:
-    """A session with its replies, and where the octets lie: vector → (client, SHA-256)."""
+    """A session with its replies, and the survivors' files with octets: (client, SHA-256)."""
 
     session: Session
-    octets: dict[str, list[tuple[str, str]]]
+    octets: list[tuple[str, str]]
 
 
 class OctetsLost(Exception):
@@ -45,7 +46,7 @@ def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: 
         row = rows.lock_study(tx, study)
         session = lock_session(tx, row.id, number)
         if session is not None:
-            advance(tx, row, session, load_session(tx, session))
+            advance(coordinator, tx, row, session, coordinator.sessions.current(tx, study, session))
 
     commit_under_lease(coordinator.database, lease, "advance", work)
 
@@ -70,11 +71,9 @@ def _read(tx: Transaction, study: str, number: int) -> _Ready | None:
     row = rows.find_session(tx, rows.find_study(tx, study).id, number)
     if row is None or row.phase != "unmask":
         return None
-    # Shares hold the commitments, openings the shares themselves: both are needed here.
-    session = load_session(tx, row, step="unmask")
-    shares = load_session(tx, row, step="shares").shares
-    octets = {spec.name: octets_of(tx, row, spec.name, session.survivors) for spec in session.parameters.vectors}
-    return _Ready(replace(session, shares=shares), octets)
+    # From the rows, not from what this process has seen: what is summed is what is stored.
+    session = load_session(tx, row)
+    return _Ready(session, octets_of(tx, row, session.survivors))
 
 
 def _sum(
@@ -89,9 +88,11 @@ def _sum(
     # Nothing is cleared here: a worker that has lost its lease would delete what its successor has committed.
     failpoint("worker.before-sum-files")
     digests: dict[str, bytes] = {}
+    paths = [_octets(coordinator, study, number, client, sha) for client, sha in ready.octets]
+    start = 0
     for spec in ready.session.parameters.vectors:
-        paths = [_octets(coordinator, study, number, client, spec, sha) for client, sha in ready.octets[spec.name]]
-        total = recovery.masked_total(spec, _mapped(spec, paths, renew_lease))
+        total = recovery.masked_total(spec, _mapped(spec, paths, start, renew_lease))
+        start += spec.octets
         wrong = recovery.unmask_total(ready.session, recovered, spec, total)
         if wrong is not None:
             return wrong
@@ -101,18 +102,20 @@ def _sum(
     return digests
 
 
-def _octets(coordinator: Coordinator, study: str, number: int, client: str, spec: VectorSpec, sha256: str) -> Path:
-    path = coordinator.blobs.find(octets_scope(study, number, client, spec.name), sha256)
+def _octets(coordinator: Coordinator, study: str, number: int, client: str, sha256: str) -> Path:
+    path = coordinator.blobs.find(octets_scope(study, number, client), sha256)
     if path is None:
         raise OctetsLost
     return path
 
 
-def _mapped(spec: VectorSpec, paths: Sequence[Path], renew_lease: Callable[[], None]) -> Iterator[RingVector]:
+def _mapped(
+    spec: VectorSpec, paths: Sequence[Path], start: int, renew_lease: Callable[[], None]
+) -> Iterator[RingVector]:
     for path in paths:
         renew_lease()
         # Mapped, so that one vector at a time is in memory, and only as its pages are added.
-        yield np.memmap(path, dtype=spec.dtype, mode="r", shape=(spec.words,))
+        yield np.memmap(path, dtype=spec.dtype, mode="r", offset=start, shape=(spec.words,))
 
 
 def _record(
@@ -135,9 +138,14 @@ def _record(
         case Declined(code, _) if code in ("too-few-replies", "wrong-shares"):
             return
         case Declined():
-            store_phase(row, recovery.discarded(ready.session))
+            _end(coordinator, tx, study_row, row, recovery.discarded(ready.session))
         case digests:
             finished, result = recovery.summed(ready.session, digests, coordinator.signer.sign_statement)
             row.result = result.model_dump(mode="json")
-            store_phase(row, finished)
-    rows.append_event(tx, study_row, f"secure-sum-{row.phase}", number)
+            _end(coordinator, tx, study_row, row, finished)
+
+
+def _end(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
+    store_phase(tx, row, session)
+    rows.append_event(tx, study, f"secure-sum-{row.phase}", row.round)
+    coordinator.sessions.change(tx, study.name, row, session, study.version)

@@ -238,12 +238,12 @@ def _leave(
     tx.session.flush()
     if was_active:
         _record(tx, account, row, state)
-        _count_as_missing(tx, row, client)
+        _count_as_missing(coordinator, tx, row, client)
     rows.append_event(tx, row, f"client-{state}")
     return roster_entry(member)
 
 
-def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
+def _count_as_missing(coordinator: Coordinator, tx: Transaction, study: StudyRow, client: str) -> None:
     round = rows.lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
     # What has arrived counts: it was given while its sender was a member.
@@ -252,4 +252,4 @@ def _count_as_missing(tx: Transaction, study: StudyRow, client: str) -> None:
     taking_part.state = "missing"
     session = lock_session(tx, study.id, round.number)
     if session is not None:
-        leave_session(tx, study, session, client)
+        leave_session(coordinator, tx, study, session, client)

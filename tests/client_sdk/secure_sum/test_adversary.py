@@ -15,7 +15,6 @@ from client_sdk.protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyList,
     ConsistencyMessage,
-    DeliveredShare,
     Inbox,
     KeyList,
     KeysMessage,
@@ -24,7 +23,9 @@ from client_sdk.protocol.secure_sum.messages import (
     SignedParameters,
     SurvivorList,
     UnmaskMessage,
+    opened_shares,
 )
+from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from tests.factories.secure_sum import NOW, World, small_counts
 
@@ -43,6 +44,7 @@ class Collected:
     manifests: dict[str, Manifest] = field(default_factory=dict)
     consistency: dict[str, ConsistencyMessage] = field(default_factory=dict)
     unmasks: dict[str, UnmaskMessage] = field(default_factory=dict)
+    opened: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 class Adversary:
@@ -98,12 +100,14 @@ class Adversary:
 
     def mask(self, name: str) -> None:
         session = self.joined[name]
-        entries = [
-            DeliveredShare(sender=peer, sealed=slot)
+        slots = {
+            peer: slot
             for peer in self.some(list(session.shares))
-            if peer != name and (slot := self._slot(session, peer, name))
-        ]
-        upload = self.world.hospitals[name].client.mask(Inbox(entries=tuple(entries)), self.words[name], NOW)
+            if peer != name
+            if (slot := self._slot(session, peer, name))
+        }
+        inbox = Inbox(sharers=tuple(sorted({*slots, name})), slots=b"".join(slots[peer] for peer in sorted(slots)))
+        upload = self.world.hospitals[name].client.mask(inbox, self.words[name], NOW)
         session.manifests[name] = upload.manifest
 
     def _slot(self, session: Collected, sender: str, recipient: str) -> bytes:
@@ -121,7 +125,13 @@ class Adversary:
     def unmask(self, name: str) -> None:
         session = self.joined[name]
         signatures = ConsistencyList(entries=tuple(session.consistency.values()))
-        session.unmasks[name] = self.world.hospitals[name].client.unmask(signatures, NOW)
+        message = self.world.hospitals[name].client.unmask(signatures, NOW)
+        stored = self.world.hospitals[name].session
+        survivors = {entry.client for entry in stored.survivors}
+        opened = list(opened_shares(stored.sharers, survivors, message.shares))
+        # What left this hospital is what its store said at that time.
+        assert len(message.shares) == SHARE_BYTES * len(opened)
+        session.unmasks[name], session.opened[name] = message, [(peer, kind) for peer, kind, _ in opened]
 
 
 def completed(session: Collected) -> bool:
@@ -134,7 +144,7 @@ def check(adversary: Adversary) -> None:
     assert all(count == 1 for count in released.values()), "a hospital opened two sessions of one round"
     assert sum(completed(session) for session in adversary.sessions) <= 1, "two sums for one round"
     for session in adversary.sessions:
-        shares = Counter((opened.peer, opened.kind) for m in session.unmasks.values() for opened in m.shares)
+        shares = Counter(kind for name in session.unmasks for kind in session.opened[name])
         for peer in adversary.world.names:
             both = (shares[peer, "seed"], shares[peer, "mask-key"])
             assert min(both) < THRESHOLD, f"both secrets of {peer} can be rebuilt"

@@ -11,6 +11,7 @@ from client_sdk.protocol.secure_sum.messages import (
     Manifest,
     SurvivorList,
 )
+from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, keep_opened, opened_from
@@ -205,12 +206,13 @@ def test_a_consistency_signature_replayed_from_another_session() -> None:
 def test_a_second_unmask_request_gets_the_same_shares_and_never_the_other_kind() -> None:
     world = World(6)
     run = Run(world, small_counts(world), {"masked": {"h005"}}).upto("unmask")
+    secrets = world.hospitals[ME].session.secrets
+    assert secrets is not None
     first = me(run).unmask(views.consistency_list(run.session), NOW)
     assert me(run).unmask(ConsistencyList(entries=()), NOW) == first
-    assert [(s.peer, s.kind) for s in first.shares] == [
-        *((name, "seed") for name in run.session.survivors),
-        ("h005", "mask-key"),
-    ]
+    # Of what it held of each peer, the seed's half comes first.
+    seeds = [secrets.shares[name][:SHARE_BYTES] for name in run.session.survivors]
+    assert first.shares == b"".join([*seeds, secrets.shares["h005"][SHARE_BYTES:]])
     full = views.survivor_list(run.session)
     without = SurvivorList(entries=full.entries[:-1])
     refuses(run, lambda: me(run).confirm(without, NOW), "session-over", "erased")

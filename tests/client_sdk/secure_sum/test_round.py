@@ -15,7 +15,7 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import ApiError, SessionEnded
-from client_sdk.protocol.secure_sum.messages import SessionView, SurvivorList
+from client_sdk.protocol.secure_sum.messages import SurvivorList
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.round import MaskedRound
@@ -37,7 +37,6 @@ class Scripted:
         self.run, self.world = run, run.world
         self.seen: list[str] = []
         self.answers: dict[str, Callable[[], httpx.Response]] = {}
-        self.failure: str | None = None
         self.on_octets: Callable[[], None] = lambda: None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -46,9 +45,6 @@ class Scripted:
         self.seen.append(called)
         if called in self.answers:
             return self.answers[called]()
-        if called == "GET /":
-            phase = "failed" if self.failure else self.run.session.phase
-            return reply(SessionView(signed=self.run.signed, phase=phase, failure=self.failure))
         step = {"GET /keys": views.key_list, "GET /survivors": views.survivor_list}.get(called)
         if step is not None:
             return reply(step(self.run.session))
@@ -57,9 +53,10 @@ class Scripted:
         if request.method == "PUT" and what.split("/")[1] in ("keys", "shares"):
             # Whatever this hospital said is said already: its store answers alike when the run drives it.
             getattr(self.run, what.split("/")[1])()
-        if called == f"PUT /masked/{MINE}/terms":
+        if called == f"PUT /masked/{MINE}":
             self.on_octets()
-        return httpx.Response(201)
+        # Recorded, and what follows is asked for by itself.
+        return httpx.Response(201, content=b"null")
 
     def round(self) -> MaskedRound:
         hospital = self.world.hospitals[MINE]
@@ -82,15 +79,17 @@ def scripted() -> Scripted:
     return Scripted(Run(world, small_counts(world)))
 
 
-def test_a_session_that_failed_ends_before_anything_is_sent(scripted: Scripted) -> None:
-    scripted.failure = "too-few-keys"
+def test_a_session_that_failed_ends_before_anything_is_paid(scripted: Scripted) -> None:
+    failed = problem(409, "session-failed", extra={"failure": "too-few-keys"})
+    scripted.answers[f"PUT /keys/{MINE}"] = lambda: failed
     with pytest.raises(SessionEnded) as ended:
-        scripted.round().prepare()
-    assert (ended.value.code, scripted.seen) == ("too-few-keys", ["GET /"])
+        scripted.round().prepare(scripted.run.signed)
+    assert (ended.value.code, scripted.phase) == ("too-few-keys", "ended")
+    assert scripted.seen == [f"PUT /keys/{MINE}"]
 
 
 def test_keys_and_shares_make_a_round_ready(scripted: Scripted) -> None:
-    assert scripted.round().prepare() == scripted.world.vectors
+    assert scripted.round().prepare(scripted.run.signed) == scripted.world.vectors
     assert scripted.phase == "shared"
     assert isinstance(scripted.run.session, domain.Session)
     assert scripted.run.session.phase == "masked"
@@ -105,7 +104,7 @@ def test_a_list_with_a_swapped_key_is_refused_in_words_and_the_session_left(scri
 
     scripted.answers["GET /keys"] = swapped
     with pytest.raises(CohortRefused) as refused:
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert "h001" in str(refused.value)
     assert scripted.phase == "ended"
     # The refusal, which the participation sends, leaves the session as well.
@@ -116,7 +115,7 @@ def test_a_hospital_that_changed_its_key_since_the_opening_says_so(scripted: Scr
     hospital = scripted.world.hospitals[MINE]
     hospital.party = replace(hospital.party, identity=Ed25519PrivateKey.generate())
     with pytest.raises(ParametersRefused, match="takes part in the next") as refused:
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert (refused.value.code, scripted.seen) == ("rotated-key", [])
 
 
@@ -124,14 +123,14 @@ def test_a_hospital_that_changed_its_key_since_the_opening_says_so(scripted: Scr
 def test_what_is_refused_for_good_leaves_no_secrets(scripted: Scripted, status: int, code: str, phase: str) -> None:
     scripted.answers[f"PUT /shares/{MINE}"] = lambda: problem(status, code)
     with pytest.raises(ApiError, match=code):
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert scripted.phase == phase
 
 
 def test_what_may_be_mended_keeps_the_secrets_for_who_starts_again(scripted: Scripted) -> None:
     scripted.answers[f"PUT /shares/{MINE}"] = lambda: problem(401, "bad-signature")
     with pytest.raises(ApiError, match="bad-signature"):
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert scripted.phase == "shared"
 
 
@@ -139,8 +138,8 @@ def test_a_vector_this_hospital_would_not_send_is_refused(scripted: Scripted) ->
     hospital = scripted.round()
     hospital._plan = replace(hospital._plan, vectors=lambda _: ())
     with pytest.raises(ParametersRefused):
-        hospital.prepare()
-    assert scripted.seen == ["GET /"]
+        hospital.prepare(scripted.run.signed)
+    assert scripted.seen == []
 
 
 @pytest.mark.parametrize("answer", [problem(403, "forbidden"), problem(404, "no-session"), httpx.Response(502)])
@@ -149,13 +148,13 @@ def test_what_ended_the_session_is_told_even_if_nobody_hears_that_the_hospital_l
 ) -> None:
     scripted.answers |= {f"PUT /keys/{MINE}": lambda: problem(409, "different-message"), LEFT: lambda: answer}
     with pytest.raises(SessionEnded):
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert (scripted.phase, scripted.seen[-1]) == ("ended", LEFT)
 
 
 def test_a_survivor_list_that_is_refused_erases_the_secrets(scripted: Scripted) -> None:
     hospital = scripted.round()
-    hospital.prepare()
+    hospital.prepare(scripted.run.signed)
     scripted.answers |= {"GET /survivors": lambda: reply(SurvivorList(entries=()))}
     scripted.on_octets = lambda: setattr(scripted.run, "session", replace(scripted.run.session, phase="consistency"))
     with pytest.raises(SurvivorsRefused):
@@ -166,15 +165,15 @@ def test_a_survivor_list_that_is_refused_erases_the_secrets(scripted: Scripted) 
 def test_keys_that_contradict_earlier_ones_end_in_leaving(scripted: Scripted) -> None:
     scripted.answers[f"PUT /keys/{MINE}"] = lambda: problem(409, "different-message")
     with pytest.raises(SessionEnded) as ended:
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert (ended.value.code, scripted.phase, scripted.seen[-1]) == ("different-message", "ended", LEFT)
 
 
-@pytest.mark.parametrize("late", [f"PUT /masked/{MINE}", f"PUT /masked/{MINE}/terms"])
-def test_vectors_that_come_too_late_end_the_session(scripted: Scripted, late: str) -> None:
+def test_vectors_that_come_too_late_end_the_session(scripted: Scripted) -> None:
+    late = f"PUT /masked/{MINE}"
     scripted.answers[late] = lambda: problem(410, "round-closed")
     hospital = scripted.round()
-    hospital.prepare()
+    hospital.prepare(scripted.run.signed)
     words: dict[str, Any] = {"terms": np.array([1, 2, 3], "<u4")}
     with pytest.raises(SessionEnded) as ended:
         hospital.complete(words)
@@ -189,7 +188,7 @@ def test_a_reply_that_came_after_the_others_had_opened_the_sum_is_not_missed(ste
     run = Run(world, small_counts(world), lost={step: {MINE}})
     scripted = Scripted(run)
     hospital = scripted.round()
-    hospital.prepare()
+    hospital.prepare(scripted.run.signed)
 
     def others_reply() -> None:
         for taken in (run.masked, run.consistency, run.unmask):
@@ -229,10 +228,10 @@ def test_totals_are_not_summed_over_one_client_more_or_less_than_last_time(vecto
     opened_before(world, ROUND - 3, frozenset(world.names))
     opened_before(world, ROUND - 2, frozenset(world.names) - {"h004"})
     if not refused:
-        assert scripted.round().prepare() == world.vectors
+        assert scripted.round().prepare(scripted.run.signed) == world.vectors
         return
     with pytest.raises(CohortRefused, match="differs from the last one by one"):
-        scripted.round().prepare()
+        scripted.round().prepare(scripted.run.signed)
     assert (scripted.phase, scripted.seen[-1]) == ("ended", "GET /keys")
 
 
@@ -240,4 +239,5 @@ def test_totals_are_not_summed_over_one_client_more_or_less_than_last_time(vecto
 def test_totals_over_the_same_clients_or_without_two_are_summed(gone: set[str]) -> None:
     world = World(5, vectors=[cost_vector("metrics", 1, 7)])
     opened_before(world, ROUND - 1, frozenset(world.names) | gone)
-    assert Scripted(Run(world, {})).round().prepare() == world.vectors
+    scripted = Scripted(Run(world, {}))
+    assert scripted.round().prepare(scripted.run.signed) == world.vectors

@@ -88,7 +88,7 @@ def test_a_failing_disk_stops_the_message() -> None:
 
 
 def test_steps_out_of_order_are_refused(run) -> None:
-    nothing = Inbox(entries=()), KeyList(entries=()), SurvivorList(entries=()), ConsistencyList(entries=())
+    nothing = Inbox(sharers=(), slots=b""), KeyList(entries=()), SurvivorList(entries=()), ConsistencyList(entries=())
     inbox, keys, survivors, signatures = nothing
     for attempt in (
         lambda: me(run).share(keys, NOW),

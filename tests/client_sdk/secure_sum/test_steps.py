@@ -5,15 +5,14 @@ The coordinator here signs whatever it likes and shows each hospital what it lik
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ValidationError
 
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.messages import (
-    DeliveredShare,
+    SLOT_BYTES,
     Inbox,
     KeyList,
     KeysMessage,
@@ -24,6 +23,16 @@ from client_sdk.secure_sum.store import RoundRecord
 from server.domain import secure_sum as views
 from tests.factories.deviating_coordinator import ME, me, refuses, started
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
+
+
+def slots_of(inbox: Inbox, reader: str = ME) -> dict[str, bytes]:
+    """What each other member of U2 sealed for the reader, where everybody is everybody's neighbour."""
+    senders = [name for name in inbox.sharers if name != reader]
+    return {name: inbox.slots[SLOT_BYTES * i : SLOT_BYTES * (i + 1)] for i, name in enumerate(senders)}
+
+
+def delivered(slots: Mapping[str, bytes], reader: str = ME) -> Inbox:
+    return Inbox(sharers=tuple(sorted({*slots, reader})), slots=b"".join(slots[name] for name in sorted(slots)))
 
 
 def forged_keys(run: Run, client: str, signer: Ed25519PrivateKey) -> KeysMessage:
@@ -126,10 +135,10 @@ def test_a_mask_key_of_small_order() -> None:
     agreement = masking.Agreement("h003", b"\x11" * 32, run.session.h1)
     key = agreement.share_key(ME, next(e.share_key for e in run.session.cohort if e.client == ME))
     sealed = masking.seal_share(key, run.session.h1, "h003", ME, bytes(72))
-    entries = [*views.inbox(run.session, ME).entries, DeliveredShare(sender="h003", sealed=sealed)]
+    inbox = delivered({**slots_of(views.inbox(run.session, ME)), "h003": sealed})
     refuses(
         run,
-        lambda: me(run).mask(Inbox(entries=tuple(entries)), run.words[ME], NOW),
+        lambda: me(run).mask(inbox, run.words[ME], NOW),
         "unusable-key",
         "h003 is not a usable",
     )
@@ -162,11 +171,10 @@ def test_split_key_lists_end_in_shares_that_do_not_open() -> None:
     honest = {name: run.hospital(name).share(full, NOW) for name in run.session.members if name != "h002"}
     position = [e.client for e in shorter.entries if e.client != "h002"].index(ME)
     slot = misled.slots[88 * position : 88 * (position + 1)]
-    entries = [DeliveredShare(sender="h002", sealed=slot)]
-    entries += [DeliveredShare(sender=n, sealed=_slot(m, run, n)) for n, m in honest.items() if n != ME]
+    inbox = delivered({"h002": slot, **{n: _slot(m, run, n) for n, m in honest.items() if n != ME}})
     refuses(
         run,
-        lambda: me(run).mask(Inbox(entries=tuple(entries)), run.words[ME], NOW),
+        lambda: me(run).mask(inbox, run.words[ME], NOW),
         "malformed-share",
         "share from h002 is refused: .* does not open",
     )
@@ -192,24 +200,28 @@ def test_a_cohort_one_client_away_from_the_last_one() -> None:
 
 def test_malformed_misdirected_repeated_and_missing_shares() -> None:
     run = started("masked")
-    good = views.inbox(run.session, ME).entries
-    foreign = views.inbox(run.session, "h000").entries[-1].sealed
-    flipped = good[0].model_copy(update={"sealed": bytes([good[0].sealed[0] ^ 1]) + good[0].sealed[1:]})
-    for entries, code in (
-        ((flipped, *good[1:]), "malformed-share"),
-        ((*good[:-1], good[-1].model_copy(update={"sealed": foreign})), "malformed-share"),
-        ((good[0].model_copy(update={"sender": "h002"}), *good[1:]), "malformed-share"),
-        ((*good, good[-1]), "unexpected-share"),
-        ((*good, good[-1].model_copy(update={"sender": ME})), "unexpected-share"),
-        ((*good, good[-1].model_copy(update={"sender": "h009"})), "unexpected-share"),
-        (good[:2], "few-shares"),
-        ((), "few-shares"),
+    good = slots_of(views.inbox(run.session, ME))
+    foreign = list(slots_of(views.inbox(run.session, "h000")).values())[-1]
+    all_of = views.inbox(run.session, ME)
+    flipped = bytes([good["h000"][0] ^ 1]) + good["h000"][1:]
+    for inbox, code in (
+        (delivered({**good, "h000": flipped}), "malformed-share"),
+        (delivered({**good, "h005": foreign}), "malformed-share"),
+        (delivered({**good, "h000": good["h002"], "h002": good["h000"]}), "malformed-share"),
+        (all_of.model_copy(update={"slots": all_of.slots[:-1]}), "malformed-share"),
+        (all_of.model_copy(update={"slots": all_of.slots + good["h005"]}), "malformed-share"),
+        (all_of.model_copy(update={"sharers": all_of.sharers[::-1]}), "unexpected-share"),
+        (all_of.model_copy(update={"sharers": (*all_of.sharers, "h005")}), "unexpected-share"),
+        (all_of.model_copy(update={"sharers": tuple(n for n in all_of.sharers if n != ME)}), "unexpected-share"),
+        (delivered({**good, "h009": foreign}), "unexpected-share"),
+        (delivered({name: good[name] for name in ("h000", "h002")}), "few-shares"),
+        (delivered({}), "few-shares"),
     ):
         refuses(
             run,
-            lambda e=entries: me(run).mask(Inbox(entries=e), run.words[ME], NOW),
+            lambda i=inbox: me(run).mask(i, run.words[ME], NOW),
             code,
-            "is refused|not expected|only . clients",
+            "is refused|are no shares of|not members of|only . clients",
         )
 
 
@@ -218,13 +230,10 @@ def test_a_share_that_is_no_field_element() -> None:
     run = started("masked")
     liar = RecordOf(run, "h002")
     sealed = masking.seal_share(liar.share_key(ME), run.session.h1, "h002", ME, b"\xff" * 72)
-    entries = tuple(
-        e.model_copy(update={"sealed": sealed}) if e.sender == "h002" else e
-        for e in views.inbox(run.session, ME).entries
-    )
+    inbox = delivered({**slots_of(views.inbox(run.session, ME)), "h002": sealed})
     refuses(
         run,
-        lambda: me(run).mask(Inbox(entries=entries), run.words[ME], NOW),
+        lambda: me(run).mask(inbox, run.words[ME], NOW),
         "malformed-share",
         "h002 is refused: .* no field element",
     )
@@ -244,23 +253,19 @@ class RecordOf:
         return masking.Agreement(self.name, self.secrets.share_private, self.run.session.h1).share_key(peer, public)
 
 
-def test_shares_of_the_wrong_length_do_not_parse() -> None:
-    for size in (0, 87, 89):
-        with pytest.raises(ValidationError):
-            DeliveredShare(sender="h002", sealed=bytes(size))
-
-
 def test_two_share_lists_for_one_hospital() -> None:
     run = started("masked")
     me(run).mask(views.inbox(run.session, ME), run.words[ME], NOW)
-    fewer = Inbox(entries=views.inbox(run.session, ME).entries[:-1])
+    good = slots_of(views.inbox(run.session, ME))
+    fewer = delivered({name: slot for name, slot in good.items() if name != "h005"})
     refuses(run, lambda: me(run).mask(fewer, run.words[ME], NOW), "second-share-list", "other clients before")
 
 
 def test_split_share_lists_show_in_the_survivors_manifests() -> None:
     run = started("masked")
     # h002 masks without h005; everybody else with it.
-    fewer = Inbox(entries=tuple(e for e in views.inbox(run.session, "h002").entries if e.sender != "h005"))
+    good = slots_of(views.inbox(run.session, "h002"), "h002")
+    fewer = delivered({name: slot for name, slot in good.items() if name != "h005"}, "h002")
     misled = run.hospital("h002").mask(fewer, run.words["h002"], NOW).manifest
     run.lost = {"masked": {"h002"}}
     run.masked()

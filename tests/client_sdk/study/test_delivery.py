@@ -46,7 +46,7 @@ def test_in_the_clear_the_body_is_the_update_and_its_bounds(bounds: tuple[float,
     delivery = ClearDelivery(lambda *given: sent.append(given))
     log_moments = None if bounds is None else reported_log_moments(bounds)
     assignment: Any = None
-    vectors = delivery.prepare(assignment)
+    vectors = delivery.prepare(assignment, None)
     body = delivery.body(4, vectors, UPDATE_OF_ONE, log_moments)
     delivery.send(4, body)
     assert sent == [(4, body)]

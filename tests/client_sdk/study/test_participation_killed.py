@@ -32,7 +32,7 @@ ENROLMENT = ("hospital.after-enrolment", "hospital.before-enrolment")
 REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
 ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
 # Met in masked rounds only.
-MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "manifest", "octets", "consistency", "unmask"))
+MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "octets", "consistency", "unmask"))
 # Met in rounds of several local steps only: tests/client_sdk/training/test_checkpoint.py.
 CHECKPOINT = ("hospital.after-checkpoint",)
 # Met at the end of a study, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.

@@ -10,15 +10,17 @@ from typing import Any
 import httpx
 import pytest
 
-from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
+from client_sdk.errors import BadAssignment, ConfigurationError, SessionEnded, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum.messages import SessionView
+from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound
-from tests.factories.coordinator_in_process import Coordinator, problem, reply
+from client_sdk.secure_sum.session import SecureSumClient
+from tests.factories.coordinator_in_process import Coordinator, problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.secure_sum import World
 from tests.factories.settings import MASKING, settings
@@ -32,27 +34,41 @@ def join(other: Coordinator, directory: Path, **policy: Any) -> Any:
     return hospital(other, directory).join("sepsis", None, records(), policy=plain_policy(**policy), dataset="icu")
 
 
+def masked_coordinator(chosen: StudySettings | None = None) -> Coordinator:
+    """It hands out a session with its assignments, and knows nothing of it."""
+    other, world = coordinator(chosen or settings(masked=True)), World(5)
+    other.session = world.signed(world.parameters())
+    return other
+
+
 def charges(directory: Path) -> int:
     with HospitalLedger.open(ledger_path(directory, "icu"), read_only=True) as ledger:
         return len(ledger.charges())
 
 
-def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path: Path) -> None:
-    other, world = coordinator(settings(masked=True)), World(5)
+def fails(*_: Any) -> None:
+    raise SessionEnded("too-few-keys")
+
+
+def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = masked_coordinator()
     looked = 0
 
     def meddle(request: httpx.Request) -> httpx.Response | None:
         nonlocal looked
-        if request.url.path.endswith("/secure-sum"):
+        if request.url.path.endswith("/assignment"):
             looked += 1
-            signed = world.signed(world.parameters())
-            return reply(SessionView(signed=signed, phase="failed", failure="too-few-keys"))
-        return problem(403, "forbidden") if looked == 2 and request.url.path.endswith("/assignment") else None
+            return problem(403, "forbidden") if looked == 3 else None
+        return None
 
+    # The session is for others and another round: whoever looks at it joins nothing.
+    monkeypatch.setattr(SecureSumClient, "advertise", fails)
     other.meddle = meddle
     with pytest.raises(Exception, match="forbidden"):
         join(other, tmp_path)
-    assert looked == 2, "it stays and asks again"
+    assert looked == 3, "it stays and asks again"
     assert (charges(tmp_path), other.updates, other.refusals) == (0, {1: {}}, {1: {}})
     assert LEFT not in other.requests, "a session that has ended waits for nobody"
 
@@ -60,7 +76,7 @@ def test_nothing_is_charged_when_the_session_ends_while_it_is_prepared(tmp_path:
 def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Floors] = []
 
-    def prepare(round: MaskedRound) -> tuple[VectorSpec, ...]:
+    def prepare(round: MaskedRound, signed: SignedParameters) -> tuple[VectorSpec, ...]:
         asked.append(round._party.floors)
         raise ConfigurationError("seen enough")
 
@@ -74,7 +90,7 @@ def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monk
         ("d", {"allow_three": True, "least_survivors": 6}, Floors(1, 6, True)),
     ):
         with pytest.raises(ConfigurationError, match="seen enough"):
-            join(coordinator(strict), tmp_path / name, **policy)
+            join(masked_coordinator(strict), tmp_path / name, **policy)
         assert asked.pop() == floors
 
 
@@ -107,7 +123,7 @@ def test_whoever_says_no_after_the_shares_leaves_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: Callable[[Coordinator, Path], None]
 ) -> None:
     # Keys and shares were exchanged; the coordinator here knows no sessions and answers 404, which changes nothing.
-    monkeypatch.setattr(MaskedRound, "prepare", lambda self: World(5).vectors)
-    other = coordinator(settings(masked=True))
+    monkeypatch.setattr(MaskedRound, "prepare", lambda self, signed: World(5).vectors)
+    other = masked_coordinator()
     story(other, tmp_path)
     assert {LEFT, REFUSED} <= set(other.requests)

@@ -13,7 +13,14 @@ from client_sdk import tasks
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum.messages import SessionParameters
+from client_sdk.protocol.secure_sum.messages import (
+    ConsistencyList,
+    Inbox,
+    KeyList,
+    SessionParameters,
+    SumResult,
+    SurvivorList,
+)
 from client_sdk.protocol.secure_sum.parameters import SessionPlan, sums_as_in_papers, vectors_of
 from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
 from client_sdk.protocol.study.messages import Roster, StudyCreate
@@ -28,10 +35,11 @@ from client_sdk.training.local import weights_of
 from server.db.blobs import sum_scope
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
 from server.services.studies import lifecycle, models
 from server.worker import Worker
 from tests.factories.hospital_double import Hospital, UseCases
+from tests.factories.masked_studies import body_of, shown
 from tests.factories.secure_sum import MemoryStore
 from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
 from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, fingerprint, limit_of, report_of, rounded
@@ -128,7 +136,7 @@ class Study:
 
     def _masked_round(self, round: int) -> None:
         at, place = self._coordinator, (self._name, round)
-        view = exchanges.read_session(at, *place)
+        view = lists.read_session(at, *place)[1]
         parameters = SessionParameters.from_bytes(view.signed.parameters)
         expected = SessionPlan.of(
             self._settings,
@@ -143,15 +151,15 @@ class Study:
         for half in halves.values():
             exchanges.put(at, *place, half.advertise(view.signed, expected, NOW))
         # What all are shown alike is read once.
-        keys = exchanges.key_list(at, *place)
+        keys = shown(at, *place, "keys", KeyList)
         for half in halves.values():
             exchanges.put(at, *place, half.share(keys, NOW))
         for side in self._sides:
             self._upload(side, halves[side.hospital.name], round)
-        survivors = exchanges.survivor_list(at, *place)
+        survivors = shown(at, *place, "survivors", SurvivorList)
         for half in halves.values():
             exchanges.put(at, *place, half.confirm(survivors, NOW))
-        confirmed = exchanges.consistency_list(at, *place)
+        confirmed = shown(at, *place, "consistency", ConsistencyList)
         for half in halves.values():
             exchanges.put(at, *place, half.unmask(confirmed, NOW))
         self._worker.step()
@@ -182,17 +190,13 @@ class Study:
         words = ring_vectors_of(
             self._settings.privacy, spec_of(self._model), vectors, made, log_moments, records=records, randomness=drawn
         )
-        upload = half.mask(exchanges.inbox(self._coordinator, self._name, round, name), words, NOW)
-        exchanges.put(self._coordinator, self._name, round, upload.manifest)
-        for vector, masked in upload.vectors.items():
-            body = masked.tobytes()
-            digest = hashlib.sha256(body).hexdigest()
-            slot = exchanges.begin_octets(self._coordinator, self._name, round, name, vector, digest)
-            if slot is None:
-                raise AssertionError(f"vector {vector} was here before it was sent")
-            with self._coordinator.blobs.receive(slot.limit) as incoming:
-                incoming.write(body)
-                exchanges.keep_octets(self._coordinator, slot, incoming, digest)
+        inbox = shown(self._coordinator, self._name, round, "inbox", Inbox, name)
+        upload = half.mask(inbox, words, NOW)
+        body = body_of(upload)
+        slot = exchanges.begin_octets(self._coordinator, self._name, round, upload.manifest)
+        with self._coordinator.blobs.receive(slot.limit) as incoming:
+            incoming.write(body)
+            exchanges.keep_octets(self._coordinator, slot, incoming, hashlib.sha256(body).hexdigest())
 
     def _total_records(self) -> float | None:
         if not sums_as_in_papers(self._settings.privacy):
@@ -221,7 +225,7 @@ class Study:
 
     def _opened(self, round: int, parameters: SessionParameters) -> Json:
         """What the opened sums of every vector mean; to the last bit they are in the models and in the ledger."""
-        result = exchanges.result(self._coordinator, self._name, round)
+        result = shown(self._coordinator, self._name, round, "result", SumResult)
         found: Json = {}
         for spec in parameters.vectors:
             scope = sum_scope(self._name, round, spec.name)

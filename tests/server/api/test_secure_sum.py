@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
+from client_sdk.protocol.wire.signing import to_base64url
+from client_sdk.secure_sum.session import MaskedUpload
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.live_coordinator import Live, code_of, live
-from tests.factories.masked_studies import MaskedHospital, Turn
+from tests.factories.masked_studies import MaskedHospital, Turn, body_of
 from tests.factories.settings import settings
 from tests.factories.studies import open_study
 
@@ -27,6 +31,10 @@ class Session(NamedTuple):
         for step in steps:
             for turn in self.turns:
                 turn.take(step)
+
+    def take_all_but_first(self, step: str) -> None:
+        for turn in self.turns[1:]:
+            turn.take(step)
 
 
 @pytest.fixture
@@ -54,12 +62,39 @@ def test_nobody_speaks_for_another(here: Live, opened: Session) -> None:
 
 def test_a_list_is_shown_when_its_step_is_over(here: Live, opened: Session) -> None:
     early = here.signed(opened.hospitals[0], "GET", f"{opened.path}/keys")
-    assert early.status_code == 409, early.text
+    assert early.status_code == 204, early.text
     opened.take("keys")
     shown = here.signed(opened.hospitals[0], "GET", f"{opened.path}/keys").json()
     assert {entry["client"] for entry in shown["entries"]} == set(NAMES)
     inbox = here.signed(opened.hospitals[0], "GET", f"{opened.path}/shares/south")
     assert code_of(inbox) == (403, "forbidden"), "shares are sealed for one hospital"
+
+
+def test_a_step_is_answered_with_the_list_that_follows(here: Live, opened: Session) -> None:
+    bodies = [turn.keys_message().model_dump_json().encode() for turn in opened.turns]
+    asked = [f"{opened.path}/keys/{name}" for name in NAMES]
+    alone = here.signed(opened.hospitals[0], "PUT", asked[0], bodies[0])
+    assert (alone.status_code, alone.json()) == (201, None), "nobody else is here yet"
+    with ThreadPoolExecutor(len(NAMES)) as pool:
+        sent = pool.map(
+            lambda i: here.signed(opened.hospitals[i], "PUT", f"{asked[i]}?wait=20", bodies[i]), range(len(NAMES))
+        )
+        answers = list(sent)
+    assert sorted(answer.status_code for answer in answers) == [200, 201, 201, 201]
+    assert len({answer.content for answer in answers}) == 1
+    assert {entry["client"] for entry in answers[0].json()["entries"]} == set(NAMES)
+
+
+def test_whoever_is_revoked_while_it_waits_is_shown_nothing(here: Live, opened: Session, study: str) -> None:
+    north = opened.hospitals[0]
+    body = opened.turns[0].keys_message().model_dump_json().encode()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(here.signed, north, "PUT", f"{opened.path}/keys/north?wait=20", body)
+        while not here.watcher.waiting:
+            time.sleep(0.01)
+        here.operator("PUT", f"/v1/studies/{study}/clients/north/revoked")
+        opened.take_all_but_first("keys")
+        assert code_of(waiting.result()) == (403, "revoked")
 
 
 def test_the_phase_is_waited_for(here: Live, opened: Session) -> None:
@@ -69,14 +104,22 @@ def test_the_phase_is_waited_for(here: Live, opened: Session) -> None:
     assert moved["phase"] == "shares"
 
 
-def test_a_masked_vector_is_octets_that_their_manifest_names(here: Live, opened: Session) -> None:
-    opened.take("keys", "shares", "masked")
-    who, words = opened.hospitals[0], opened.turns[0].upload().vectors["update"].tobytes()
-    path, octets = f"{opened.path}/masked/north/update", "application/octet-stream"
-    other = bytes(len(words))
-    assert here.signed(who, "PUT", path, other, octets).status_code in (409, 422)
-    assert [here.signed(who, "PUT", path, words, octets).status_code for _ in range(2)] == [201, 200]
-    assert here.signed(who, "PUT", f"{opened.path}/masked/north/nothing", words, octets).status_code in (404, 422)
+def sealed(upload: MaskedUpload) -> dict[str, str]:
+    return {MANIFEST_HEADER: to_base64url(upload.manifest.model_dump_json().encode())}
+
+
+def test_masked_vectors_are_octets_that_their_manifest_names(here: Live, opened: Session) -> None:
+    opened.take("keys", "shares")
+    who, upload = opened.hospitals[0], opened.turns[0].upload()
+    body, path, octets = body_of(upload), f"{opened.path}/masked/north", "application/octet-stream"
+    for wrong in (bytes(len(body)), body[:-1], body + b"\0", b""):
+        assert here.signed(who, "PUT", path, wrong, octets, sealed(upload)).status_code in (409, 413, 422)
+    for header in ({}, {MANIFEST_HEADER: "none"}, {MANIFEST_HEADER: to_base64url(b"{}")}):
+        assert here.signed(who, "PUT", path, body, octets, header).status_code == 422
+    others = sealed(opened.turns[1].upload())
+    assert code_of(here.signed(who, "PUT", path, body, octets, others)) == (403, "forbidden")
+    sent = [here.signed(who, "PUT", path, body, octets, sealed(upload)).status_code for _ in range(2)]
+    assert sent == [201, 200]
 
 
 def test_a_vector_longer_than_any_other_body_may_be_repeated(tmp_path: Path) -> None:
@@ -93,10 +136,9 @@ def test_a_vector_longer_than_any_other_body_may_be_repeated(tmp_path: Path) -> 
         here.work()
         session.take("shares")
         here.work()
-        session.take("masked")
-        words = turns[0].upload().vectors["update"].tobytes()
-        path = f"{session.path}/masked/h0/update"
-        sent = [here.signed(hospitals[0], "PUT", path, words, "application/octet-stream") for _ in range(2)]
+        upload = turns[0].upload()
+        words, path, octets = body_of(upload), f"{session.path}/masked/h0", "application/octet-stream"
+        sent = [here.signed(hospitals[0], "PUT", path, words, octets, sealed(upload)) for _ in range(2)]
         assert len(words) > 1024
         assert [answer.status_code for answer in sent] == [201, 200]
 

@@ -114,3 +114,21 @@ def test_no_time_is_no_wait(seconds: float) -> None:
     marks = _Marks()
     assert asyncio.run(Watcher(marks, 0.01).wait("a", 0, seconds)) is False
     assert marks.looks == 0
+
+
+def test_what_is_told_wakes_at_once_whoever_waits_or_begins_to() -> None:
+    async def scenario() -> tuple[bool, bool, bool]:
+        # It would not look by itself before the test is over.
+        watcher = Watcher(lambda studies: {}, 1000.0)
+        waiting = asyncio.create_task(watcher.wait("a", 3, 20))
+        other = asyncio.create_task(watcher.wait("b", 0, 0.2))
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=watcher.tell, args=("a", 4))
+        thread.start()
+        woken = await waiting
+        # Told before anybody waited, and after it was looked.
+        late = await watcher.wait("a", 3, 20)
+        thread.join()
+        return woken, late, await other
+
+    assert asyncio.run(scenario()) == (True, True, False)

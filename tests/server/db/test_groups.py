@@ -65,7 +65,7 @@ def together(groups: Groups, pieces: dict[str, object]) -> dict[str, object]:
 
 
 def test_pieces_that_wait_are_committed_in_one_transaction(database: Database) -> None:
-    groups, commits = Groups(database), Commits(database)
+    groups, commits = Groups(database.write), Commits(database)
     found = together(groups, {f"k{i}": lambda tx, i=i: add(tx, f"k{i}") for i in range(5)})
     assert labels(database) == {f"k{i}" for i in range(5)}
     assert sorted(found.values()) == [1, 2, 3, 4, 5]  # type: ignore[type-var]
@@ -78,7 +78,7 @@ def test_a_piece_that_raises_takes_nobody_with_it(database: Database) -> None:
         add(tx, "half")
         raise Rejected("not-sampled", "no")
 
-    found = together(Groups(database), {"good": lambda tx: add(tx, "good"), "bad": refused})
+    found = together(Groups(database.write), {"good": lambda tx: add(tx, "good"), "bad": refused})
     assert labels(database) == {"good"}
     assert isinstance(found["bad"], Rejected)
     assert isinstance(found["good"], int)
@@ -86,7 +86,7 @@ def test_a_piece_that_raises_takes_nobody_with_it(database: Database) -> None:
 
 def test_studies_do_not_wait_for_each_other(database_url: str) -> None:
     database = Database(database_url)
-    groups, begun, go = Groups(database), threading.Event(), threading.Event()
+    groups, begun, go = Groups(database.write), threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> None:
         begun.set()
@@ -113,12 +113,12 @@ def test_what_happens_after_the_commit_happens_once_for_each_piece(database: Dat
         tx.after_commit(lambda: acted.append("never"))
         raise Rejected("not-sampled", "no")
 
-    together(Groups(database), {"a": noting("a"), "bad": refused, "b": noting("b")})
+    together(Groups(database.write), {"a": noting("a"), "bad": refused, "b": noting("b")})
     assert sorted(acted) == ["a", "b"]
 
 
 def test_a_thousand_pieces_all_get_their_own_answer(database: Database) -> None:
-    groups = Groups(database)
+    groups = Groups(database.write)
     with ThreadPoolExecutor(32) as pool:
         found = list(pool.map(lambda i: groups.write("sepsis", "count", lambda tx: i), range(1000)))
     assert found == list(range(1000))

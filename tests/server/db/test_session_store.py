@@ -10,12 +10,14 @@ import pytest
 from server.db.rows import find_session, find_study
 from server.db.session import Transaction
 from server.db.session_store import (
+    continue_session,
     forget_shares,
     is_awaited,
     load_session,
     masks_updates,
     members_at_opening,
     octets_of,
+    record_message,
 )
 from server.db.tables import SessionRow
 from server.services.coordinator import Coordinator
@@ -81,16 +83,16 @@ def test_the_value_has_what_the_rows_say(coordinator: Coordinator) -> None:
     inside(coordinator, look)
 
 
-def test_sealed_bodies_are_loaded_for_whom_they_were_asked(coordinator: Coordinator) -> None:
+def test_a_session_goes_on_from_what_is_known_of_it(coordinator: Coordinator) -> None:
     until(coordinator, "masked")
 
     def look(tx: Transaction, row: SessionRow) -> None:
-        own = load_session(tx, row, client="h1")
-        assert own.shares["h1"].client == "h1"
-        with pytest.raises(LookupError, match="h2"):
-            own.shares["h2"]
-        everybodys = load_session(tx, row, step="shares")
-        assert [everybodys.shares[name].client for name in NAMES] == NAMES
+        early = load_session(tx, row)
+        record_message(tx, row, "h1", "left", None)
+        tx.session.flush()
+        later = continue_session(tx, row, early, row.version - 1)
+        assert (early.left, later.left) == (frozenset(), {"h1"})
+        assert later == load_session(tx, row)
 
     inside(coordinator, look)
 
@@ -99,8 +101,7 @@ def test_octets_are_found_in_the_order_that_was_asked_for(coordinator: Coordinat
     until(coordinator, "consistency")
 
     def look(tx: Transaction, row: SessionRow) -> None:
-        vector = load_session(tx, row).parameters.vectors[0].name
-        found = octets_of(tx, row, vector, ["h3", "h0"])
+        found = octets_of(tx, row, ["h3", "h0"])
         assert [client for client, _ in found] == ["h3", "h0"]
         assert all(len(sha256) == 64 for _, sha256 in found)
 
@@ -113,7 +114,7 @@ def test_forgotten_shares_leave_that_they_were_sent(coordinator: Coordinator) ->
     def look(tx: Transaction, row: SessionRow) -> None:
         forget_shares(tx, row.study_id, row.round)
         tx.session.flush()
-        session = load_session(tx, row, step="shares")
+        session = load_session(tx, row)
         assert list(session.shares) == NAMES
         with pytest.raises(LookupError):
             session.shares["h0"]

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from server.db.session import Transaction
-from server.db.tables import OctetsRow, SessionMessageRow, SessionRow
+from server.db.tables import SessionMessageRow, SessionRow
 from server.services.coordinator import Coordinator
 from tests.factories.settings import settings
 from tests.factories.studies import open_study, work
@@ -24,16 +24,14 @@ def opened(coordinator: Coordinator) -> Coordinator:
 
 
 def message(**changes: object) -> SessionMessageRow:
-    return SessionMessageRow(**{"study_id": 1, "round": 1, "client": "h0", "step": "keys", "body": "{}"} | changes)
-
-
-def octets(**changes: object) -> OctetsRow:
-    given = {"study_id": 1, "round": 1, "client": "h0", "vector": "update", "sha256": "0" * 64}
-    return OctetsRow(**given | changes)
+    given = {"study_id": 1, "round": 1, "client": "h0", "step": "keys", "number": 1, "body": "{}"}
+    return SessionMessageRow(**given | changes)
 
 
 def test_what_a_client_says_and_sends_is_stored(opened: Coordinator) -> None:
-    opened.database.write("rows", lambda tx: tx.session.add_all([message(), message(step="left"), octets()]))
+    opened.database.write(
+        "rows", lambda tx: tx.session.add_all([message(), message(step="manifest", octets_sha256="0" * 64)])
+    )
     count = opened.database.read("count", lambda tx: tx.session.query(SessionMessageRow).count())
     assert count == 2
 
@@ -43,10 +41,11 @@ def test_what_a_client_says_and_sends_is_stored(opened: Coordinator) -> None:
     [
         lambda: message(step="whisper"),
         lambda: message(round=2),
-        lambda: octets(sha256="short"),
-        lambda: octets(round=2),
+        lambda: message(step="manifest", octets_sha256="short"),
+        lambda: message(step="manifest"),
+        lambda: message(octets_sha256="0" * 64),
     ],
-    ids=["step", "message-of-no-session", "hash", "octets-of-no-session"],
+    ids=["step", "message-of-no-session", "hash", "manifest-without-octets", "octets-without-manifest"],
 )
 def test_rows_that_break_a_rule_are_refused(opened: Coordinator, broken: Callable[[], object]) -> None:
     with pytest.raises(IntegrityError):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import OpenedShare, least_threshold
+from client_sdk.protocol.secure_sum.messages import least_threshold
+from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import (
     ThresholdGrid,
     VectorSpec,
@@ -24,7 +25,8 @@ from client_sdk.protocol.secure_sum.vectors import (
 )
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
-from server.domain.secure_sum import Declined, inbox
+from server.domain.secure_sum import inbox
+from server.domain.secure_sum_session import Declined
 from tests.factories.secure_sum import STEPS, Run, World, small_counts, stream
 
 
@@ -136,11 +138,13 @@ def with_bad_shares(run: Run, liars: set[str], owners: set[str]) -> domain.Sessi
     """Replies in which `liars` open wrong shares of `owners`, correctly signed."""
     unmasks = dict(run.session.unmasks)
     for name in liars:
-        shares = tuple(
-            OpenedShare(peer=s.peer, kind=s.kind, share=bytes(35) + b"\x01") if s.peer in owners else s
-            for s in unmasks[name].shares
+        opened = unmasks[name].shares
+        right = (opened[i : i + SHARE_BYTES] for i in range(0, len(opened), SHARE_BYTES))
+        shares = (
+            bytes(35) + b"\x01" if peer in owners else share
+            for peer, share in zip(run.session.peers(name), right, strict=True)
         )
-        unmasks[name] = unmasks[name].model_copy(update={"shares": shares})
+        unmasks[name] = unmasks[name].model_copy(update={"shares": b"".join(shares)})
     return replace(run.session, unmasks=unmasks)
 
 
@@ -179,12 +183,10 @@ def test_t_minus_one_replies_and_all_octets_leave_the_sum_masked() -> None:
     world = World(7)
     run = Run(world, small_counts(world)).finish()
     few = dict(list(run.session.unmasks.items())[: run.session.parameters.threshold - 1])
-    replies = recovery._replies(replace(run.session, unmasks=few))
-    candidates = recovery._combine_all(replies)
-    assert not any(
-        recovery._is_secret_of(run.session, owner, secret)
-        for owner, secret in zip(run.session.sharers, candidates, strict=bool(candidates))
-    )
+    session = replace(run.session, unmasks=few)
+    candidates = recovery._candidates(session, recovery._Replies.of(session))
+    assert candidates.keys() == set(session.sharers)
+    assert not any(secret and recovery._is_secret_of(session, owner, secret) for owner, secret in candidates.items())
 
 
 @pytest.mark.parametrize("wrong", ["count", "missing", "twice", "word"])

@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from client_sdk.protocol.secure_sum.messages import (
     Deadlines,
     KeysMessage,
-    OpenedShare,
     ParameterFault,
     SessionParameters,
-    UnmaskMessage,
     least_survivors,
     least_threshold,
+    opened_shares,
     require_sound,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
@@ -135,12 +134,7 @@ def test_octets_have_one_spelling() -> None:
             KeysMessage.model_validate_json(json.dumps({**body, "share_key": bad}))
 
 
-def test_an_unmask_message_cannot_hold_two_shares_of_one_peer() -> None:
-    seed = OpenedShare(peer="b", kind="seed", share=bytes(36))
-    both = (seed, OpenedShare(peer="b", kind="mask-key", share=bytes(36)))
-    with pytest.raises(ValidationError, match="a peer occurs twice"):
-        UnmaskMessage(client="a", shares=both, signature=bytes(64))
-    with pytest.raises(ValidationError):
-        OpenedShare(peer="b", kind="both", share=bytes(36))  # type: ignore[arg-type]
-    with pytest.raises(ValidationError):
-        OpenedShare(peer="b", kind="seed", share=bytes(35))
+def test_a_share_is_of_the_one_kind_that_the_survivors_prescribe() -> None:
+    shares = b"".join(bytes([i]) * 36 for i in range(3))
+    opened = list(opened_shares(("a", "b", "c"), {"a", "c"}, shares))
+    assert opened == [("a", "seed", bytes(36)), ("b", "mask-key", b"\x01" * 36), ("c", "seed", b"\x02" * 36)]

@@ -14,13 +14,12 @@ from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.masked_rounds import (
-    NEEDS,
     begin,
     kinds,
     participants_of,
@@ -29,7 +28,7 @@ from tests.factories.masked_rounds import (
     run,
     updates,
 )
-from tests.factories.masked_studies import STEPS, MaskedHospital
+from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import MASKING, settings
 from tests.factories.studies import FakeClock, open_study, work
 
@@ -63,7 +62,7 @@ def test_whoever_comes_back_after_its_vectors_froze_is_asked_until_it_has_replie
 ) -> None:
     turns = begin(coordinator, settings(masked=True))
     hospital = turns[0].owner.hospital
-    for step in STEPS[:4]:
+    for step in STEPS[:3]:
         assert hospital.assignment() is not None
         for turn in turns:
             turn.take(step)
@@ -81,7 +80,7 @@ def test_whoever_comes_back_after_its_vectors_froze_is_asked_until_it_has_replie
 
 def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
-    for step in STEPS[:4]:
+    for step in STEPS[:3]:
         for turn in turns:
             turn.take(step)
     exchanges.leave(coordinator, "sepsis", 1, turns[0].name)
@@ -91,7 +90,7 @@ def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeCl
 
 def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
-    for step in STEPS[:4]:
+    for step in STEPS[:3]:
         for turn in turns:
             turn.take(step)
     hospital = turns[0].owner.hospital
@@ -99,7 +98,7 @@ def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinat
         hospital.refuse(1)
     assert refused.value.code == "different-update"
     assert hospital.assignment() is None
-    for step in STEPS[4:]:
+    for step in STEPS[3:]:
         for turn in turns[1:]:
             turn.take(step)
     work(coordinator)
@@ -130,7 +129,7 @@ def goes(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("change", [comes, goes])
-@pytest.mark.parametrize("step", ["keys", "octets", "unmask"])
+@pytest.mark.parametrize("step", ["keys", "masked", "unmask"])
 def test_a_roster_that_changes_meanwhile_disturbs_nobody(
     coordinator: Coordinator, clock: FakeClock, step: str, change: Callable[[Coordinator], None]
 ) -> None:
@@ -138,7 +137,7 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
     turns = begin(coordinator, chosen)
     start = clock.seconds
     for each in STEPS:
-        if exchanges.read_session(coordinator, "sepsis", 1).phase != NEEDS.get(each, each):
+        if lists.read_session(coordinator, "sepsis", 1)[1].phase != each:
             # Whoever is missing has held everybody up.
             clock.seconds = max(clock.seconds, start + 721.0)
             work(coordinator)
@@ -163,28 +162,32 @@ def test_a_roster_that_changes_meanwhile_disturbs_nobody(
 
 def test_wrong_octets_are_not_kept(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
-    for step in STEPS[:3]:
+    for step in STEPS[:2]:
         for turn in turns:
             turn.take(step)
     with pytest.raises(Rejected) as refused:
-        turns[0].send_octets("update", b"\x00" * 16)
+        turns[0].send_octets(turns[0].upload().manifest, bytes(len(body_of(turns[0].upload()))))
     assert refused.value.code == "different-message"
+    with pytest.raises(Rejected) as refused:
+        turns[0].send_octets(turns[0].upload().manifest, body_of(turns[0].upload())[:-1])
+    assert refused.value.code == "invalid-request"
+    turns[0].take("masked")
 
 
 def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
-    for step in STEPS[:4]:
+    for step in STEPS[:3]:
         for turn in turns:
             turn.take(step)
     lifecycle.act(coordinator, "sepsis", "stop")
     assert kinds(coordinator) == ["reserved", "cancelled"]
     # And stays free: nobody can be brought to open it now.
-    for step in STEPS[4:]:
+    for step in STEPS[3:]:
         for turn in turns:
             with pytest.raises(Rejected, match="stopped"):
                 turn.take(step)
     work(coordinator)
-    assert exchanges.read_session(coordinator, "sepsis", 1).failure == "stopped"
+    assert lists.read_session(coordinator, "sepsis", 1)[1].failure == "stopped"
     assert not any(turn.client.released for turn in turns)
 
 
@@ -192,7 +195,7 @@ def test_a_worker_that_lost_its_lease_harms_no_sum(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = begin(coordinator, settings(masked=True))
-    for step in STEPS[:5]:
+    for step in STEPS[:4]:
         for turn in turns:
             turn.take(step)
     work(coordinator)
@@ -233,7 +236,7 @@ def test_too_small_a_cohort_never_begins(coordinator: Coordinator, clock: FakeCl
     chosen = settings(masked=True)
     open_study(coordinator, clients=4, settings=chosen)
     work(coordinator)
-    assert exchanges.read_session(coordinator, "sepsis", 1).phase == "keys"
+    assert lists.read_session(coordinator, "sepsis", 1)[1].phase == "keys"
 
 
 WORKER = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
+from client_sdk.protocol.secure_sum.messages import Inbox
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import exchanges, lists
 from server.worker import find_due
 from tests.factories.hospital_double import MODEL
 from tests.factories.masked_rounds import round_of
@@ -46,7 +47,7 @@ def test_the_worker_tries_to_sum_once_t_have_replied_and_not_before(coordinator:
     turns[3].unmask()
     assert due(coordinator) == ["sum"]
     work(coordinator)
-    assert exchanges.read_session(coordinator, "sepsis", 1).phase == "summed"
+    assert lists.read_session(coordinator, "sepsis", 1)[1].phase == "summed"
 
 
 @pytest.mark.parametrize("step", ["shares", "unmask"])
@@ -67,7 +68,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     turns = turns_of(coordinator)
     until(coordinator, turns, step)
     late = getattr(turns[0], f"{step}_message")()
-    assert exchanges.put(coordinator, "sepsis", 1, late)
+    assert exchanges.put(coordinator, "sepsis", 1, late).created
     for turn in turns[1:]:
         turn.take(step)
     work(coordinator)
@@ -76,7 +77,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
             turn.take(following)
         work(coordinator)
     assert round_of(coordinator).scrubbed_at is not None
-    assert not exchanges.put(coordinator, "sepsis", 1, late)
+    assert not exchanges.put(coordinator, "sepsis", 1, late).created
 
 
 def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordinator: Coordinator) -> None:
@@ -86,5 +87,5 @@ def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordin
             turn.take(step)
         work(coordinator)
     with pytest.raises(Rejected) as gone:
-        exchanges.inbox(coordinator, "sepsis", 1, turns[0].name)
+        turns[0].shown("inbox", Inbox)
     assert gone.value.code == "round-closed"

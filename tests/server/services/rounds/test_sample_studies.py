@@ -16,7 +16,7 @@ from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.protocol.study.settings import StudySettings
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges
+from server.services.secure_sum import lists
 from server.services.studies import lifecycle
 from tests.factories.hospital_double import MODEL, update
 from tests.factories.masked_studies import STEPS, MaskedHospital
@@ -79,10 +79,7 @@ def run(coordinator: Coordinator, chosen: StudySettings) -> list[tuple[float, ..
             for hospital, log_moments in zip(hospitals, reported, strict=True)
         ]
         for step in STEPS:
-            if exchanges.read_session(coordinator, "sepsis", number).phase in (
-                step,
-                "masked" if step == "octets" else step,
-            ):
+            if lists.read_session(coordinator, "sepsis", number)[1].phase == step:
                 for turn in turns:
                     turn.take(step)
                 work(coordinator)

@@ -1,0 +1,166 @@
+"""What a client is to do now: asked by everybody, all the time, so that a look is one statement.
+
+The assignment of a round is put together once, from rows that are compared with what was signed, and signed for each
+client that asks. Whether it may still be handed out is looked up every time.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, select
+
+from client_sdk.protocol.secure_sum.messages import SignedParameters
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody
+from client_sdk.protocol.wire.signing import ASSIGNMENT
+from server.db import rows
+from server.db.ledger_store import require_unchanged
+from server.db.session import Transaction
+from server.db.session_store import AWAITED, is_awaited, members_at_opening
+from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.differences import stopping_where_rows_differ
+from server.services.views import at, ledger_head, model_info
+
+_PREPARING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The assignment of one round, complete but for who is asking, beside the ledger's head that it was made under."""
+
+    round: int
+    head_sha256: str
+    body: AssignmentBody
+    session: SignedParameters | None
+
+
+@lru_cache(maxsize=8)
+def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
+    under_way = and_(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
+    drawn = and_(
+        ParticipantRow.study_id == StudyRow.id,
+        ParticipantRow.round == RoundRow.number,
+        ParticipantRow.client == bindparam("client"),
+    )
+    session = and_(SessionRow.study_id == StudyRow.id, SessionRow.round == RoundRow.number)
+    return (
+        select(
+            StudyRow.id,
+            StudyRow.version,
+            StudyRow.state.label("study"),
+            StudyRow.stop_reason,
+            ClientRow.state.label("client"),
+            RoundRow.number.label("round"),
+            RoundRow.state.label("round_state"),
+            RoundRow.deadline,
+            ParticipantRow.state.label("answer"),
+            SessionRow.phase,
+            BudgetRow.head_sha256,
+            time.label("now"),
+        )
+        .select_from(StudyRow)
+        .join(BudgetRow, BudgetRow.study_id == StudyRow.id)
+        .outerjoin(ClientRow, and_(ClientRow.study_id == StudyRow.id, ClientRow.name == bindparam("client")))
+        .outerjoin(RoundRow, under_way)
+        .outerjoin(ParticipantRow, drawn)
+        .outerjoin(SessionRow, session)
+        .where(StudyRow.name == bindparam("study"))
+    )
+
+
+def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None]:
+    """The number of the study's newest event, and the signed assignment if the client is to answer one now.
+
+    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
+    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
+    the round's opening, whoever has come or gone since: masking keys are checked against it.
+
+    Raises:
+        Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
+    """
+    asked = {"study": study, "client": client}
+    found = coordinator.database.look(_question(coordinator.database.time), asked)
+    seen = found[0] if found else None
+    _require_member(seen)
+    # Past its deadline nothing is handed out, although no worker may have closed the round yet.
+    if seen is None or seen.answer is None or seen.round_state != "collecting" or seen.now >= seen.deadline:
+        return 0 if seen is None else seen.version, None
+    if seen.answer != "sampled" and not _is_awaited(coordinator, seen, client):
+        return seen.version, None
+    prepared = _prepared(coordinator, study, seen)
+    if prepared is None:
+        return 0, None
+    body = prepared.body.model_copy(update={"client": client})
+    signature = coordinator.signer.sign(ASSIGNMENT, body.model_dump(mode="json"))
+    return seen.version, Assignment(assignment=body, signature=signature, session=prepared.session)
+
+
+def _require_member(seen: Any) -> None:
+    if seen is None:
+        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+    if seen.study == "finished":
+        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=seen.stop_reason)
+    if seen.client is None:
+        raise Rejected("unknown-client", "the study has no client of this name")
+    if seen.client != "active":
+        raise Rejected("revoked", "this client takes part no longer")
+
+
+def _is_awaited(coordinator: Coordinator, seen: Any, client: str) -> bool:
+    if seen.phase not in AWAITED:
+        return False
+    id, round = seen.id, seen.round
+    return coordinator.database.read("is-awaited", lambda tx: is_awaited(tx, id, round, client))
+
+
+def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
+    """The assignment of the round that was seen; None where it has ended meanwhile."""
+    key = (seen.round, seen.head_sha256)
+    known = coordinator.assignments.get(study)
+    if known is not None and (known.round, known.head_sha256) == key:
+        return known
+    # Everybody comes at once: one reads, the others wait for what it finds.
+    with _PREPARING:
+        known = coordinator.assignments.get(study)
+        if known is not None and (known.round, known.head_sha256) == key:
+            return known
+        read = coordinator.database.read
+        prepared = stopping_where_rows_differ(
+            coordinator, lambda: read("prepare-assignment", lambda tx: _read(coordinator, tx, study))
+        )
+        if prepared is not None:
+            coordinator.assignments[study] = prepared
+        return prepared
+
+
+def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | None:
+    row = rows.find_study(tx, study)
+    round = rows.open_round(tx, row.id)
+    if row.state == "finished" or round is None or round.state != "collecting":
+        return None
+    require_unchanged(tx, coordinator.signer, row)
+    session = rows.find_session(tx, row.id, round.number)
+    # Clear rounds are held to the roster as it is now.
+    opened_with = members_at_opening(session)
+    budget = tx.session.get_one(BudgetRow, row.id)
+    body = AssignmentBody(
+        study=study,
+        # Everybody's in turn.
+        client=study,
+        round=round.number,
+        phase="train",
+        deadline=at(round.deadline),
+        model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        settings_sha256=row.settings_sha256,
+        roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
+        ledger=ledger_head(study, budget),
+    )
+    signed = None
+    if session is not None:
+        signed = SignedParameters(parameters=session.parameters, signature=session.signature)
+    return Prepared(round.number, budget.head_sha256, body, signed)

@@ -1,0 +1,112 @@
+"""What a client is shown of a secure-sum session. A list is made once and never changes; many wait for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import BaseModel
+from sqlalchemy import bindparam, select
+
+from client_sdk.protocol.secure_sum.messages import SessionView, SignedParameters
+from server.db import rows
+from server.db.session import Transaction
+from server.db.session_store import MessageForgotten, load_session
+from server.db.tables import StudyRow
+from server.domain import secure_sum as rules
+from server.domain.errors import Rejected
+from server.domain.secure_sum_session import Declined, Session
+from server.services.coordinator import Coordinator
+from server.services.secure_sum.exchanges import find, rejected
+from server.services.secure_sum.states import State
+
+What = Literal["keys", "inbox", "survivors", "consistency", "result"]
+_TOO_EARLY = Declined("too-early", "the sums are not opened yet")
+_FOR_ALL: dict[What, Callable[[Session], BaseModel | Declined]] = {
+    "keys": rules.key_list,
+    "survivors": rules.survivor_list,
+    "consistency": rules.consistency_list,
+    # Not of the session's value: beside it once it is there.
+    "result": lambda session: _TOO_EARLY,
+}
+_VERSION = select(StudyRow.version).where(StudyRow.name == bindparam("study"))
+
+
+def read_session(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
+    """The signed parameters and the phase, beside the number of the study's newest event.
+
+    Raises:
+        Rejected: `unknown-study`, `no-session`.
+    """
+
+    def work(tx: Transaction) -> tuple[int, SessionView]:
+        study_row = rows.find_study(tx, study)
+        row = find(tx, study_row.id, round)
+        signed = SignedParameters(parameters=row.parameters, signature=row.signature)
+        view = {"signed": signed, "phase": row.phase, "failure": row.failure}
+        return study_row.version, SessionView.model_validate(view)
+
+    return coordinator.database.read("read-session", work)
+
+
+def seen(coordinator: Coordinator, study: str, round: int, what: What, client: str) -> bytes | None:
+    """The list as JSON, if this process has seen it frozen; asks the database nothing.
+
+    client  who asks: an inbox is its own
+    """
+    state = coordinator.sessions.seen(study, round)
+    found = None if state is None else _listed(state, what, client)
+    return found if isinstance(found, bytes) else None
+
+
+def shown(coordinator: Coordinator, study: str, round: int, what: What, client: str) -> tuple[int, bytes | None]:
+    """The list as JSON once it is frozen, beside the number of the study's newest event.
+
+    Raises:
+        Rejected: `unknown-study`, `no-session`, `not-sampled`, `session-failed`; `round-closed` for what is erased.
+    """
+    found = seen(coordinator, study, round, what, client)
+    if found is not None:
+        return 0, found
+    newest = coordinator.database.look(_VERSION, {"study": study})
+    state = coordinator.sessions.seen(study, round)
+    if not newest or state is None or state.mark < newest[0][0]:
+        state = coordinator.sessions.refreshed(coordinator.database, study, round)
+    if state is None:
+        raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+    listed = _listed(state, what, client)
+    if listed is None:
+        listed = _read_inbox(coordinator, study, round, client)
+    if isinstance(listed, bytes):
+        return state.mark, listed
+    # After the view: what froze before the failure can still be read.
+    if state.session.phase == "failed":
+        failure = state.session.failure
+        raise Rejected("session-failed", f"the session ended: {failure}", failure=failure)
+    if listed.code != "too-early":
+        raise rejected(listed)
+    return state.mark, None
+
+
+def _listed(state: State, what: What, client: str) -> bytes | Declined | None:
+    """None: its bodies are not kept any more."""
+    if what != "inbox":
+        return state.shown(what, _FOR_ALL[what])
+    if state.ended:
+        return None
+    found = rules.inbox(state.session, client)
+    return found if isinstance(found, Declined) else found.model_dump_json().encode()
+
+
+def _read_inbox(coordinator: Coordinator, study: str, round: int, client: str) -> bytes | Declined:
+    """Of a session that has ended: as long as its round is not cleared away, it may still be asked for."""
+
+    def work(tx: Transaction) -> bytes | Declined:
+        session = load_session(tx, find(tx, rows.find_study(tx, study).id, round))
+        try:
+            found = rules.inbox(session, client)
+        except MessageForgotten:
+            raise Rejected("round-closed", "the round is over, and what was sent for it is erased") from None
+        return found if isinstance(found, Declined) else found.model_dump_json().encode()
+
+    return coordinator.database.read("read-inbox", work)

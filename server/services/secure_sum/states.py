@@ -1,0 +1,139 @@
+"""Sessions as this process saw them last: what was said is read once, and then only what came since.
+
+A value is the truth while the session's row has the version that it was read at; a list that was frozen in it stays so
+for ever. Nothing is kept here that is not committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from client_sdk.protocol.secure_sum.messages import SumResult
+from server.db import rows
+from server.db.session import Database, Transaction
+from server.db.session_store import continue_session, has_ended, load_session
+from server.db.tables import SessionRow
+from server.domain.secure_sum_session import Declined, Session, changed
+
+# Sessions under way; a value holds some hundred bytes for each pair of neighbours.
+_MOST = 16
+
+
+@dataclass
+class State:
+    """One session: `mark` is the number of the study's newest event when it was read.
+
+    ended  nothing more is said: what was sealed is not kept, and not everything that was said is here
+    lists  what everybody is shown, as JSON, by its name
+    """
+
+    version: int
+    mark: int
+    session: Session
+    ended: bool
+    lists: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def shown(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
+        """A list that is the same for everybody."""
+        known = self.lists.get(name)
+        if known is not None:
+            return known
+        found = view(self.session)
+        if isinstance(found, Declined):
+            return found
+        return self.lists.setdefault(name, found.model_dump_json().encode())
+
+
+class States:
+    """One per process; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: OrderedDict[tuple[str, int], State] = OrderedDict()
+        self._refreshing: dict[tuple[str, int], threading.Lock] = {}
+
+    def seen(self, study: str, round: int) -> State | None:
+        """As it was seen last, which may be a while ago."""
+        return self._states.get((study, round))
+
+    def current(self, tx: Transaction, study: str, row: SessionRow) -> Session:
+        """The session as it is in this transaction, with what the transaction itself has changed."""
+        key = ("session", study, row.round)
+        if key not in tx.shared:
+            tx.shared[key] = self._read(tx, study, row)
+        return tx.shared[key]
+
+    def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
+        """What the transaction has made of it; seen by others once it is committed."""
+        first = ("session-changed", study, row.round) not in tx.shared
+        tx.shared["session", study, row.round] = session
+        tx.shared["session-changed", study, row.round] = _state(row, mark, session)
+        if first:
+            tx.after_commit(lambda: self._keep(study, row, tx.shared["session-changed", study, row.round]))
+
+    def refreshed(self, database: Database, study: str, round: int) -> State | None:
+        """As it is now; None where there is no such session. One thread reads, the others wait for what it finds."""
+
+        def work(tx: Transaction) -> State | None:
+            study_row = rows.find_study(tx, study)
+            row = rows.find_session(tx, study_row.id, round)
+            if row is None:
+                return None
+            state = _state(row, study_row.version, self._read(tx, study, row))
+            self._keep(study, row, state)
+            return state
+
+        with self._lock:
+            refreshing = self._refreshing.setdefault((study, round), threading.Lock())
+        known = self.seen(study, round)
+        with refreshing:
+            # Somebody has read it while this thread waited.
+            state = self.seen(study, round)
+            if state is not None and state is not known:
+                return state
+            return database.read("read-session", work)
+
+    def forget(self, study: str, round: int) -> None:
+        """Its round is over: what was sealed in it is erased."""
+        with self._lock:
+            self._states.pop((study, round), None)
+            self._refreshing.pop((study, round), None)
+
+    def _read(self, tx: Transaction, study: str, row: SessionRow) -> Session:
+        known = self.seen(study, row.round)
+        if known is None:
+            return load_session(tx, row)
+        # Of one that has ended nothing but its lists is asked for.
+        if known.ended or known.version == row.version:
+            return known.session
+        return continue_session(tx, row, known.session, known.version)
+
+    def _keep(self, study: str, row: SessionRow, state: State) -> None:
+        key = (study, row.round)
+        with self._lock:
+            known = self._states.get(key)
+            # Two that have read may come here in any order.
+            if known is not None and known.version > state.version:
+                return
+            if known is not None:
+                # Frozen lists are the same in every later state.
+                state.lists.update(known.lists)
+            self._states[key] = state
+            self._states.move_to_end(key)
+            while len(self._states) > _MOST:
+                old, _ = self._states.popitem(last=False)
+                self._refreshing.pop(old, None)
+
+
+def _state(row: SessionRow, mark: int, session: Session) -> State:
+    if not has_ended(row):
+        return State(row.version, mark, session, ended=False)
+    state = State(row.version, mark, changed(session, shares={}, unmasks={}), ended=True)
+    if row.result is not None:
+        state.lists["result"] = SumResult.model_validate(row.result).model_dump_json().encode()
+    return state
