@@ -88,6 +88,7 @@ class Case:
         colluders = self.clients // 5
         masking = {
             "colluders": colluders,
+            "neighbours": None,
             "min_survivors": colluders + 3,
             "mask_updates": True,
             "allow_three": False,

@@ -34,6 +34,7 @@ _SECONDS = 120.0
 _TASK = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
 _MASKING = {
     "colluders": 1,
+    "neighbours": None,
     "min_survivors": 4,
     "mask_updates": True,
     "allow_three": False,

@@ -146,6 +146,7 @@ def study(hospitals: int, canaries: int) -> StudySettings:
                 "accounting_sample": None,
                 "masking": {
                     "colluders": 1,
+                    "neighbours": None,
                     "min_survivors": hospitals,
                     "mask_updates": True,
                     "allow_three": False,

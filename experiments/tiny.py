@@ -83,6 +83,7 @@ def _bayesian(scheme: SchemeName) -> dict[str, Any]:
 def _masking(clients: int, step_seconds: float) -> dict[str, Any]:
     return {
         "colluders": 1,
+        "neighbours": None,
         "min_survivors": clients,
         "mask_updates": True,
         "allow_three": False,

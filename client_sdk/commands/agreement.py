@@ -11,7 +11,7 @@ import typer
 from client_sdk.commands.shared import table
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.study.settings import Masking, StudySettings
     from client_sdk.study.hospital import Proposal
 
 _WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
@@ -63,6 +63,7 @@ def terms(proposal: Proposal) -> list[list[str]]:
         ],
         ["steps", f"at most {privacy.max_steps} with noise, in {settings.rounds} rounds"],
         *(["who sees what", line] for line in seen(settings)),
+        *(["under masks", line] for line in sums(privacy.masking)),
         ["roster", "pinned" if proposal.pinned else "not pinned: nobody has compared who the other hospitals are"],
     ]
     if settings.beyond_bounds:
@@ -86,6 +87,28 @@ def seen(settings: StudySettings) -> list[str]:
         }
         lines.append(f"the coordinator: {shown[privacy.disclosure]}")
     return [*lines, "the other hospitals: your name and key, nothing of your data", "readers: the released models"]
+
+
+def sums(masking: Masking | None) -> list[str]:
+    """What the secure sum of a study promises, and what it does not, one sentence each."""
+    from client_sdk.protocol.secure_sum.messages import least_threshold
+
+    if masking is None:
+        return []
+    c, k, least = masking.colluders, masking.neighbours, masking.min_survivors
+    shares, lost = "all others: (n + c) // 2 + 1 of a round's n hospitals rebuild one", ""
+    if k is not None:
+        of = f"{least_threshold(k + 1, c)} of these {k + 1} rebuild one"
+        shares = f"{k} neighbours on a ring: {of} (in a round of no more than {k + 1} hospitals: with all)"
+        lost = f"more than {(k - c) // 2} of a hospital and its {k} neighbours are lost, "
+    return [
+        f"{least} hospitals at least are in every sum; c = {c} may side with the coordinator, {least - c} then do not",
+        f"each shares its secrets with {shares}; whatever is said to whom, nobody gets both secrets of one",
+        "(n + c) // 2 + 1 of a round's n hospitals sign who is in the sum before it is opened: there is only one sum",
+        *([] if k is None else [f"no sum is opened that {c} hospitals could take apart along the ring"]),
+        f"a round opens nothing where {lost}(n + c) // 2 + 1 of its n hospitals or {least} are not left",
+        "not promised: that a round ends, what the sum itself says, that other hospitals send true values",
+    ]
 
 
 def _clips(settings: StudySettings) -> str:

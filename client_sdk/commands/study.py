@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from client_sdk.commands.agreement import sums
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from client_sdk.protocol.study.settings import StudySettings
 
 P = TypeVar("P", bound="StudyList | RoundList")
+# Hospitals of a round from which on a note says that a ring costs less.
+_MANY = 300
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
 # Reasons after which no round can go on by itself.
 _IN_WORDS = {
@@ -72,6 +75,8 @@ def create(
 
     with plain_errors():
         frozen = read_settings(settings)
+        if (note := _many_neighbours(frozen)) is not None:
+            say(note, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
@@ -194,8 +199,8 @@ def read_settings(path: Path) -> StudySettings:
         text = path.read_text(encoding="utf-8-sig")
         values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
         # TOML has no null: there, what a study does not have is left out.
-        for name in _MAY_BE_NULL if path.suffix != ".json" else ():
-            values.get("privacy", {}).setdefault(name, None)
+        if path.suffix != ".json":
+            _fill(values.get("privacy", {}))
         return StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
@@ -203,6 +208,24 @@ def read_settings(path: Path) -> StudySettings:
     # AttributeError: what should be a table is none.
     except (ValueError, AttributeError) as error:
         raise ConfigurationError(f"{path} is neither JSON nor TOML: {error}") from error
+
+
+def _many_neighbours(settings: StudySettings) -> str | None:
+    """What to say where every hospital of many would exchange masks with every other."""
+    masking, n = settings.privacy.masking, settings.schedule.min_clients
+    if masking is None or masking.neighbours is not None or n <= _MANY:
+        return None
+    return (
+        f"note: every hospital exchanges masks with all others, {n - 1} or more: sound, but slow. "
+        "privacy.masking.neighbours makes it a ring (docs/threat-model.md)"
+    )
+
+
+def _fill(privacy: dict[str, Any]) -> None:
+    for name in _MAY_BE_NULL:
+        privacy.setdefault(name, None)
+    if privacy["masking"] is not None:
+        privacy["masking"].setdefault("neighbours", None)
 
 
 def _initial_weights(settings: StudySettings) -> bytes:
@@ -231,6 +254,7 @@ def _show(study: Study, as_json: bool) -> None:
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
             for li in privacy.limits
         ),
+        *(["under masks", line] for line in sums(privacy.masking)),
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
     table(f"Study {study.study}", ["", ""], rows)

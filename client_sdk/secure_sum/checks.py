@@ -114,7 +114,7 @@ def check_cohort(
 
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2; no
-    colluders among them can split the sum of the others.
+    colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -134,8 +134,13 @@ def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
         statement = current.masked_statement(entry.client, entry.digests)
         if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
             raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
-    if not current.graph.is_tied(current.graph.mask(entry.client for entry in entries), parameters.colluders):
+    graph = current.graph
+    survivors = graph.mask(entry.client for entry in entries)
+    if not graph.is_tied(survivors, parameters.colluders):
         detail = f"so many neighbours are lost that {parameters.colluders} colluders could split the sum into parts"
+        raise SurvivorsRefused("sparse-survivors", detail)
+    if not graph.can_open(graph.mask(sharers), survivors, parameters.threshold):
+        detail = f"somewhere fewer than {parameters.threshold} are left of a client and its neighbours"
         raise SurvivorsRefused("sparse-survivors", detail)
 
 

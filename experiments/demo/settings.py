@@ -26,6 +26,7 @@ SHORT_STEP_SECONDS = 10.0
 # One colluder; with four hospitals every one of them is needed, five bear one drop-out.
 MASKING = Masking(
     colluders=1,
+    neighbours=None,
     min_survivors=4,
     mask_updates=True,
     allow_three=False,

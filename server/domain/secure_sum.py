@@ -123,7 +123,11 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
         shamir.parse_share(message.shares)
     except shamir.SharingError as error:
         return Declined("malformed", f"shares: {error}")
-    return changed(session, unmasks=_with(session.unmasks, message))
+    admitted = changed(session, unmasks=_with(session.unmasks, message))
+    replied = session.replied.copy()
+    replied[session.graph.holders_at(message.client)] += 1
+    vars(admitted)["replied"] = replied
+    return admitted
 
 
 def leave(session: Session, client: str) -> Session:
@@ -177,7 +181,8 @@ def consistency_list(session: Session) -> ConsistencyList | Declined:
 
 def is_openable(session: Session) -> bool:
     """Whether every secret that the sum needs has t replies of its holders."""
-    return _can_open(session, session.unmasks)
+    # Counted from reply to reply: this is asked after each.
+    return bool((session.replied[session.shared] >= session.parameters.threshold).all())
 
 
 def _slot(session: Session, sender: str, recipient: str) -> bytes:
@@ -218,6 +223,8 @@ def _move(session: Session, now: int) -> Session:
                 return changed(session, phase="unmask")
             gone = (session.left & session.survivor_set) - session.consistency.keys()
             hopeful = len(session.survivors) - len(gone) >= parameters.quorum
+            # Whoever leaves without having confirmed opens nothing either.
+            hopeful = hopeful and (not gone or _can_open(session, session.survivor_set - gone))
         case _:
             gone = (session.left & session.survivor_set) - session.unmasks.keys()
             hopeful = not gone or _can_open(session, session.survivor_set - gone)
@@ -244,17 +251,14 @@ def _freeze_survivors(session: Session) -> Session:
 def _holds(session: Session, names: tuple[str, ...]) -> bool:
     """Whether these can open the sum, and no colluders among them could take it apart."""
     chosen = session.graph.mask(names)
-    return _can_open(session, names) and session.graph.is_tied(chosen, session.parameters.colluders)
+    parameters = session.parameters
+    opened = session.graph.can_open(session.shared, chosen, parameters.threshold)
+    return opened and session.graph.is_tied(chosen, parameters.colluders)
 
 
 def _can_open(session: Session, names: Collection[str]) -> bool:
     """Whether of every secret of U2 at least t of these hold a share."""
-    threshold = session.parameters.threshold
-    # Cheap, and mostly the answer while replies come in.
-    if len(names) < threshold:
-        return False
-    holders = session.graph.holders_among(session.graph.mask(names))
-    return bool((holders[session.graph.mask(session.sharers)] >= threshold).all())
+    return session.graph.can_open(session.shared, session.graph.mask(names), session.parameters.threshold)
 
 
 def _failed(session: Session, failure: Failure) -> Session:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.graph import Graph, graph_of
@@ -44,6 +46,8 @@ _WORKED_OUT = {
     "graph": {"parameters", "cohort"},
     "sharer_set": {"sharers"},
     "sharers_hash": {"parameters", "cohort", "sharers"},
+    "shared": {"parameters", "cohort", "sharers"},
+    "replied": {"parameters", "cohort", "unmasks"},
     "survivor_set": {"survivors"},
     "survivors_hash": {"parameters", "cohort", "sharers", "survivors"},
 }
@@ -123,6 +127,16 @@ class Session:
     def sharers_hash(self) -> bytes:
         """H(U2)."""
         return transcript.sharers_hash(self.h1, self.sharers)
+
+    @cached_property
+    def shared(self) -> NDArray[np.bool_]:
+        """By place in U1, who is in U2."""
+        return self.graph.mask(self.sharers)
+
+    @cached_property
+    def replied(self) -> NDArray[np.intp]:
+        """By place in U1, how many holders of that member's secrets have opened their shares."""
+        return self.graph.holders_among(self.graph.mask(self.unmasks))
 
     @cached_property
     def survivor_set(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,36 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 FILE = Path(__file__).with_name("secure_sum_vectors.json")
 P = 2**31 + 11
 NAMES = ("alder", "birch", "cedar", "dogwood")
-THRESHOLD = 3
-LOST = "dogwood"
+MORE = ("elder", "fir", "gorse")
 WORDS = {
-    "terms": {"bits": 64, "values": {"alder": [1, 2], "birch": [2**40, 3], "cedar": [5, 2**50], "dogwood": [7, 9]}},
+    "terms": {
+        "bits": 64,
+        "values": {"alder": [1, 2], "birch": [2**40, 3], "cedar": [5, 2**50], "dogwood": [7, 9]}
+        | {name: [2**i, 100 + i] for i, name in enumerate(MORE)},
+    },
     "update": {
         "bits": 32,
-        "values": {"alder": [1, 2**32 - 2, 3], "birch": [4, 5, 6], "cedar": [2**32 - 9, 8, 0], "dogwood": [1, 1, 1]},
+        "values": {"alder": [1, 2**32 - 2, 3], "birch": [4, 5, 6], "cedar": [2**32 - 9, 8, 0], "dogwood": [1, 1, 1]}
+        | {name: [2**32 - 1 - i, 10, i] for i, name in enumerate(MORE)},
     },
 }
+
+
+@dataclass(frozen=True)
+class Example:
+    """A session in which the member `lost` falls silent after sharing."""
+
+    key: str
+    names: tuple[str, ...]
+    colluders: int
+    neighbours: int
+    threshold: int
+    min_survivors: int
+    lost: str
+
+
+COMPLETE = Example("complete", NAMES, 0, 3, 3, 3, "dogwood")
+RING = Example("ring", (*NAMES, *MORE), 1, 4, 4, 5, "dogwood")
 
 
 def key(name: str, use: str) -> bytes:
@@ -67,11 +89,21 @@ def octets(values: list[int], bits: int) -> bytes:
     return b"".join((value % 2**bits).to_bytes(bits // 8, "little") for value in values)
 
 
-def shares_of(secrets: list[bytes], holders: int, seed: bytes) -> list[bytes]:
+def around(example: Example, h1: bytes) -> dict[str, list[str]]:
+    """Of every member the neighbours and itself, in the order of the names."""
+    names, k = example.names, example.neighbours
+    if k >= len(names) - 1:
+        return {name: list(names) for name in names}
+    ring = sorted(names, key=lambda name: H("secagg/1/ring", h1, name.encode()))
+    near = range(-k // 2, k // 2 + 1)
+    return {name: sorted(ring[(i + step) % len(ring)] for step in near) for i, name in enumerate(ring)}
+
+
+def shares_of(secrets: list[bytes], holders: int, threshold: int, seed: bytes) -> list[bytes]:
     limbs = [int.from_bytes(s, "little") >> 31 * i & (2**31 - 1) for s in secrets for i in range(9)]
-    stream = words(keystream(seed, 8 * (THRESHOLD - 1) * len(limbs) + 4096), 64)
+    stream = words(keystream(seed, 8 * (threshold - 1) * len(limbs) + 4096), 64)
     accepted = [word % P for word in stream if word < 2**64 - 2**64 % P]
-    rows = [accepted[k * len(limbs) : (k + 1) * len(limbs)] for k in range(THRESHOLD - 1)]
+    rows = [accepted[k * len(limbs) : (k + 1) * len(limbs)] for k in range(threshold - 1)]
     return [
         octets(
             [(limb + sum(row[i] * x ** (k + 1) for k, row in enumerate(rows))) % P for i, limb in enumerate(limbs)], 32
@@ -84,29 +116,36 @@ def sign(name: str, statement: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(key(name, "identity")).sign(statement)
 
 
-def compute(parameters: str) -> dict[str, Any]:
-    """Every intermediate value of one session in which the last hospital is lost after sharing."""
+def compute(example: Example) -> dict[str, Any]:
+    """Every intermediate value of one session."""
+    parameters, names = parameters_of(example), example.names
     ph = hashlib.sha256(parameters.encode()).digest()
-    share_keys, mask_keys = ({n: public(key(n, use)) for n in NAMES} for use in ("share", "mask"))
-    keys = {n: H("secagg/1/keys", ph, n.encode(), share_keys[n], mask_keys[n]) for n in NAMES}
-    h1 = H("secagg/1/cohort", ph, *(p for n in NAMES for p in (n.encode(), share_keys[n], mask_keys[n])))
-    commitments = {n: H("b", h1, n.encode(), key(n, "seed")) for n in NAMES}
-    shares = {n: shares_of([key(n, "seed"), key(n, "mask")], len(NAMES), key(n, "coefficients")) for n in NAMES}
-    slots = {n: b"".join(seal(n, m, h1, shares[n][i]) for i, m in enumerate(NAMES) if m != n) for n in NAMES}
-    said = {n: H("secagg/1/shares", h1, n.encode(), commitments[n], hashlib.sha256(slots[n]).digest()) for n in NAMES}
-    u2 = H("secagg/1/sharers", h1, *(n.encode() for n in NAMES))
-    survivors = [n for n in NAMES if n != LOST]
-    masked = {n: {v: mask(n, v, h1) for v in WORDS} for n in survivors}
+    share_keys, mask_keys = ({n: public(key(n, use)) for n in names} for use in ("share", "mask"))
+    keys = {n: H("secagg/1/keys", ph, n.encode(), share_keys[n], mask_keys[n]) for n in names}
+    h1 = H("secagg/1/cohort", ph, *(p for n in names for p in (n.encode(), share_keys[n], mask_keys[n])))
+    holders = around(example, h1)
+    commitments = {n: H("b", h1, n.encode(), key(n, "seed")) for n in names}
+    shares = {
+        n: shares_of([key(n, "seed"), key(n, "mask")], len(holders[n]), example.threshold, key(n, "coefficients"))
+        for n in names
+    }
+    dealt = {n: dict(zip(holders[n], shares[n], strict=True)) for n in names}
+    slots = {n: b"".join(seal(n, m, h1, share) for m, share in dealt[n].items() if m != n) for n in names}
+    said = {n: H("secagg/1/shares", h1, n.encode(), commitments[n], hashlib.sha256(slots[n]).digest()) for n in names}
+    u2 = H("secagg/1/sharers", h1, *(n.encode() for n in names))
+    survivors = [n for n in names if n != example.lost]
+    masked = {n: {v: mask(n, v, h1, holders[n]) for v in WORDS} for n in survivors}
     digests = {n: {v: hashlib.sha256(masked[n][v]).digest() for v in WORDS} for n in survivors}
     manifests = {
         n: H("secagg/1/masked", h1, u2, n.encode(), *(p for v in sorted(WORDS) for p in (v.encode(), digests[n][v])))
         for n in survivors
     }
     u3 = H("secagg/1/survivors", h1, *(p for n in survivors for p in (n.encode(), manifests[n])))
+    # Of whom a member holds a share are those who hold one of its own.
+    held = {n: {m: dealt[m][n] for m in holders[n]} for n in survivors}
     opened = {
-        n: [(m, "seed", shares[m][i][:36]) if m != LOST else (m, "mask-key", shares[m][i][36:]) for m in NAMES]
-        for i, n in enumerate(NAMES)
-        if n != LOST
+        n: [(m, "mask-key", s[36:]) if m == example.lost else (m, "seed", s[:36]) for m, s in held[n].items()]
+        for n in survivors
     }
     unmasks = {
         n: H("secagg/1/unmask", h1, u3, n.encode(), *(p for m, k, s in opened[n] for p in (m.encode(), k.encode(), s)))
@@ -125,6 +164,7 @@ def compute(parameters: str) -> dict[str, Any]:
         "ph": ph.hex(),
         "parameters_statement": H("secagg/1/params", ph).hex(),
         "h1": h1.hex(),
+        "neighbours": {n: [m for m in holders[n] if m != n] for n in names},
         "sharers_hash": u2.hex(),
         "survivors_hash": u3.hex(),
         "consistency_statement": consistency.hex(),
@@ -141,13 +181,15 @@ def compute(parameters: str) -> dict[str, Any]:
                 "commitment": commitments[n].hex(),
                 "slots": slots[n].hex(),
                 "shares_statement": said[n].hex(),
-                "pair_share_keys": {m: pair(n, m, "share", h1).hex() for m in NAMES if m != n},
-                "pair_mask_keys": {m: {v: pair(n, m, "mask", h1, v).hex() for v in WORDS} for m in NAMES if m != n},
+                "pair_share_keys": {m: pair(n, m, "share", h1).hex() for m in holders[n] if m != n},
+                "pair_mask_keys": {
+                    m: {v: pair(n, m, "mask", h1, v).hex() for v in WORDS} for m in holders[n] if m != n
+                },
                 "self_mask_keys": {v: hkdf(key(n, "seed"), h1, f"self|{v}").hex() for v in WORDS},
                 "canaries": {v: canary(n, v, h1).hex() for v in WORDS},
                 "words": {v: WORDS[v]["values"][n] for v in WORDS},
             }
-            for n in NAMES
+            for n in names
         },
         "survivors": {
             n: {
@@ -184,10 +226,10 @@ def plain(name: str, vector: str, h1: bytes) -> list[int]:
     return [*WORDS[vector]["values"][name], 1, *words(canary(name, vector, h1), bits)]
 
 
-def mask(name: str, vector: str, h1: bytes) -> bytes:
+def mask(name: str, vector: str, h1: bytes, near: list[str]) -> bytes:
     bits, values = WORDS[vector]["bits"], plain(name, vector, h1)
     masks = [(1, hkdf(key(name, "seed"), h1, f"self|{vector}"))]
-    masks += [(1 if name < m else -1, pair(name, m, "mask", h1, vector)) for m in NAMES if m != name]
+    masks += [(1 if name < m else -1, pair(name, m, "mask", h1, vector)) for m in near if m != name]
     for sign_, secret in masks:
         stream = words(keystream(secret, len(values) * bits // 8), bits)
         values = [value + sign_ * word for value, word in zip(values, stream, strict=True)]
@@ -199,8 +241,10 @@ def total(vector: str, h1: bytes, survivors: list[str]) -> bytes:
     return octets([sum(column) for column in columns], WORDS[vector]["bits"])
 
 
-PARAMETERS = json.dumps(
-    {
+def parameters_of(example: Example) -> str:
+    """Canonical JSON."""
+    times = {"deadlines": {"keys": 100, "shares": 200, "masked": 300}, "expires": 1000}
+    given = {
         "version": 1,
         "suite": "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31",
         "study": "example",
@@ -208,11 +252,11 @@ PARAMETERS = json.dumps(
         "session": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
         "roster": "0a" * 32,
         "model": "0b" * 32,
-        "clients": 4,
-        "colluders": 0,
-        "threshold": 3,
-        "neighbours": 3,
-        "min_survivors": 3,
+        "clients": len(example.names),
+        "colluders": example.colluders,
+        "threshold": example.threshold,
+        "neighbours": example.neighbours,
+        "min_survivors": example.min_survivors,
         "vectors": [
             {
                 "name": name,
@@ -228,12 +272,9 @@ PARAMETERS = json.dumps(
                 ("terms", "counts", 2, 64, 0, 2**60),
             )
         ],
-        "deadlines": {"keys": 100, "shares": 200, "masked": 300},
-        "expires": 1000,
-    },
-    sort_keys=True,
-    separators=(",", ":"),
-)
+    }
+    return json.dumps(given | times, sort_keys=True, separators=(",", ":"))
+
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(compute(PARAMETERS), indent=1) + "\n")
+    FILE.write_text(json.dumps({example.key: compute(example) for example in (COMPLETE, RING)}, indent=1) + "\n")

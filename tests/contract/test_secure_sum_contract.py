@@ -25,13 +25,25 @@ from tests.factories.secure_sum import MemoryStore, plan_of_session
 NOW = 50
 
 
+EXAMPLES = {example.key: example for example in (reference.COMPLETE, reference.RING)}
+
+
+@pytest.fixture(scope="module", params=list(EXAMPLES))
+def example(request: pytest.FixtureRequest) -> reference.Example:
+    return EXAMPLES[request.param]
+
+
 @pytest.fixture(scope="module")
-def published() -> dict[str, Any]:
-    return json.loads(reference.FILE.read_text())
+def published(example) -> dict[str, Any]:
+    return json.loads(reference.FILE.read_text())[example.key]
 
 
-def test_the_second_implementation_made_the_file(published) -> None:
-    assert reference.compute(reference.PARAMETERS) == published
+def test_the_second_implementation_made_the_file(example, published) -> None:
+    assert reference.compute(example) == published
+
+
+def test_the_second_example_is_a_ring() -> None:
+    assert all(len(near) == 4 for near in json.loads(reference.FILE.read_text())["ring"]["neighbours"].values())
 
 
 def test_every_derivation_is_reproduced(published) -> None:
@@ -41,7 +53,9 @@ def test_every_derivation_is_reproduced(published) -> None:
     for name, client in published["clients"].items():
         private = {use: bytes.fromhex(value) for use, value in client["private"].items()}
         assert masking.public_key(private["share"]).hex() == client["share_key"]
-        shares = shamir.split((private["seed"], private["mask"]), 4, parameters.threshold, private["coefficients"])
+        holders = len(published["neighbours"][name]) + 1
+        secrets = (private["seed"], private["mask"])
+        shares = shamir.split(secrets, holders, parameters.threshold, private["coefficients"])
         assert [share.hex() for share in shares] == client["shares"]
         sharing, pairing = (masking.Agreement(name, private[use], h1) for use in ("share", "mask"))
         for peer, key in client["pair_share_keys"].items():
@@ -94,6 +108,7 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
     expected = plan_of_session(
         parameters.vectors,
         parameters.colluders,
+        neighbours=parameters.neighbours,
         study="example",
         round=1,
         roster="0a" * 32,
@@ -111,6 +126,7 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
         session = domain.admit_keys(session, keys)
     session = domain.advance(session, NOW)
     assert session.h1.hex() == published["h1"]
+    assert {name: list(session.graph.neighbours(name)) for name in clients} == published["neighbours"]
 
     for name, client in clients.items():
         shares = client.share(views.key_list(session), NOW)
@@ -155,11 +171,13 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
     )
 
 
-def test_the_sums_decode_to_what_the_survivors_sent(published) -> None:
+def test_the_sums_decode_to_what_the_survivors_sent(example, published) -> None:
     parameters = SessionParameters.from_bytes(published["parameters"].encode())
     log_moments = parameters.vector("terms")
     total = np.frombuffer(bytes.fromhex(published["sums"]["terms"]), log_moments.dtype)
-    assert secure_sum_vectors.decode(log_moments, total).tolist() == [1 + 2**40 + 5, 2 + 3 + 2**50]
+    expected = {"complete": [1 + 2**40 + 5, 2 + 3 + 2**50], "ring": [1 + 2**40 + 5 + 7, 2 + 3 + 2**50 + 303]}
+    assert secure_sum_vectors.decode(log_moments, total).tolist() == expected[example.key]
     update = parameters.vector("update")
     total = np.frombuffer(bytes.fromhex(published["sums"]["update"]), update.dtype)
-    assert (secure_sum_vectors.decode(update, total) * 2**20).tolist() == [-4, 11, 9]
+    expected = {"complete": [-4, 11, 9], "ring": [-10, 41, 12]}
+    assert (secure_sum_vectors.decode(update, total) * 2**20).tolist() == expected[example.key]

@@ -11,10 +11,14 @@ from client_sdk.secure_sum.session import SecureSumClient
 from tests.factories.secure_sum import ROUND, STUDY, Run, World, small_counts
 
 ME = "h001"
+# Every attack is tried where all six are neighbours, and on a ring.
+GRAPHS = pytest.mark.parametrize("neighbours", [None, 4], ids=["complete", "ring"])
+# On the ring of four neighbours that this makes, only h004 is none of mine.
+_TAG = "ring 1"
 
 
-def started(step: str, clients: int = 6, colluders: int = 1) -> Run:
-    world = World(clients, colluders)
+def started(step: str, clients: int = 6, colluders: int = 1, neighbours: int | None = None) -> Run:
+    world = World(clients, colluders, neighbours=neighbours, tag=_TAG)
     return Run(world, small_counts(world)).upto(step)
 
 

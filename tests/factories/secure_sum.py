@@ -31,6 +31,7 @@ def plan_of_session(
     vectors: Sequence[VectorSpec],
     colluders: int,
     min_survivors: int = 3,
+    neighbours: int | None = None,
     *,
     study: str = STUDY,
     round: int = ROUND,
@@ -43,6 +44,7 @@ def plan_of_session(
     """What is expected of a session with these times; nobody's study, so that also 0 colluders are possible."""
     masking = Masking.model_construct(
         colluders=colluders,
+        neighbours=neighbours,
         min_survivors=min_survivors,
         mask_updates=True,
         allow_three=True,
@@ -107,11 +109,16 @@ class World:
     """n hospitals with pinned roster, and a coordinator's key."""
 
     def __init__(
-        self, clients: int, colluders: int = 1, vectors: Sequence[VectorSpec] | None = None, tag: str = ""
+        self,
+        clients: int,
+        colluders: int = 1,
+        vectors: Sequence[VectorSpec] | None = None,
+        tag: str = "",
+        neighbours: int | None = None,
     ) -> None:
         draw = stream(f"world {clients} {colluders} {tag}")
         self.vectors = tuple(vectors or [count_vector("terms", 3, clients + 2)])
-        self.colluders, self.min_survivors = colluders, 3
+        self.colluders, self.min_survivors, self.neighbours = colluders, 3, neighbours
         self.coordinator = Ed25519PrivateKey.from_private_bytes(draw(32))
         # Padded, so that the order of names is that of numbers, with 100 hospitals, too.
         identities = {f"h{i:03d}": Ed25519PrivateKey.from_private_bytes(draw(32)) for i in range(clients)}
@@ -135,7 +142,7 @@ class World:
 
     @property
     def plan(self) -> SessionPlan:
-        return plan_of_session(self.vectors, self.colluders, self.min_survivors)
+        return plan_of_session(self.vectors, self.colluders, self.min_survivors, self.neighbours)
 
     def parameters(self, **changes: object) -> SessionParameters:
         made = self.plan.parameters(len(self.hospitals), session=self.draw(32), now=NOW)

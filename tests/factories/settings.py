@@ -20,6 +20,7 @@ BAYESIAN = {
 }
 MASKING = {
     "colluders": 1,
+    "neighbours": None,
     "min_survivors": 4,
     "mask_updates": True,
     "allow_three": False,

@@ -29,6 +29,7 @@ class Graph:
         self.is_complete = neighbours >= len(self.members) - 1
         self._h1 = h1
         self._holders: dict[str, tuple[str, ...]] = {}
+        self._around: dict[str, NDArray[np.intp]] = {}
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -46,9 +47,17 @@ class Graph:
         if self.is_complete:
             return self.members
         if owner not in self._holders:
-            around = np.sort(self._around(self.places[owner]))
-            self._holders[owner] = tuple(self.members[int(place)] for place in around)
+            self._holders[owner] = tuple(self.members[int(place)] for place in self.holders_at(owner))
         return self._holders[owner]
+
+    def holders_at(self, owner: str) -> NDArray[np.intp]:
+        """Places of the owner's holders, ascending: those of `holders`."""
+        if self.is_complete:
+            return np.arange(len(self.members))
+        if owner not in self._around:
+            steps = np.arange(-self._reach, self._reach + 1)
+            self._around[owner] = np.sort(self.ring[(self._positions[self.places[owner]] + steps) % self.ring.size])
+        return self._around[owner]
 
     def neighbours(self, client: str) -> tuple[str, ...]:
         """With whom a member exchanges shares and masks, in the order of the names."""
@@ -68,6 +77,10 @@ class Graph:
         found[self.ring] = self._windows(chosen, -self._reach, 2 * self._reach + 1)
         return found
 
+    def can_open(self, owners: NDArray[np.bool_], present: NDArray[np.bool_], threshold: int) -> bool:
+        """Whether `threshold` holders of each owner's secrets are present; both as `mask` makes them."""
+        return bool((self.holders_among(present)[owners] >= threshold).all())
+
     @cached_property
     def adjacency(self) -> NDArray[np.bool_]:
         """[holder, owner] by place: who holds a share of whose secrets. Symmetric, True on the diagonal."""
@@ -84,20 +97,13 @@ class Graph:
 
         survivors  by place, as `mask` makes it
 
-        Among any k/2 that follow each other on the ring more than colluders/2 survive. Proof: let two honest survivors
-        be in different parts. Walk the ring from one to the other in either direction: on each way there are two
-        honest survivors, next to each other among the honest survivors, that are no neighbours, so that at least k/2
-        members lie between them, none of them an honest survivor. Each of these two runs has more than colluders/2
-        survivors, all of them colluders, and the runs have no member in common: more than `colluders` collude.
-        In the complete graph all are neighbours.
+        Among any k/2 that follow each other on the ring more than colluders/2 survive: to part two honest survivors,
+        two such runs without an honest survivor would be needed, with more than `colluders` colluders in them
+        (docs/threat-model.md, argument 3). In the complete graph all are neighbours.
         """
         if self.is_complete:
             return True
         return 2 * int(self._windows(survivors, 0, self._reach).min()) > colluders
-
-    def _around(self, place: int) -> NDArray[np.intp]:
-        steps = np.arange(-self._reach, self._reach + 1)
-        return self.ring[(self._positions[place] + steps) % len(self.members)]
 
     @cached_property
     def _positions(self) -> NDArray[np.intp]:

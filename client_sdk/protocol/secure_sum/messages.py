@@ -66,10 +66,10 @@ class SessionParameters(Message):
 
     session        32 random bytes, unique to this attempt at the round
     roster, model  fingerprint of the pinned roster; digest of the model that the round starts from
-    clients        n, the planned cohort; `threshold` is computed for it
+    clients        n, the planned cohort
     colluders      c, how many of them may share what they know with the coordinator
-    threshold      t shares rebuild a secret
-    neighbours     k, with how many others a client exchanges masks: n - 1 in the complete graph
+    threshold      t of the k + 1 shares of a secret rebuild it
+    neighbours     k, with how many others a client exchanges shares and masks: n - 1 in the complete graph
     min_survivors  with fewer masked vectors the session fails and nothing is opened
     expires        after this the session is dead and clients erase its secrets
     """
@@ -127,14 +127,18 @@ class SessionParameters(Message):
 
 
 # n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
-def least_threshold(clients: int, colluders: int) -> int:
-    """t = floor((n + c) / 2) + 1. 2t > n + c: nobody ever holds t of both kinds of shares of one client."""
-    return (clients + colluders) // 2 + 1
+def least_threshold(holders: int, colluders: int) -> int:
+    """More than half of what holders that answer once, and colluders twice, can say: floor((holders + c) / 2) + 1.
+
+    Of the k + 1 holders of one client's secrets: t, with 2t > k + 1 + c, so that nobody ever holds t shares of both.
+    Of the n clients: the quorum of signatures, so that no two survivor lists have one.
+    """
+    return (holders + colluders) // 2 + 1
 
 
 def least_survivors(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
-    return 3 if clients == 3 else max(threshold, colluders + 3)
+    """max(t, quorum, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    return 3 if clients == 3 else max(threshold, least_threshold(clients, colluders), colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
@@ -143,7 +147,7 @@ def require_sound(parameters: SessionParameters) -> None:
     Raises:
         ParameterFault: with the rule that is broken.
     """
-    n, c, t = parameters.clients, parameters.colluders, parameters.threshold
+    n, c, t, k = parameters.clients, parameters.colluders, parameters.threshold, parameters.neighbours
     if parameters.suite != SUITE:
         raise ParameterFault("unknown-suite", f"the suite {parameters.suite!r} is not known here")
     if n < 3:
@@ -151,13 +155,16 @@ def require_sound(parameters: SessionParameters) -> None:
     # Two of three colluding take their own values off the sum and have the third.
     if n == 3 and c > 1:
         raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
-    # Signed although only one graph is known: a sparser one will need no other format.
-    if parameters.neighbours != n - 1:
-        raise ParameterFault("unknown-graph", f"only the complete graph is known: {n - 1} neighbours for {n} clients")
-    if t < least_threshold(n, c):
-        raise ParameterFault("low-threshold", f"threshold {t} is below {least_threshold(n, c)} for n = {n}, c = {c}")
-    if t > n or parameters.min_survivors > n:
-        raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {max(t, parameters.min_survivors)}")
+    # Else the colluders among the neighbours on one side could be all that survives there.
+    if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
+        detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
+        raise ParameterFault("unsound-graph", detail)
+    if t < (least := least_threshold(k + 1, c)):
+        raise ParameterFault("low-threshold", f"threshold {t} is below {least} for {k} neighbours, c = {c}")
+    if t > k + 1:
+        raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
+    if parameters.min_survivors > n:
+        raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {parameters.min_survivors}")
     if (survivors := parameters.min_survivors) < least_survivors(n, c, t):
         raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {least_survivors(n, c, t)}")
     names = [spec.name for spec in parameters.vectors]

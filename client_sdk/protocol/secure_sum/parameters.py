@@ -83,8 +83,8 @@ class SessionPlan:
         return cls(study, round, roster, model, masking, seconds, lambda clients: vectors_of(settings, spec, clients))
 
     def parameters(self, clients: int, *, session: bytes, now: float) -> SessionParameters:
-        """Sound parameters for so many planned clients: the complete graph, the least threshold, no fewer survivors
-        than the study promises.
+        """Sound parameters for so many planned clients: the study's graph, the least threshold, no fewer survivors than
+        the study promises.
 
         session  32 random bytes
         now      seconds; deadlines count from it, whole seconds rounded up
@@ -97,10 +97,11 @@ class SessionPlan:
             raise ParameterFault("too-few-clients", f"a session has 3 clients at least, not {clients}")
         if clients > MOST_CLIENTS:
             raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
-        threshold = least_threshold(clients, masking.colluders)
+        neighbours = masking.neighbours_among(clients)
+        threshold = least_threshold(neighbours + 1, masking.colluders)
         survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
-        if max(threshold, survivors) > clients:
-            raise ParameterFault("unreachable-threshold", f"{clients} clients cannot reach {max(threshold, survivors)}")
+        if survivors > clients:
+            raise ParameterFault("unreachable-threshold", f"{clients} clients cannot reach {survivors}")
         start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)
         # Training lies between the shares and the masked vectors.
         masked = start + 2 * step + math.ceil(self.training_seconds)
@@ -113,7 +114,7 @@ class SessionPlan:
             clients=clients,
             colluders=masking.colluders,
             threshold=threshold,
-            neighbours=clients - 1,
+            neighbours=neighbours,
             min_survivors=survivors,
             vectors=self.vectors(clients),
             deadlines=Deadlines(keys=start + step, shares=start + 2 * step, masked=masked),

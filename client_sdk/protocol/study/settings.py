@@ -84,12 +84,15 @@ class Masking(Message):
     """The secure sum: the coordinator learns sums, never one client's vector.
 
     colluders      how many clients may share what they know with the coordinator
+    neighbours     with how many others a client exchanges shares and masks; null: with all. What is kept secret does
+                   not depend on it: it says how many may be lost among neighbours, and what a round costs
     min_survivors  least clients whose vectors are in a sum; below it the round is abandoned
     mask_updates   also the updates, not only log-moments and metrics
     allow_three    let a sum of three go on, of which only two need be honest
     """
 
     colluders: Whole = Field(ge=1, le=MOST_CLIENTS - 3)
+    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None
     min_survivors: Whole = Field(ge=3, le=MOST_CLIENTS)
     mask_updates: bool
     allow_three: bool
@@ -103,6 +106,19 @@ class Masking(Message):
             honest = "fewer than three honest clients beside the colluders, or two among three clients"
             raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
         return self
+
+    @model_validator(mode="after")
+    def _neighbourhoods_bear_the_colluders(self) -> Self:
+        c = self.colluders
+        # Half of them lie on either side, and colluders alone must not be able to cut the graph there.
+        if self.neighbours is not None and (self.neighbours % 2 or self.neighbours <= c):
+            borne = f"of a hospital and its k neighbours (k - {c}) // 2 may then be lost"
+            raise ValueError(f"neighbours must be an even number k, at least {c + 2 - c % 2}: {borne}")
+        return self
+
+    def neighbours_among(self, clients: int) -> int:
+        """With how many others each of so many clients exchanges shares and masks: all, where that is no more."""
+        return clients - 1 if self.neighbours is None else min(self.neighbours, clients - 1)
 
     @property
     def honest_survivors(self) -> int:

@@ -12,9 +12,11 @@ import pytest
 from client_sdk.commands import agreement
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.protocol.study.settings import Masking
 from tests.factories.commands import Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import MASKING
 
 ABSURD = {
     "noise_multiplier": 0.001,
@@ -104,6 +106,23 @@ def test_a_person_at_a_terminal_is_asked_once(
     assert "Take part under these terms?" in yes.stderr
     assert "Take part under these terms?" not in again.stderr
     assert "2 updates sent" in yes.stdout
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "line"),
+    [
+        (None, "all others: (n + c) // 2 + 1 of a round's n hospitals rebuild one"),
+        (60, "60 neighbours on a ring: 39 of these 61 rebuild one"),
+        (60, "nothing where more than 22 of a hospital and its 60 neighbours are lost, (n + c) // 2 + 1 of its n"),
+        (60, "no sum is opened that 15 hospitals could take apart"),
+        (None, "158 hospitals at least are in every sum; c = 15 may side with the coordinator, 143 then do not"),
+    ],
+)
+def test_what_the_masks_of_a_study_promise_is_said_in_words(neighbours: int | None, line: str) -> None:
+    masking = Masking(**MASKING | {"colluders": 15, "min_survivors": 158, "neighbours": neighbours})
+    assert any(line in said for said in agreement.sums(masking))
+    assert any("ring" in said for said in agreement.sums(masking)) == (neighbours is not None)
+    assert agreement.sums(None) == []
 
 
 def test_without_a_terminal_nobody_is_asked(run: Run, here: Live, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from client_sdk.commands.shared import number
+from client_sdk.commands.study import read_settings
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
-from tests.factories.settings import settings
+from tests.factories.settings import MASKING, settings
 
 
 def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path: Path) -> None:
@@ -121,3 +122,37 @@ def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, 
     assert "logreg" in told
     right = write_settings(tmp_path / "right.json")
     run("study", "create", "stroke", "--settings", str(right), operator=True)
+
+
+def masking_of(run: Run, tmp_path: Path, *, neighbours: int | None, min_clients: int) -> tuple[str, str]:
+    """What `study create` and `study show` say."""
+    masking = MASKING | {"neighbours": neighbours}
+    more = {"masked": True, "masking": masking, "schedule": {"min_clients": min_clients}}
+    study = f"s-{neighbours}-{min_clients}".lower()
+    path = write_settings(tmp_path / f"{study}.json", **more)
+    said = run("study", "create", study, "--settings", str(path), operator=True).stderr
+    return said, " ".join(run("study", "show", study, operator=True).stdout.replace("│", " ").split())
+
+
+def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Live, run: Run, tmp_path: Path) -> None:
+    slow, shown = masking_of(run, tmp_path, neighbours=None, min_clients=301)
+    assert "exchanges masks with all others, 300 or more: sound, but slow" in slow
+    assert "shares its secrets with all others" in shown
+    for neighbours, min_clients in ((60, 301), (None, 300)):
+        said, shown = masking_of(run, tmp_path, neighbours=neighbours, min_clients=min_clients)
+        assert "note" not in said
+    said, shown = masking_of(run, tmp_path, neighbours=8, min_clients=4)
+    assert "with 8 neighbours on a ring: 6 of these 9 rebuild one" in shown
+
+
+def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:
+    example = (Path(__file__).parents[3] / "docs" / "study.toml").read_text()
+    path = tmp_path / "study.toml"
+    path.write_text(example)
+    everybody = read_settings(path).privacy.masking
+    assert everybody is not None
+    assert everybody.neighbours is None
+    path.write_text(example.replace("colluders = 1", "colluders = 1\nneighbours = 8"))
+    ring = read_settings(path).privacy.masking
+    assert ring is not None
+    assert ring.neighbours == 8

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.graph import Graph
 from client_sdk.protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyList,
@@ -19,6 +21,7 @@ from client_sdk.protocol.secure_sum.messages import (
     KeyList,
     KeysMessage,
     Manifest,
+    SessionParameters,
     SharesMessage,
     SignedParameters,
     SurvivorList,
@@ -29,7 +32,8 @@ from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from tests.factories.secure_sum import NOW, World, small_counts
 
-CLIENTS, THRESHOLD = 6, 4
+# t is 4 of all 6, and of the 5 of a neighbourhood on a ring of 4 neighbours.
+CLIENTS, THRESHOLD, RING = 6, 4, 4
 STEPS = ("advertise", "share", "mask", "confirm", "unmask")
 
 
@@ -48,9 +52,9 @@ class Collected:
 
 
 class Adversary:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, neighbours: int | None) -> None:
         self.dice = random.Random(seed)
-        self.world = World(CLIENTS, 1, tag=f"adversary {seed}")
+        self.world = World(CLIENTS, 1, tag=f"adversary {seed}", neighbours=neighbours)
         self.words = small_counts(self.world)
         self.honesty = self.dice.choice((0.8, 0.95, 0.99))
         self.sessions: list[Collected] = []
@@ -95,8 +99,8 @@ class Adversary:
     def share(self, name: str) -> None:
         session = self.joined[name]
         entries = tuple(session.keys[peer] for peer in self.some(list(session.keys)))
-        session.shares[name] = self.world.hospitals[name].client.share(KeyList(entries=entries), NOW)
-        session.cohorts[name] = entries
+        message = self.world.hospitals[name].client.share(KeyList(entries=entries), NOW)
+        session.shares[name], session.cohorts[name] = message, entries
 
     def mask(self, name: str) -> None:
         session = self.joined[name]
@@ -106,16 +110,30 @@ class Adversary:
             if peer != name
             if (slot := self._slot(session, peer, name))
         }
-        inbox = Inbox(sharers=tuple(sorted({*slots, name})), slots=b"".join(slots[peer] for peer in sorted(slots)))
+        # Who is no neighbour of the reader, as that sees it, is only named.
+        near = self._graph(session, name).neighbours(name) if name in session.cohorts else tuple(slots)
+        row = b"".join(slots[peer] for peer in sorted(slots) if peer in near)
+        inbox = Inbox(sharers=tuple(sorted({*slots, name})), slots=row)
         upload = self.world.hospitals[name].client.mask(inbox, self.words[name], NOW)
         session.manifests[name] = upload.manifest
 
     def _slot(self, session: Collected, sender: str, recipient: str) -> bytes:
-        others = [entry.client for entry in session.cohorts[sender] if entry.client != sender]
+        graph = self._graph(session, sender)
+        others = graph.neighbours(sender)
         if recipient not in others:
-            return b""
+            # Far away on the ring as the sender sees it: named all the same, with bytes that nobody should read.
+            return bytes(SLOT_BYTES) if recipient in graph.members else b""
         start = SLOT_BYTES * others.index(recipient)
         return session.shares[sender].slots[start : start + SLOT_BYTES]
+
+    def _graph(self, session: Collected, name: str) -> Graph:
+        """As this hospital was shown it."""
+        entries = session.cohorts[name]
+        parameters = session.signed.parameters
+        members = ((entry.client, entry.share_key, entry.mask_key) for entry in entries)
+        h1 = transcript.cohort_hash(transcript.parameters_hash(parameters), members)
+        neighbours = SessionParameters.from_bytes(parameters).neighbours
+        return Graph(h1, tuple(entry.client for entry in entries), neighbours)
 
     def confirm(self, name: str) -> None:
         session = self.joined[name]
@@ -128,7 +146,9 @@ class Adversary:
         message = self.world.hospitals[name].client.unmask(signatures, NOW)
         stored = self.world.hospitals[name].session
         survivors = {entry.client for entry in stored.survivors}
-        opened = list(opened_shares(stored.sharers, survivors, message.shares))
+        holders = self._graph(session, name).holders(name)
+        peers = [peer for peer in stored.sharers if peer in holders]
+        opened = list(opened_shares(peers, survivors, message.shares))
         # What left this hospital is what its store said at that time.
         assert len(message.shares) == SHARE_BYTES * len(opened)
         session.unmasks[name], session.opened[name] = message, [(peer, kind) for peer, kind, _ in opened]
@@ -152,9 +172,9 @@ def check(adversary: Adversary) -> None:
             assert min(both) == 0, f"hospitals disagree about {peer}"
 
 
-@pytest.fixture(scope="module")
-def played() -> list[Adversary]:
-    games = [Adversary(seed) for seed in range(40)]
+@pytest.fixture(scope="module", params=[None, RING], ids=["complete", "ring"])
+def played(request: pytest.FixtureRequest) -> list[Adversary]:
+    games = [Adversary(seed, request.param) for seed in range(40)]
     for game in games:
         game.play()
     return games

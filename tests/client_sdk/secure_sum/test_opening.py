@@ -17,22 +17,24 @@ from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, keep_opened, opened_from
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
-from tests.client_sdk.secure_sum.test_steps import ME, me, refuses, started
+from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, MemoryStore, Run, World, small_counts
 
 # --- survivors ------------------------------------------------------------------------------------------------
 
 
-def test_a_second_survivor_list_and_with_it_the_other_share_of_a_client() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_a_second_survivor_list_and_with_it_the_other_share_of_a_client(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session)
     me(run).confirm(full, NOW)
     without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h004"))
     refuses(run, lambda: me(run).confirm(without, NOW), "second-survivor-list", "another survivor list before")
 
 
-def test_different_survivor_lists_never_gather_t_signatures() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_different_survivor_lists_never_gather_t_signatures(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session)
     without = SurvivorList(entries=tuple(e for e in full.entries if e.client != "h005"))
     for name in ("h000", ME, "h002"):
@@ -54,8 +56,9 @@ def opened(run: Run, survivors: tuple[str, ...], *, model: str = MODEL, round: i
     keep_opened(run.world.hospitals[ME].store, STUDY, earlier)
 
 
-def test_the_same_model_again_over_other_hospitals() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_the_same_model_again_over_other_hospitals(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session)
     names = tuple(entry.client for entry in full.entries)
     # One less, one more, another one, two less, and two others: enough of any of these can be solved.
@@ -66,14 +69,15 @@ def test_the_same_model_again_over_other_hospitals() -> None:
         refuses(run, lambda: me(run).confirm(full, NOW, exact=True), "same-model-again", "round 5 .* over other hosp")
     # Another model gives other updates; the same hospitals give nothing new.
     for survivors, model in ((names[:-1], "00" * 32), (names, MODEL)):
-        run = started("consistency")
+        run = started("consistency", neighbours=neighbours)
         opened(run, survivors, model=model)
         assert me(run).confirm(full, NOW, exact=True)
 
 
-def test_a_cohort_without_a_hospital_of_an_earlier_sum_from_the_same_model() -> None:
+@GRAPHS
+def test_a_cohort_without_a_hospital_of_an_earlier_sum_from_the_same_model(neighbours) -> None:
     """Before anything is paid: whoever is missing in U1 cannot be in U3."""
-    run = started("shares")
+    run = started("shares", neighbours=neighbours)
     cohort = views.key_list(run.session)
     names = tuple(run.world.names)
     opened(run, (*names[1:], "h006", "h007", "h008", "h009"))
@@ -88,8 +92,9 @@ def test_a_cohort_without_a_hospital_of_an_earlier_sum_from_the_same_model() -> 
     assert me(run).share(cohort, NOW, exact=True)
 
 
-def test_what_is_opened_is_found_without_reading_every_earlier_round() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_what_is_opened_is_found_without_reading_every_earlier_round(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     store = run.world.hospitals[ME].store
     me(run).unmask(views.consistency_list(run.session), NOW)
     read: list[int | str] = []
@@ -108,8 +113,9 @@ def test_what_is_opened_is_found_without_reading_every_earlier_round() -> None:
         assert len(read) == 2
 
 
-def test_killed_while_shares_are_opened_they_count_as_opened() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_killed_while_shares_are_opened_they_count_as_opened(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     store = run.world.hospitals[ME].store
     save = store.save
 
@@ -129,24 +135,27 @@ def test_killed_while_shares_are_opened_they_count_as_opened() -> None:
     assert me(run).unmask(views.consistency_list(run.session), NOW)
 
 
-def test_noised_updates_may_lack_one_client() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_noised_updates_may_lack_one_client(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session)
     names = tuple(entry.client for entry in full.entries)
     opened(run, names[:-1])
     assert me(run).confirm(full, NOW)
 
 
-def test_all_but_two_dropped() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_all_but_two_dropped(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session).entries
     for size in (2, 3):
         kept = SurvivorList(entries=tuple(e for e in full if e.client in (ME, "h000", "h002")[:size]))
         refuses(run, lambda k=kept: me(run).confirm(k, NOW), "few-survivors", f"{size} clients survive; fewer than 4")
 
 
-def test_survivor_lists_that_are_forged_or_disordered() -> None:
-    run = started("consistency")
+@GRAPHS
+def test_survivor_lists_that_are_forged_or_disordered(neighbours) -> None:
+    run = started("consistency", neighbours=neighbours)
     full = views.survivor_list(run.session).entries
     outsider = full[0].model_copy(update={"client": "h009"})
     other_digest = full[2].model_copy(update={"digests": {"terms": bytes(32)}})
@@ -181,8 +190,9 @@ def test_a_survivor_who_never_shared_with_this_hospital() -> None:
 # --- opening --------------------------------------------------------------------------------------------------
 
 
-def test_too_few_repeated_or_foreign_signatures() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_too_few_repeated_or_foreign_signatures(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     good = views.consistency_list(run.session).entries
     outsider = good[0].model_copy(update={"client": "h009"})
     borrowed = good[0].model_copy(update={"client": "h003"})
@@ -196,8 +206,9 @@ def test_too_few_repeated_or_foreign_signatures() -> None:
         )
 
 
-def test_a_consistency_signature_replayed_from_another_session() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_a_consistency_signature_replayed_from_another_session(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     old = views.consistency_list(run.session).entries
     other = Run(run.world, run.words).upto("unmask")
     refuses(other, lambda: me(other).unmask(ConsistencyList(entries=old), NOW), "few-signatures", "0 survivors signed")
@@ -218,22 +229,25 @@ def test_a_second_unmask_request_gets_the_same_shares_and_never_the_other_kind()
     refuses(run, lambda: me(run).confirm(without, NOW), "session-over", "erased")
 
 
-def test_the_same_round_again_after_a_release() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_the_same_round_again_after_a_release(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     me(run).unmask(views.consistency_list(run.session), NOW)
     signed = run.world.signed(run.world.parameters())
     refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "already-released", "only once")
 
 
-def test_a_replayed_session() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_replayed_session(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     me(run).abort()
     me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
     refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "session-replayed", "joined before")
 
 
-def test_the_same_session_with_other_parameters() -> None:
-    run = started("shares")
+@GRAPHS
+def test_the_same_session_with_other_parameters(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     run.world.min_survivors = 5
     changed = run.world.parameters(session=run.session.parameters.session)
     refuses(
@@ -244,8 +258,9 @@ def test_the_same_session_with_other_parameters() -> None:
     )
 
 
-def test_anything_after_expiry() -> None:
-    run = started("unmask")
+@GRAPHS
+def test_anything_after_expiry(neighbours) -> None:
+    run = started("unmask", neighbours=neighbours)
     with pytest.raises(SecureSumRefused) as refused:
         me(run).unmask(views.consistency_list(run.session), EXPIRES + 1)
     assert refused.value.code == "session-over"

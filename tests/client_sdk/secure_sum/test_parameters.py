@@ -10,10 +10,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
-from tests.factories.deviating_coordinator import ME, me, refuses, started
+from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import EXPIRES, NOW, ROUND
 
 
+@GRAPHS
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
@@ -44,8 +45,8 @@ from tests.factories.secure_sum import EXPIRES, NOW, ROUND
         ({"expires": 4_000, "deadlines": {"keys": 1, "shares": 2, "masked": 3}}, None, ""),
     ],
 )
-def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes, code, words) -> None:
-    run = started("keys")
+def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes, code, words, neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
     signed = run.world.signed(run.world.parameters(**changes))
     if code is None:
         refuses(run, lambda: me(run).advertise(signed, run.world.plan, 4_001), "session-expired", "expired")
@@ -53,9 +54,22 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
         refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), code, words)
 
 
-def test_a_session_of_years_hence_is_not_joined() -> None:
+@GRAPHS
+def test_another_graph_than_the_studys(neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
+    for others, code, words in (
+        (5 if neighbours else 4, "wrong-parameters", "neighbours is not what follows"),
+        (3, "unsound-graph", "3 neighbours for 6 clients: all 5 others, or fewer, an even number above c = 1"),
+        (2, "unreachable-threshold", "3 holders of a secret cannot reach 4"),
+    ):
+        signed = run.world.signed(run.world.parameters(neighbours=others))
+        refuses(run, lambda signed=signed: me(run).advertise(signed, run.world.plan, NOW), code, words)
+
+
+@GRAPHS
+def test_a_session_of_years_hence_is_not_joined(neighbours) -> None:
     """Its secrets would live until it expires; whoever signs the parameters must not choose for how long."""
-    run = started("keys")
+    run = started("keys", neighbours=neighbours)
     plan = run.world.plan
     for later, refused in ((300, False), (301, True), (10 * 365 * 86_400, True)):
         made = plan.parameters(len(run.world.hospitals), session=run.world.draw(32), now=NOW + later)
@@ -66,8 +80,9 @@ def test_a_session_of_years_hence_is_not_joined() -> None:
             assert me(run).advertise(signed, plan, NOW)
 
 
-def test_sums_smaller_than_this_hospital_allows() -> None:
-    run = started("keys")
+@GRAPHS
+def test_sums_smaller_than_this_hospital_allows(neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
     hospital = run.world.hospitals[ME]
     hospital.party = replace(hospital.party, floors=Floors(colluders=1, min_survivors=5, allow_three=False))
     refuses(run, lambda: me(run).advertise(run.signed, run.world.plan, NOW), "low-survivors", "this hospital asks 5")
@@ -89,16 +104,18 @@ def test_a_session_must_bear_what_the_studys_noise_is_counted_on(changes: dict[s
     assert me(run).advertise(run.world.signed(run.world.parameters()), run.world.plan, NOW)
 
 
-def test_wrap_around_bait_at_the_range_limit() -> None:
+@GRAPHS
+def test_wrap_around_bait_at_the_range_limit(neighbours) -> None:
     bait = VectorSpec(name="terms", encoding="counts", length=3, ring_bits=32, scale_bits=0, cap=2**31 // 6 + 1)
-    run = started("keys")
+    run = started("keys", neighbours=neighbours)
     signed = run.world.signed(run.world.parameters(vectors=(bait,)))
     run.world.vectors = (bait,)
     refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "unsound-vector", "would wrap the 32-bit ring")
 
 
-def test_parameters_without_the_coordinators_signature() -> None:
-    run = started("keys")
+@GRAPHS
+def test_parameters_without_the_coordinators_signature(neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
     other = Ed25519PrivateKey.generate()
     statement = transcript.parameters_statement(transcript.parameters_hash(run.signed.parameters))
     for signature in (bytes(64), other.sign(statement), other.sign(run.signed.parameters)):
@@ -106,8 +123,9 @@ def test_parameters_without_the_coordinators_signature() -> None:
         refuses(run, lambda s=signed: me(run).advertise(s, run.world.plan, NOW), "unsigned-parameters", "not valid")
 
 
-def test_parameters_in_another_spelling() -> None:
-    run = started("keys")
+@GRAPHS
+def test_parameters_in_another_spelling(neighbours) -> None:
+    run = started("keys", neighbours=neighbours)
     raw = run.signed.parameters.replace(b'"round":7', b'"round":8,"round":7')
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     signed = run.signed.model_copy(

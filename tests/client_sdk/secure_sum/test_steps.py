@@ -21,18 +21,21 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.secure_sum.store import RoundRecord
 from server.domain import secure_sum as views
-from tests.factories.deviating_coordinator import ME, me, refuses, started
+from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
 
 
-def slots_of(inbox: Inbox, reader: str = ME) -> dict[str, bytes]:
-    """What each other member of U2 sealed for the reader, where everybody is everybody's neighbour."""
-    senders = [name for name in inbox.sharers if name != reader]
+def slots_of(run: Run, reader: str = ME) -> dict[str, bytes]:
+    """What each neighbour in U2 sealed for the reader."""
+    inbox = views.inbox(run.session, reader)
+    senders = [name for name in run.session.peers(reader) if name != reader]
     return {name: inbox.slots[SLOT_BYTES * i : SLOT_BYTES * (i + 1)] for i, name in enumerate(senders)}
 
 
-def delivered(slots: Mapping[str, bytes], reader: str = ME) -> Inbox:
-    return Inbox(sharers=tuple(sorted({*slots, reader})), slots=b"".join(slots[name] for name in sorted(slots)))
+def delivered(run: Run, slots: Mapping[str, bytes], reader: str = ME) -> Inbox:
+    """These slots, as if of all neighbours nobody else had sent any."""
+    far = set(run.session.members) - set(run.session.graph.holders(reader))
+    return Inbox(sharers=tuple(sorted({*slots, reader, *far})), slots=b"".join(slots[name] for name in sorted(slots)))
 
 
 def forged_keys(run: Run, client: str, signer: Ed25519PrivateKey) -> KeysMessage:
@@ -49,22 +52,25 @@ def with_entry(entries: tuple[KeysMessage, ...], entry: KeysMessage) -> KeyList:
 # --- keys -----------------------------------------------------------------------------------------------------
 
 
-def test_a_swapped_mask_key() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_swapped_mask_key(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     swapped = run.session.cohort[3].model_copy(update={"mask_key": masking.public_key(b"\x11" * 32)})
     refuses(
         run, lambda: me(run).share(with_entry(run.session.cohort, swapped), NOW), "unsigned-key", "h003 are not signed"
     )
 
 
-def test_an_unsigned_key() -> None:
-    run = started("shares")
+@GRAPHS
+def test_an_unsigned_key(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     unsigned = run.session.cohort[3].model_copy(update={"signature": bytes(64)})
     refuses(run, lambda: me(run).share(with_entry(run.session.cohort, unsigned), NOW), "unsigned-key", "not signed")
 
 
-def test_a_key_signed_by_the_coordinator() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_key_signed_by_the_coordinator(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     forged = forged_keys(run, "h003", run.world.coordinator)
     refuses(run, lambda: me(run).share(with_entry(run.session.cohort, forged), NOW), "unsigned-key", "not signed")
 
@@ -78,8 +84,9 @@ def test_a_client_outside_the_roster() -> None:
     )
 
 
-def test_a_key_replayed_from_another_session() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_key_replayed_from_another_session(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     other = Run(run.world, run.words)
     old = run.session.cohort[4]
     other.keys()
@@ -88,8 +95,9 @@ def test_a_key_replayed_from_another_session() -> None:
     )
 
 
-def test_own_keys_altered_or_missing() -> None:
-    run = started("shares")
+@GRAPHS
+def test_own_keys_altered_or_missing(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     mine = run.world.hospitals[ME].identity
     for entries in (
         with_entry(run.session.cohort, forged_keys(run, ME, mine)),
@@ -98,8 +106,9 @@ def test_own_keys_altered_or_missing() -> None:
         refuses(run, lambda e=entries: me(run).share(e, NOW), "own-key-altered", "missing or altered")
 
 
-def test_one_key_under_two_names() -> None:
-    run = started("shares")
+@GRAPHS
+def test_one_key_under_two_names(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     stolen = run.session.cohort[2]
     statement = transcript.keys_statement(run.session.ph, "h003", stolen.share_key, stolen.mask_key)
     copied = stolen.model_copy(
@@ -114,8 +123,9 @@ def low_order(run: Run, share_key: bytes, mask_key: bytes) -> KeysMessage:
     return KeysMessage(client="h003", share_key=share_key, mask_key=mask_key, signature=signature)
 
 
-def test_a_share_key_of_small_order() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_share_key_of_small_order(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     weak = low_order(run, bytes(32), masking.public_key(b"\x12" * 32))
     refuses(
         run, lambda: me(run).share(with_entry(run.session.cohort, weak), NOW), "unusable-key", "h003 is not a usable"
@@ -135,7 +145,7 @@ def test_a_mask_key_of_small_order() -> None:
     agreement = masking.Agreement("h003", b"\x11" * 32, run.session.h1)
     key = agreement.share_key(ME, next(e.share_key for e in run.session.cohort if e.client == ME))
     sealed = masking.seal_share(key, run.session.h1, "h003", ME, bytes(72))
-    inbox = delivered({**slots_of(views.inbox(run.session, ME)), "h003": sealed})
+    inbox = delivered(run, {**slots_of(run), "h003": sealed})
     refuses(
         run,
         lambda: me(run).mask(inbox, run.words[ME], NOW),
@@ -144,8 +154,9 @@ def test_a_mask_key_of_small_order() -> None:
     )
 
 
-def test_lists_in_disorder_or_of_the_wrong_size() -> None:
-    run = started("shares")
+@GRAPHS
+def test_lists_in_disorder_or_of_the_wrong_size(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     entries = run.session.cohort
     for bad, code in (
         (entries[::-1], "unsorted-cohort"),
@@ -156,22 +167,26 @@ def test_lists_in_disorder_or_of_the_wrong_size() -> None:
         refuses(run, lambda b=bad: me(run).share(KeyList(entries=b), NOW), code, "order of|clients have keys")
 
 
-def test_two_key_lists_for_one_hospital() -> None:
-    run = started("shares")
+@GRAPHS
+def test_two_key_lists_for_one_hospital(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     run.shares()
     shorter = KeyList(entries=run.session.cohort[:-1])
     refuses(run, lambda: me(run).share(shorter, NOW), "second-key-list", "another list of keys before")
 
 
-def test_split_key_lists_end_in_shares_that_do_not_open() -> None:
-    run = started("shares")
+@GRAPHS
+def test_split_key_lists_end_in_shares_that_do_not_open(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     full, shorter = views.key_list(run.session), KeyList(entries=run.session.cohort[:-1])
     # h002 is shown a cohort without h005: its shares hang on another H1, and its slots are shifted to fit.
     misled = run.hospital("h002").share(shorter, NOW)
     honest = {name: run.hospital(name).share(full, NOW) for name in run.session.members if name != "h002"}
+    # All five of that cohort are neighbours on either graph.
     position = [e.client for e in shorter.entries if e.client != "h002"].index(ME)
     slot = misled.slots[88 * position : 88 * (position + 1)]
-    inbox = delivered({"h002": slot, **{n: _slot(m, run, n) for n, m in honest.items() if n != ME}})
+    near = run.session.graph.neighbours(ME)
+    inbox = delivered(run, {"h002": slot, **{n: _slot(honest[n], run, n) for n in near if n != "h002"}})
     refuses(
         run,
         lambda: me(run).mask(inbox, run.words[ME], NOW),
@@ -181,12 +196,13 @@ def test_split_key_lists_end_in_shares_that_do_not_open() -> None:
 
 
 def _slot(message: SharesMessage, run: Run, sender: str) -> bytes:
-    position = [name for name in run.session.members if name != sender].index(ME)
+    position = run.session.graph.neighbours(sender).index(ME)
     return message.slots[88 * position : 88 * (position + 1)]
 
 
-def test_a_cohort_one_client_away_from_the_last_one() -> None:
-    run = started("shares")
+@GRAPHS
+def test_a_cohort_one_client_away_from_the_last_one(neighbours) -> None:
+    run = started("shares", neighbours=neighbours)
     names = frozenset(run.session.members)
     last = names - {"h005"}
     refuses(
@@ -198,39 +214,41 @@ def test_a_cohort_one_client_away_from_the_last_one() -> None:
 # --- shares ---------------------------------------------------------------------------------------------------
 
 
-def test_malformed_misdirected_repeated_and_missing_shares() -> None:
-    run = started("masked")
-    good = slots_of(views.inbox(run.session, ME))
-    foreign = list(slots_of(views.inbox(run.session, "h000")).values())[-1]
+@GRAPHS
+def test_malformed_misdirected_repeated_and_missing_shares(neighbours) -> None:
+    run = started("masked", neighbours=neighbours)
+    good = slots_of(run)
+    foreign = list(slots_of(run, "h000").values())[-1]
     all_of = views.inbox(run.session, ME)
     flipped = bytes([good["h000"][0] ^ 1]) + good["h000"][1:]
     for inbox, code in (
-        (delivered({**good, "h000": flipped}), "malformed-share"),
-        (delivered({**good, "h005": foreign}), "malformed-share"),
-        (delivered({**good, "h000": good["h002"], "h002": good["h000"]}), "malformed-share"),
+        (delivered(run, {**good, "h000": flipped}), "malformed-share"),
+        (delivered(run, {**good, "h005": foreign}), "malformed-share"),
+        (delivered(run, {**good, "h000": good["h002"], "h002": good["h000"]}), "malformed-share"),
         (all_of.model_copy(update={"slots": all_of.slots[:-1]}), "malformed-share"),
         (all_of.model_copy(update={"slots": all_of.slots + good["h005"]}), "malformed-share"),
         (all_of.model_copy(update={"sharers": all_of.sharers[::-1]}), "unexpected-share"),
         (all_of.model_copy(update={"sharers": (*all_of.sharers, "h005")}), "unexpected-share"),
         (all_of.model_copy(update={"sharers": tuple(n for n in all_of.sharers if n != ME)}), "unexpected-share"),
-        (delivered({**good, "h009": foreign}), "unexpected-share"),
-        (delivered({name: good[name] for name in ("h000", "h002")}), "few-shares"),
-        (delivered({}), "few-shares"),
+        (delivered(run, {**good, "h009": foreign}), "unexpected-share"),
+        (delivered(run, {name: good[name] for name in ("h000", "h002")}), "few-shares"),
+        (delivered(run, {}), "few-shares"),
     ):
         refuses(
             run,
             lambda i=inbox: me(run).mask(i, run.words[ME], NOW),
             code,
-            "is refused|are no shares of|not members of|only . clients",
+            "is refused|are no shares of|not members of|only . (clients|neighbours)",
         )
 
 
-def test_a_share_that_is_no_field_element() -> None:
+@GRAPHS
+def test_a_share_that_is_no_field_element(neighbours) -> None:
     # A dishonest hospital, not the coordinator: it seals 72 bytes that are no shares.
-    run = started("masked")
+    run = started("masked", neighbours=neighbours)
     liar = RecordOf(run, "h002")
     sealed = masking.seal_share(liar.share_key(ME), run.session.h1, "h002", ME, b"\xff" * 72)
-    inbox = delivered({**slots_of(views.inbox(run.session, ME)), "h002": sealed})
+    inbox = delivered(run, {**slots_of(run), "h002": sealed})
     refuses(
         run,
         lambda: me(run).mask(inbox, run.words[ME], NOW),
@@ -253,19 +271,21 @@ class RecordOf:
         return masking.Agreement(self.name, self.secrets.share_private, self.run.session.h1).share_key(peer, public)
 
 
-def test_two_share_lists_for_one_hospital() -> None:
-    run = started("masked")
+@GRAPHS
+def test_two_share_lists_for_one_hospital(neighbours) -> None:
+    run = started("masked", neighbours=neighbours)
     me(run).mask(views.inbox(run.session, ME), run.words[ME], NOW)
-    good = slots_of(views.inbox(run.session, ME))
-    fewer = delivered({name: slot for name, slot in good.items() if name != "h005"})
+    good = slots_of(run)
+    fewer = delivered(run, {name: slot for name, slot in good.items() if name != "h005"})
     refuses(run, lambda: me(run).mask(fewer, run.words[ME], NOW), "second-share-list", "other clients before")
 
 
-def test_split_share_lists_show_in_the_survivors_manifests() -> None:
-    run = started("masked")
+@GRAPHS
+def test_split_share_lists_show_in_the_survivors_manifests(neighbours) -> None:
+    run = started("masked", neighbours=neighbours)
     # h002 masks without h005; everybody else with it.
-    good = slots_of(views.inbox(run.session, "h002"), "h002")
-    fewer = delivered({name: slot for name, slot in good.items() if name != "h005"}, "h002")
+    good = slots_of(run, "h002")
+    fewer = delivered(run, {name: slot for name, slot in good.items() if name != "h005"}, "h002")
     misled = run.hospital("h002").mask(fewer, run.words["h002"], NOW).manifest
     run.lost = {"masked": {"h002"}}
     run.masked()

@@ -21,6 +21,7 @@ _TASK, _TASK_PARAMETERS = "last-layer", {"features": 3, "classes": 2, "bound": 1
 _DISCLOSURES = {"plain": "plain", "noised": "noised", "final": "at-end"}
 _MASKING = {
     "colluders": 1,
+    "neighbours": None,
     "min_survivors": CLIENTS,
     "mask_updates": True,
     "allow_three": True,

@@ -21,10 +21,10 @@ from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
 from tests.factories.secure_sum import plan_of_session
 
 
-def plan(clients: int = 7, colluders: int = 1, **changes: object) -> SessionParameters:
+def plan(clients: int = 7, colluders: int = 1, ring: int | None = None, **changes: object) -> SessionParameters:
     times = Deadlines(keys=1, shares=2, masked=3)
     vectors = [count_vector("terms", 4, 60)]
-    planned = plan_of_session(vectors, colluders, round=3, start=0, deadlines=times, expires=4)
+    planned = plan_of_session(vectors, colluders, 3, ring, round=3, start=0, deadlines=times, expires=4)
     made = planned.parameters(clients, session=bytes(32), now=0)
     return SessionParameters.model_validate({**made.model_dump(), **changes})
 
@@ -92,7 +92,12 @@ WRAPPING = VectorSpec(name="terms", encoding="counts", length=1, ring_bits=32, s
             "too-few-clients",
             {"clients": 3, "colluders": 2, "threshold": 3, "neighbours": 2, "min_survivors": 3},
         ),
-        ("unknown-graph", {"neighbours": 2}),
+        # Odd, not above the colluders, more than there are.
+        ("unsound-graph", {"neighbours": 3}),
+        ("unsound-graph", {"neighbours": 2, "colluders": 2}),
+        ("unsound-graph", {"neighbours": 8}),
+        ("low-threshold", {"neighbours": 4, "threshold": 3}),
+        ("unreachable-threshold", {"neighbours": 4, "threshold": 6}),
         ("low-threshold", {"threshold": 4}),
         ("unreachable-threshold", {"threshold": 8}),
         ("unreachable-threshold", {"min_survivors": 8}),
@@ -108,6 +113,28 @@ def test_unsound_parameters_are_refused_by_rule(code, changes) -> None:
         require_sound(plan(**changes))
     assert refused.value.code == code
     require_sound(plan())
+
+
+def test_a_ring_needs_its_own_threshold_and_the_quorum_of_all() -> None:
+    ring = plan(7, 1, neighbours=4, threshold=4)
+    require_sound(ring)
+    assert (ring.quorum, ring.min_survivors, ring.least) == (5, 5, 5)
+    # t alone would let two survivor lists be confirmed.
+    with pytest.raises(ParameterFault) as refused:
+        require_sound(ring.model_copy(update={"min_survivors": 4}))
+    assert refused.value.code == "low-survivors"
+
+
+@pytest.mark.parametrize("colluders", [1, 2, 5, 10])
+def test_planned_rings_are_sound(colluders) -> None:
+    for neighbours in range(colluders + 2 - colluders % 2, 40, 2):
+        for clients in range(colluders + 3, 60):
+            made = plan(clients, colluders, ring=neighbours)
+            require_sound(made)
+            k = made.neighbours
+            assert k == (clients - 1 if clients <= neighbours + 1 else neighbours)
+            # So many of a client and its neighbours may be lost.
+            assert k + 1 - made.threshold == (k - colluders) // 2
 
 
 @pytest.mark.parametrize("clients", range(3, 60))

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.settings import Masking, StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
 from tests.factories.settings import MASKING, settings_json
 
@@ -124,6 +124,17 @@ def test_every_scheme_may_be_masked(scheme, options):
     assert StudySettings.model_validate(masked(scheme, **options)).privacy.masking.honest_survivors >= 2
 
 
+@pytest.mark.parametrize("colluders", range(1, 12))
+def test_the_least_ring_that_a_refusal_names_is_accepted(colluders):
+    least = colluders + 2 - colluders % 2
+    values = MASKING | {"colluders": colluders, "min_survivors": colluders + 3}
+    for neighbours in (least, least + 2, 1000):
+        assert Masking(**values | {"neighbours": neighbours}).neighbours_among(9) == min(neighbours, 8)
+    for neighbours in (least - 2, least - 1, least + 1):
+        with pytest.raises(ValidationError, match=f"an even number k, at least {least}"):
+            Masking(**values | {"neighbours": neighbours})
+
+
 def test_noised_accounting_samples_need_no_masks():
     chosen = StudySettings.model_validate(masked("parallel", masking=None, **NOISED, **ACCOUNTING_SAMPLE))
     assert chosen.privacy.accounting_sample.records == 50
@@ -135,6 +146,15 @@ def test_noised_accounting_samples_need_no_masks():
         ("parallel", {"masking": MASKING | {"min_survivors": 3}}, "three honest clients"),
         ("parallel", {"masking": MASKING | {"colluders": 2, "allow_three": True, "min_survivors": 3}}, "three honest"),
         ("parallel", {"masking": MASKING | {"expiry_seconds": 0.0}}, "greater than 0"),
+        ("parallel", {"masking": MASKING | {"neighbours": 3}}, r"an even number k, at least 2: .* \(k - 1\) // 2 may"),
+        ("parallel", {"masking": MASKING | {"neighbours": 0}}, "an even number k, at least 2"),
+        ("parallel", {"masking": MASKING | {"neighbours": 1002}}, "less than or equal to 1000"),
+        (
+            "parallel",
+            {"masking": MASKING | {"colluders": 4, "min_survivors": 7, "neighbours": 4}, "min_clients": 7},
+            "an even number k, at least 6",
+        ),
+        ("parallel", {"masking": {k: v for k, v in MASKING.items() if k != "neighbours"}}, "Field required"),
         ("parallel", {"min_clients": 3}, "min_clients must be at least min_survivors"),
         ("sequential", {"masking": None}, "it needs masked updates"),
         ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
