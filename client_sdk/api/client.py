@@ -11,6 +11,7 @@ import functools
 import hashlib
 import inspect
 import logging
+import math
 import random
 import secrets
 import time
@@ -329,7 +330,7 @@ class Attempts(Generic[T]):
 class Backoff:
     """The pauses of one request: doubling, at random between half and the whole, never shorter than Retry-After.
 
-    patience_seconds: no new attempt begins later than this after the first.
+    patience_seconds: no new attempt begins later than this after the first failure: a large body may have taken longer.
     """
 
     def __init__(
@@ -340,11 +341,13 @@ class Backoff:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._clock, self._uniform = clock, uniform
-        self._until = clock() + patience_seconds
+        self._patience_seconds, self._until = patience_seconds, math.inf
         self._attempt = 0
 
     def pause(self, retry_after: float | None = None) -> float | None:
         """Seconds to wait before the next attempt; None: patience is at its end."""
+        if self._attempt == 0:
+            self._until = self._clock() + self._patience_seconds
         longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**self._attempt)
         self._attempt += 1
         wait = self._uniform(longest / 2, longest)

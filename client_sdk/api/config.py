@@ -34,7 +34,7 @@ class Connection(BaseModel):
     proxy           https proxy; None: HTTPS_PROXY and NO_PROXY of the environment decide
     allow_http      plain HTTP to a host that is not this machine; requests are signed, but not secret
     connect_seconds, read_seconds   longest silence; a long poll may wait longer than read_seconds
-    patience_seconds                how long a request is repeated before the error is passed on
+    patience_seconds                how long after its first failure a request is repeated
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

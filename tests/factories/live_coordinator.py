@@ -15,14 +15,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import uvicorn
 
 from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import request_token
 from client_sdk.protocol.wire.tensors import encode
 from server.api.watcher import Watcher
-from server.app import CoordinatorServer, create_app
+from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Clock, Database
@@ -192,8 +191,7 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
     # The app wants its clock before there is a `Live` whose skew it could read.
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())
-    config = uvicorn.Config(app, port=0, log_config=None, access_log=False)
-    server = CoordinatorServer(config, app.state.context.watcher)
+    server = CoordinatorServer(server_config(app, chosen), app.state.context.watcher)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -137,6 +137,15 @@ def test_patience_ends_before_a_pause_that_would_pass_it() -> None:
     assert backoff.pause() is None
 
 
+def test_patience_begins_with_the_first_failure_however_long_that_attempt_took() -> None:
+    clock = [0.0]
+    backoff = Backoff(10.0, clock=lambda: clock[0], uniform=lambda a, b: b)
+    clock[0] = 600.0
+    assert backoff.pause() == 0.5
+    clock[0] = 610.0
+    assert backoff.pause() is None
+
+
 def test_only_what_did_nothing_repeats_a_request_that_must_not_happen_twice() -> None:
     assert all(may_repeat(repeatable=True, status=status) for status in (408, 429, 502, 503, 504))
     assert [s for s in (408, 429, 500, 502, 503, 504) if may_repeat(repeatable=False, status=s)] == [429, 503]

@@ -1,0 +1,71 @@
+"""Measurements of one version: a session as JSON on standard input, one line of JSON for each job on standard output.
+
+    echo '{"database": "sqlite", "jobs": [["masked", {"clients": 5}]]}' | python -P -m load.side
+
+All jobs of a session meet one coordinator, warmed up. Run with this version's interpreter and with
+PYTHONPATH=<its checkout>:<the folder that holds `load`>.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from typing import Any
+
+from .coordinators import Counts, NoCompiler, counting, served
+from .demonstration import demo
+from .jobs import JOBS, Figures, run_plain
+from .studies import Case
+
+WARM_UP = 2
+
+
+def session(database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counted: bool = False, **how: Any) -> None:
+    """Print the figures of every job, or the error that it ended with.
+
+    counted  the coordinator counts what it syncs and asks of its database, which takes time: nothing is timed then
+    how      as `served`: processes
+    """
+    with ExitStack() as stack:
+        counts: Counts | None = stack.enter_context(counting()) if counted else None
+        variables = None if counts is None else counts.variables()
+        here = stack.enter_context(served(database, variables=variables, **how))
+        here.counts = counts
+        # The first settlement of a process loads the accounting libraries.
+        run_plain(here, Case("warm-up", WARM_UP, 1))
+        for number, (name, chosen) in enumerate(jobs):
+            _tell(name, chosen, lambda: JOBS[name](here, f"{name}-{number}", **chosen))  # noqa: B023 - called at once
+
+
+def _tell(name: str, chosen: Mapping[str, Any], run: Any) -> None:
+    found: Figures
+    try:
+        found = run()
+    except Exception as error:  # noqa: BLE001 - the other jobs still have figures to give
+        traceback.print_exc()
+        found = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps({"job": name, "chosen": dict(chosen), **found}), flush=True)
+
+
+def main() -> None:
+    # A session that is told to stop leaves no coordinator behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    asked = json.load(sys.stdin)
+    names = ("fastapi", "uvicorn", "sqlalchemy", "pydantic", "cryptography")
+    print(json.dumps({"versions": {"python": sys.version.split()[0], **{name: version(name) for name in names}}}))
+    if asked["jobs"] and asked["jobs"][0][0] == "demo":
+        _tell("demo", {}, lambda: demo(asked["database"]))
+        return
+    try:
+        session(**asked)
+    except NoCompiler:
+        print(json.dumps({"job": "counts", "error": "no C compiler here: nothing is counted"}))
+
+
+if __name__ == "__main__":
+    main()
