@@ -19,13 +19,15 @@ COPY deploy/locks deploy/locks
 RUN pip install --require-hashes --requirement deploy/locks/build.txt
 
 FROM base AS server
-RUN pip install --require-hashes --requirement deploy/locks/server.txt \
- && pip install --no-deps --no-build-isolation '.[server]' && rm -rf /src
+# `traces` adds what sends OpenTelemetry's traces.
+ARG EXTRA=server
+RUN pip install --require-hashes --requirement "deploy/locks/$EXTRA.txt" \
+ && pip install --no-deps --no-build-isolation ".[$EXTRA]" && rm -rf /src
 WORKDIR /var/lib/wardround
 USER wardround
 ENV WARDROUND_HOME=/var/lib/wardround WARDROUND_HOST=0.0.0.0
 VOLUME /var/lib/wardround
-EXPOSE 8000
+EXPOSE 8000 9464
 CMD ["wardround", "serve"]
 
 FROM base AS client

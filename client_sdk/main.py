@@ -16,7 +16,7 @@ _EXTRAS = {
     "cli": ("typer", "rich"),
     "protocol": ("pydantic", "cryptography", "safetensors", "jwt"),
     "client": ("httpx", "torch"),
-    "server": ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psycopg"),
+    "server": ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psycopg", "prometheus_client"),
 }
 
 

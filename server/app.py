@@ -23,12 +23,14 @@ from starlette.types import ASGIApp
 from server.api import docs, events, health, operator_keys, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
-from server.api.docs import describe
+from server.api.description import describe
 from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.coordinator import open_coordinator
-from server.db.news import News
+from server.db.news import news_of
+from server.monitoring import monitored
+from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
 from server.telemetry import RequestLog, configure_logging
@@ -59,6 +61,8 @@ def create_app(
     opened = coordinator or open_coordinator(settings)
     worker = Worker(opened, lease_seconds=settings.lease_seconds) if settings.worker else None
     watcher = Watcher(partial(marks, opened), settings.watch_seconds)
+    observer = opened.observer
+    observed = [] if observer.idle else [Middleware(ObservedRequests, observer=observer)]
     app = FastAPI(
         title="Wardround",
         description="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
@@ -66,11 +70,15 @@ def create_app(
         # Its page loads scripts from a foreign host; `server.api.docs` has one of its own.
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(worker, watcher, News(opened.database), opened if coordinator is None else None),
+        lifespan=_lifespan(settings, opened, worker, watcher, owned=coordinator is None),
         generate_unique_id_function=_operation_id,
         # A client has signed one address: it could not follow to another.
         redirect_slashes=False,
+        # The framework's own would send whole addresses, with hospitals' names in them, and texts of exceptions, as
+        # soon as a variable of the environment or a package sets it up.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         middleware=[
+            *observed,
             Middleware(RequestLog),
             Middleware(
                 Intake,
@@ -98,24 +106,23 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _lifespan(
-    worker: Worker | None, watcher: Watcher, news: News, owned: Coordinator | None
+    settings: Settings, coordinator: Coordinator, worker: Worker | None, watcher: Watcher, *, owned: bool
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        news.start()
         thread = threading.Thread(target=worker.run, name="worker", daemon=True) if worker else None
-        if thread:
-            thread.start()
-        yield
-        # For whoever serves the app by another server than `CoordinatorServer`, which has closed it by now.
-        watcher.close()
-        if worker and thread:
-            worker.stop()
-            thread.join()
-        news.stop()
+        with news_of(coordinator.database), monitored(settings, coordinator, lambda: watcher.waiting):
+            if thread:
+                thread.start()
+            yield
+            # For whoever serves the app by another server than `CoordinatorServer`, which has closed it by now.
+            watcher.close()
+            if worker and thread:
+                worker.stop()
+                thread.join()
         # Whoever handed a coordinator in closes it.
         if owned:
-            owned.database.dispose()
+            coordinator.database.dispose()
 
     return lifespan
 

@@ -58,7 +58,8 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
 def worker(check: Check = False) -> None:
     """Move rounds on in a process of its own."""
     from server.api.health import check as ask
-    from server.db.news import News
+    from server.db.news import news_of
+    from server.monitoring import monitored
     from server.telemetry import configure_logging
     from server.worker import Worker
 
@@ -72,10 +73,8 @@ def worker(check: Check = False) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: moving.stop())
         logging.getLogger("wardround.worker").info("working", extra={"owner": moving.owner})
-        news = News(coordinator.database)
-        news.start()
-        moving.run()
-        news.stop()
+        with news_of(coordinator.database), monitored(settings, coordinator):
+            moving.run()
 
 
 def migrate() -> None:

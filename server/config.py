@@ -49,6 +49,9 @@ class Settings(BaseModel):
     watch_seconds          how often one process looks for news for all its waiting clients
     long_poll_seconds      longest wait of one assignment request
     event_stream_seconds   longest life of one event stream; browsers come back by themselves
+    metrics_host           address of the listener of Prometheus' metrics, apart from the API's
+    metrics_port           its port; without one there is no such listener
+    traces                 send OpenTelemetry's traces to where the variables `OTEL_…` say
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -69,6 +72,9 @@ class Settings(BaseModel):
     watch_seconds: float = Field(default=0.2, gt=0, le=5, allow_inf_nan=False)
     long_poll_seconds: float = Field(default=25.0, ge=0, le=55, allow_inf_nan=False)
     event_stream_seconds: float = Field(default=300.0, ge=0, allow_inf_nan=False)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    traces: bool = False
 
     @field_validator("origin")
     @classmethod

@@ -107,7 +107,8 @@ class Worker:
             lease = self._hold(task)
             if lease is None:
                 return False
-            self._move(task, lease)
+            with self._coordinator.observer.step(task.kind):
+                self._move(task, lease)
         except LeaseLost:
             # It is void for good: the next look asks for a new one.
             self._leases.pop(task.study_id, None)
@@ -153,6 +154,7 @@ class Worker:
             # Not `_news`, which may be set again and again while the database is away.
             self._stopping.wait(self._poll_seconds)
             return False
+        self._coordinator.observer.looked()
         moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
         if not any(moved):
             self._due_at = 0.0 if tasks else time.monotonic() + self._seconds_left()
@@ -169,6 +171,7 @@ class Worker:
         except Exception as error:
             details = {"study": task.study, "round": task.round, "event": task.kind, "owner": self.owner}
             logger.error("step failed", exc_info=error, extra=details)
+            self._coordinator.observer.failed(task.kind)
             # Or the same failure would fill the log at every look. The other studies go on.
             self._paused_until[task.study_id] = time.monotonic() + _PAUSE_AFTER_FAILURE_SECONDS
             return False

@@ -1,4 +1,4 @@
-"""The API for programs: `Client` blocks and has a method per request; `AsyncClient` sends the same calls.
+"""The API for programs: `Client` blocks, `AsyncClient` is awaited; both have the same method for each request.
 
 Who asks, one call through all its attempts, how its answer is taken. Only what cannot happen twice is repeated: GET and
 PUT always; POST where the request surely never arrived or the coordinator said that it changed nothing.
@@ -7,9 +7,7 @@ PUT always; POST where the request surely never arrived or the coordinator said 
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
-import inspect
 import logging
 import math
 import random
@@ -19,12 +17,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api import calls
 from client_sdk.api.config import Connection
+from client_sdk.api.methods import Methods
 from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from client_sdk.protocol.study.messages import Problem
@@ -32,7 +30,6 @@ from client_sdk.protocol.wire.documents import read_document
 from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS, request_token
 
 T = TypeVar("T")
-P = ParamSpec("P")
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
 # 408 and 425 ask for the same request again (RFC 9110, RFC 8470); the others pass by themselves.
@@ -133,23 +130,7 @@ class _Base:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
 
 
-def _method(call: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
-    """A method of `Client` that sends what `call` makes of its arguments."""
-
-    @functools.wraps(call)
-    def send(client: Client, *given: P.args, **named: P.kwargs) -> T:
-        return client.send(call(*given, **named))
-
-    # As `help` and completion show it: bound to a client, and answering what the call's answer holds.
-    shown = inspect.signature(call)
-    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    answer = str(shown.return_annotation).removeprefix("Call[").removesuffix("]")
-    vars(send)["__signature__"] = shown.replace(parameters=[me, *shown.parameters.values()], return_annotation=answer)
-    send.__qualname__, send.__module__ = f"Client.{call.__name__}", __name__
-    return send
-
-
-class Client(_Base):
+class Client(_Base, Methods):
     """Blocking. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer; any other call goes through `send`.
 
     transport, clock, sleep: the network and the time, given by tests.
@@ -182,27 +163,6 @@ class Client(_Base):
                 return exchange.result
             self.sleep(pause)
 
-    create_study = _method(calls.create_study)
-    studies = _method(calls.studies)
-    study = _method(calls.study)
-    move_study = _method(calls.move_study)
-    put_initial_model = _method(calls.put_initial_model)
-    invite = _method(calls.invite)
-    enrol = _method(calls.enrol)
-    roster = _method(calls.roster)
-    rotate_key = _method(calls.rotate_key)
-    leave = _method(calls.leave)
-    assignment = _method(calls.assignment)
-    model = _method(calls.model)
-    put_update = _method(calls.put_update)
-    put_refusal = _method(calls.put_refusal)
-    put_metrics = _method(calls.put_metrics)
-    put_witness = _method(calls.put_witness)
-    budget = _method(calls.budget)
-    ledger = _method(calls.ledger)
-    rounds = _method(calls.rounds)
-    health = _method(calls.health)
-
     def close(self) -> None:
         self._transport.close()
 
@@ -213,8 +173,8 @@ class Client(_Base):
         self.close()
 
 
-class AsyncClient(_Base):
-    """Without blocking: `await client.send(calls.study("sepsis"))`; `client_sdk.api.calls` lists every request."""
+class AsyncClient(_Base, Methods):
+    """Without blocking: `await client.study("sepsis")`; otherwise as `Client`."""
 
     def __init__(
         self,

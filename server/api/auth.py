@@ -64,9 +64,9 @@ async def _context(request: Request) -> Context:
 
 
 Here = Annotated[Context, Depends(_context)]
-StudyName = Annotated[str, Path(pattern=NAME_PATTERN)]
-ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
-RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
+StudyName = Annotated[str, Path(pattern=NAME_PATTERN, description="the study's name")]
+ClientName = Annotated[str, Path(pattern=NAME_PATTERN, description="the hospital's name in the study")]
+RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the round, from 1")]
 After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]
 PageSize = Annotated[int, Query(ge=1, le=500, description="most items of one answer")]
 Wait = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for news")]
@@ -310,7 +310,9 @@ async def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
-async def streaming_itself(study: str, client: ClientName, who: Annotated[Caller, Depends(signer)]) -> ClientCaller:
+async def streaming_itself(
+    study: StudyName, client: ClientName, who: Annotated[Caller, Depends(signer)]
+) -> ClientCaller:
     """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
     return await itself(client, await member(study, who))
 

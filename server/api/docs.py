@@ -1,21 +1,13 @@
-"""The API's description, and the page that shows it: Swagger UI from its own wheel, no foreign host, nothing inline.
-
-One error document stands for everything; the description says how requests are signed.
-"""
+"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, nothing inline."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
-
-from client_sdk.protocol.study.messages import Problem
-from server.api.problems import MEDIA_TYPE
 
 STATIC = Path(__file__).parent.parent / "web" / "static"
 SWAGGER_UI_FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
@@ -40,17 +32,6 @@ _PAGE = """<!doctype html>
 </html>
 """
 router = APIRouter(include_in_schema=False)
-# No key is asked for: monitors have none, and whoever enrols is about to make one.
-OPEN = {"/livez", "/readyz", "/v1/enrolments"}
-_SCHEMES = {
-    "client": {
-        "type": "http",
-        "scheme": "bearer",
-        "bearerFormat": "JWT",
-        "description": "EdDSA, a request: iss client, sub study, aud origin, htm, htu, bh, iat, exp; jti if used once",
-    },
-    "key": {"type": "http", "scheme": "bearer", "description": "wrk_<id>_<secret>"},
-}
 
 
 class AssetsMissing(FileNotFoundError):
@@ -89,23 +70,3 @@ def mount_static(app: FastAPI) -> None:
     # The narrower path comes first: the first mount that matches answers.
     app.mount("/static/swagger-ui", StaticFiles(directory=swagger_ui()), name="swagger-ui")
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-
-
-def describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of `app`."""
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    # FastAPI's own form of a 422; ours is a problem document like every other error.
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
-    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    components["securitySchemes"] = _SCHEMES
-    problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}, "description": "Problem"}
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = problem
-            if path not in OPEN:
-                operation["security"] = [{"client": []}, {"key": []}]
-    return document

@@ -18,12 +18,14 @@ from server.services import events
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"], route_class=SignedRoute)
 KEEP_ALIVE_SECONDS = 15.0
 Wait = Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False, description="seconds before the stream ends")]
-LastEventId = Annotated[str | None, Header(pattern=r"^[0-9]{1,15}$")]
+LastEventId = Annotated[
+    str | None, Header(pattern=r"^[0-9]{1,15}$", description="as `after`, of a browser that comes back")
+]
 _LINE = {
     "type": "object",
     "properties": {
-        "id": {"type": "string"},
-        "event": {"type": "string"},
+        "id": {"type": "string", "description": "the event's number"},
+        "event": {"type": "string", "description": "what happened"},
         "data": {"type": "string", "contentMediaType": "application/json", "description": "an Event"},
     },
 }

@@ -15,6 +15,11 @@ router = APIRouter(tags=["health"])
 
 
 class Health(Message):
+    """All is well.
+
+    status  never anything else: what is not well is a problem document
+    """
+
     status: Literal["ok"]
 
 

@@ -11,7 +11,7 @@ from server.api.auth import Here, OperatorOnly, SignedRoute
 from server.services.studies import operators
 
 router = APIRouter(prefix="/v1/operator-keys", tags=["operator keys"], route_class=SignedRoute)
-KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$")]
+KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$", description="the middle part of wrk_<id>_<secret>")]
 
 
 @router.post("", status_code=201)

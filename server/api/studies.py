@@ -50,7 +50,10 @@ from server.services.studies.lifecycle import Action
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
-ModelNumber = Annotated[int, Path(ge=0, le=2**31 - 1)]
+ModelNumber = Annotated[
+    int, Path(ge=0, le=2**31 - 1, description="the round that made the model; 0 is the initial one")
+]
+AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 OfRound = Annotated[
     int | None,
     Query(ge=1, le=2**31 - 1, description="of a round that sums under masks: the members active at its opening"),
@@ -65,9 +68,7 @@ def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here
 
 
 @router.get("/studies", tags=["studies"])
-def list_studies(
-    _: Viewer, here: Here, after: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: PageSize = 100
-) -> StudyList:
+def list_studies(_: Viewer, here: Here, after: AfterName = None, limit: PageSize = 100) -> StudyList:
     """All studies in order of their names."""
     return studies.list_studies(here.coordinator, after, limit)
 

@@ -35,7 +35,7 @@ class Watcher:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """How many wait now. Safe from any thread."""
         return len(self._since)
 
     async def wait(self, study: str, since: int, seconds: float) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from sqlalchemy import Connection
@@ -19,37 +21,39 @@ _BLIND_SECONDS = 2.0
 logger = logging.getLogger("wardround.news")
 
 
-class News:
-    """Passes on to the listeners of `database` what other processes announce, from a thread of its own.
+@contextmanager
+def news_of(database: Database) -> Generator[None]:
+    """Within, the listeners of `database` are told what other processes announce, from a thread of its own.
 
     It may miss something while the database is away: whoever listens looks by itself from time to time, too.
     """
+    if database.engine.dialect.name != "postgresql":
+        yield
+        return
+    news = _News(database)
+    thread = threading.Thread(target=news.run, name="news", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        news.stopping.set()
+        thread.join()
 
+
+class _News:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.stopping = threading.Event()
 
-    def start(self) -> None:
-        if self._database.engine.dialect.name == "postgresql":
-            self._thread = threading.Thread(target=self._run, name="news", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Returns once the connection is closed."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         import psycopg
 
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             try:
                 self._listen()
             except (DBAPIError, psycopg.Error) as error:
                 logger.warning("news of other processes are not heard now", exc_info=error)
-                self._stopping.wait(_PAUSE_SECONDS)
+                self.stopping.wait(_PAUSE_SECONDS)
 
     def _listen(self) -> None:
         # Not from the pool: it is held for as long as the process lives.
@@ -57,11 +61,11 @@ class News:
             connection.detach()
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
             driver = cast(Any, connection.connection.driver_connection)
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 for heard in driver.notifies(timeout=_LISTEN_SECONDS):
                     study, _, number = heard.payload.rpartition(":")
                     self._database.tell(study, int(number))
-                    if self._stopping.is_set():
+                    if self.stopping.is_set():
                         return
 
 

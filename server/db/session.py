@@ -34,6 +34,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from server.db.groups import Groups
+from server.observation.observer import UNOBSERVED, Observer
 
 T = TypeVar("T")
 # What a listener is told: a study's name and the number of its newest event; 0 where only a worker has to look.
@@ -96,7 +97,14 @@ class Database:
     time  its clock as an expression: seconds since the epoch
     """
 
-    def __init__(self, url: URL | str, *, clock: Clock | None = None, attempts: int = ATTEMPTS) -> None:
+    def __init__(
+        self,
+        url: URL | str,
+        *,
+        clock: Clock | None = None,
+        attempts: int = ATTEMPTS,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
         self._readers = self.engine.execution_options(read_only=True)
@@ -108,6 +116,7 @@ class Database:
         event.listen(self._sessions, "before_flush", _remember_the_writer)
         self.time = _time(self.engine, clock)
         self._attempts = attempts
+        self._observer = observer
 
     def write(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` in one transaction and commit it durably; run it again after a serialisation failure or a lock.
@@ -149,6 +158,10 @@ class Database:
         self.engine.dispose()
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
+        with self._observer.transaction(name) as again:
+            return self._repeat(name, work, engine, again)
+
+    def _repeat(self, name: str, work: Callable[[Transaction], T], engine: Engine, again: Callable[[], None]) -> T:
         for attempt in range(1, self._attempts + 1):
             with self._sessions(bind=engine, info={"transaction": name}) as session:
                 tx = Transaction(name, session, self.time)
@@ -165,6 +178,7 @@ class Database:
                     return result
             # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
             time.sleep(random.uniform(0, 0.005 * 2**attempt))
+            again()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _committed(self, tx: Transaction) -> None:

@@ -11,6 +11,7 @@ from client_sdk.protocol.study.messages import BudgetStatement
 from server.db.blobs import FileBlobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
+from server.observation.observer import UNOBSERVED, Observer
 from server.services.secure_sum.states import States
 from server.signing_key import SigningKey
 
@@ -37,6 +38,7 @@ class Coordinator:
                 that it was made of
     assignments by study, the last assignment that this process put together
     sessions    secure sums as this process saw them last
+    observer    whoever wants to know what this process does
     """
 
     database: Database
@@ -50,3 +52,4 @@ class Coordinator:
     )
     assignments: dict[str, Prepared] = field(default_factory=dict[str, Any], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
+    observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)

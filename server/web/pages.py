@@ -30,7 +30,9 @@ router = APIRouter(prefix="/dashboard", route_class=SignedRoute)
 class StudyPage(Message):
     """Everything that the page of a study shows; who took part is never among it.
 
-    budget  null where the database is not what the coordinator signed; `rounds` is empty then, for it is not believed
+    study   its settings and its state
+    budget  null where the database is not what the coordinator signed
+    rounds  the newest; empty where the budget is null, for the database is not believed then
     """
 
     study: Study

@@ -34,7 +34,7 @@ from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
 from client_sdk.protocol.wire.tensors import encode
-from server.api.docs import describe
+from server.api.description import describe
 from server.app import ROUTERS
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, live

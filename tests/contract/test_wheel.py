@@ -31,6 +31,8 @@ wardround.calibrate_noise(epsilon=1.0)
 wardround.load_records("records.csv", patient="id")
 wardround.SitePolicy(least_survivors="four")
 wardround.poisson_batch(10, 0.1)
+wardround.Client(wardround.Connection()).study(3)
+wardround.AsyncClient(wardround.Connection()).study("sepsis", 3)
 number: str = wardround.ClassicalAccountant(delta=1e-5).epsilon()
 """.strip().splitlines()
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wardround import (
+    AsyncClient,
     BayesianAccountant,
     ClassicalAccountant,
     Classification,
@@ -96,6 +97,13 @@ def principal_investigator() -> str:
         made = client.invite(study.study, InvitationCreate(client="mercy", expires_in_seconds=86400))
         Path("model.safetensors").write_bytes(client.model("sepsis"))
     return f"{made.token} {noise}"
+
+
+async def watcher() -> list[str]:
+    async with AsyncClient(Connection(url="https://study.example.org"), OperatorKey("wrk_a_b")) as client:
+        study = await client.study("sepsis")
+        assert_type(await client.model("sepsis", version=3), bytes)
+        return [study.state, *(one.study for one in (await client.studies()).studies)]
 
 
 def researcher(model: nn.Module, inputs: Tensor, targets: Tensor) -> Guarantee:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,6 +175,23 @@ class OverHttp:
         return Written(Refusal.model_validate_json(answer.content), created=answer.status_code == 201)
 
 
+def described(document: dict[str, Any]) -> Callable[[httpx.Response], None]:
+    """Asserts that a problem is one that the OpenAPI document lists for the operation that was asked."""
+    templates = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), found) for path, found in document["paths"].items()]
+
+    def check(answer: httpx.Response) -> None:
+        if answer.headers.get("content-type") != "application/problem+json" or answer.status_code == 405:
+            return
+        address, method = answer.request.url.path, answer.request.method.lower()
+        operation = next((found.get(method) for path, found in templates if path.fullmatch(address)), None)
+        if operation is not None:
+            listed = operation["responses"][str(answer.status_code)]["content"]["application/problem+json"]
+            answer.read()
+            assert answer.json()["code"] in listed["examples"], f"{operation['operationId']}: {answer.text}"
+
+    return check
+
+
 @contextmanager
 def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> Iterator[Live]:
     """A coordinator under `home` on a free port; its worker moves only when asked.
@@ -200,7 +218,8 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
         # A proxy of this machine must not stand between the tests and their own socket.
-        with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+        hooks: dict[str, list[Any]] = {"response": [described(app.openapi())]}
+        with httpx.Client(base_url=url, timeout=30, trust_env=False, event_hooks=hooks) as http:
             here.append(Live(url, home, coordinator, *keys, http, app.state.context.watcher, time_of_day=time_of_day))
             yield here[0]
     finally:

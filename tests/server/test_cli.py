@@ -174,3 +174,24 @@ def test_worker_ends_cleanly(environment: dict[str, str]) -> None:
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=60)
     assert process.returncode == 0, log
+
+
+def test_the_worker_s_process_answers_prometheus(environment: dict[str, str]) -> None:
+    _run("migrate")
+    port = _free_port()
+    with _process("worker", environment=environment | {"WARDROUND_METRICS_PORT": str(port)}) as process:
+        looked = re.compile(r"^wardround_worker_look_timestamp_seconds [1-9]", re.MULTILINE)
+        while not looked.search(_metrics(port)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+
+
+def _metrics(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""

@@ -39,122 +39,124 @@ ClientState = Literal["active", "revoked", "withdrawn"]
 class Problem(Message):
     """application/problem+json (RFC 9457). `code` is stable; `detail` says what to do next."""
 
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-    request_id: str
-    fields: list[str] | None = None
-    server_time: float | None = None
-    retry_after_seconds: float | None = None
-    extra: dict[str, Any] | None = None
+    type: str = Field(description="urn:wardround:problem: and the code")
+    title: str = Field(description="what it is, for people")
+    status: int = Field(description="the HTTP status")
+    code: str = Field(description="stable; what programs look at")
+    detail: str = Field(description="what to do next")
+    request_id: str = Field(description="as in the header X-Request-Id")
+    fields: list[str] | None = Field(default=None, description="where the request is wrong, in the API's own words")
+    server_time: float | None = Field(default=None, description="of clock-skew: seconds since the epoch")
+    retry_after_seconds: float | None = Field(default=None, description="when the same request is worth a try")
+    extra: dict[str, Any] | None = Field(default=None, description="more numbers, by code")
 
 
 class StudyCreate(Message):
-    study: Name
-    title: Text = Field(default="", max_length=200)
-    settings: StudySettings
+    study: Name = Field(description="its name from then on")
+    title: Text = Field(default="", max_length=200, description="for people")
+    settings: StudySettings = Field(description="frozen from then on")
 
 
 class ModelInfo(Message):
-    version: int = Field(ge=0)
-    sha256: Sha256
-    bytes: int = Field(gt=0)
+    version: int = Field(ge=0, description="the round that made it; 0 is the initial one")
+    sha256: Sha256 = Field(description="SHA-256 of the file")
+    bytes: int = Field(gt=0, description="size of the file")
 
 
 class Study(Message):
-    study: Name
-    title: Text
-    state: StudyState
-    stop_reason: StopReason | None
-    settings: StudySettings
-    settings_sha256: Sha256
-    model: ModelInfo | None
-    clients: int
-    rounds: int
-    coordinator_key: EncodedKey
-    created_at: AwareDatetime
+    study: Name = Field(description="its name")
+    title: Text = Field(description="for people")
+    state: StudyState = Field(description="how far it has come")
+    stop_reason: StopReason | None = Field(description="why it is finished")
+    settings: StudySettings = Field(description="as frozen at its creation")
+    settings_sha256: Sha256 = Field(description="SHA-256 of their canonical JSON, which assignments name")
+    model: ModelInfo | None = Field(description="the newest model; null before the first")
+    clients: int = Field(description="how many are active")
+    rounds: int = Field(description="how many have begun")
+    coordinator_key: EncodedKey = Field(description="what assignments and ledger heads are signed with")
+    created_at: AwareDatetime = Field(description="when it was opened")
 
 
 class StudyList(Message):
-    studies: list[Study]
-    next: str | None = None
+    studies: list[Study] = Field(description="in order of their names")
+    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
 
 
 class InvitationCreate(Message):
-    client: Name
-    expires_in_seconds: Annotated[int, Field(ge=60, le=90 * 86400)] = 7 * 86400
+    client: Name = Field(description="the name that the hospital will have")
+    expires_in_seconds: Annotated[int, Field(ge=60, le=90 * 86400)] = Field(
+        default=7 * 86400, description="how long it can be used"
+    )
 
 
 class Invitation(Message):
     """`token` is shown once. Its last part is the fingerprint of the coordinator's key, for the client to pin."""
 
-    study: Name
-    client: Name
-    token: str
-    expires_at: AwareDatetime
+    study: Name = Field(description="where it admits to")
+    client: Name = Field(description="whom it admits")
+    token: str = Field(description="what the hospital enrols with; shown once")
+    expires_at: AwareDatetime = Field(description="until when it can be used")
 
 
 class EnrolmentRequest(Message):
     """`proof` signs {"invitation": id part of the token, "key": public_key} under the enrolment label."""
 
-    token: str = Field(max_length=256)
-    public_key: EncodedKey
-    proof: Signature
+    token: str = Field(max_length=256, description="as the operator gave it")
+    public_key: EncodedKey = Field(description="the hospital's new identity")
+    proof: Signature = Field(description="by that key")
 
 
 class Enrolment(Message):
-    study: Name
-    client: Name
-    coordinator_key: EncodedKey
-    origin: Text
+    study: Name = Field(description="which study")
+    client: Name = Field(description="the hospital's name in it")
+    coordinator_key: EncodedKey = Field(description="to pin")
+    origin: Text = Field(description="the public origin that requests are signed for")
 
 
 class RosterEntry(Message):
-    client: Name
-    public_key: EncodedKey
-    state: ClientState
+    client: Name = Field(description="its name")
+    public_key: EncodedKey = Field(description="its identity")
+    state: ClientState = Field(description="whether it takes part")
 
 
 class Roster(Message):
     """`fingerprint` covers the active members only."""
 
-    study: Name
-    members: list[RosterEntry]
-    fingerprint: Sha256
+    study: Name = Field(description="which study")
+    members: list[RosterEntry] = Field(description="in order of their names")
+    fingerprint: Sha256 = Field(description="SHA-256 over the active members, which hospitals compare by telephone")
 
 
 class KeyRotation(Message):
     """Signed as a request by the old key; `proof` is the new key's signature over {"client", "study", "key"}."""
 
-    public_key: EncodedKey
-    proof: Signature
+    public_key: EncodedKey = Field(description="the new identity")
+    proof: Signature = Field(description="by the new key")
 
 
 class LedgerHead(Message):
     """How long the ledger is and the hash that its whole past hangs on."""
 
-    study: Name
-    entries: int = Field(ge=0)
-    sha256: Sha256
+    study: Name = Field(description="whose ledger")
+    entries: int = Field(ge=0, description="how many entries it has")
+    sha256: Sha256 = Field(description="hash of the newest entry")
 
 
 class SignedLedgerHead(Message):
-    head: LedgerHead
-    signature: Signature
+    head: LedgerHead = Field(description="what is signed")
+    signature: Signature = Field(description="by the coordinator, or by the hospital that vouches")
 
 
 class AssignmentBody(Message):
-    study: Name
-    client: Name
-    round: int = Field(ge=1)
-    phase: Literal["train"]
-    deadline: AwareDatetime
-    model: ModelInfo
-    settings_sha256: Sha256
-    roster_sha256: Sha256
-    ledger: LedgerHead
+    study: Name = Field(description="which study")
+    client: Name = Field(description="who is asked")
+    round: int = Field(ge=1, description="from 1")
+    phase: Literal["train"] = Field(description="what to do")
+    deadline: AwareDatetime = Field(description="until when an update is taken")
+    model: ModelInfo = Field(description="what to start from")
+    settings_sha256: Sha256 = Field(description="digest of the study's settings")
+    roster_sha256: Sha256 = Field(description="fingerprint of the roster")
+    ledger: LedgerHead = Field(description="the ledger with this round's reservation")
 
 
 class Assignment(Message):
@@ -163,47 +165,49 @@ class Assignment(Message):
     session  of a round that sums under masks: its parameters, under a signature of their own
     """
 
-    assignment: AssignmentBody
-    signature: Signature
-    session: SignedParameters | None = None
+    assignment: AssignmentBody = Field(description="what is signed")
+    signature: Signature = Field(description="by the coordinator")
+    session: SignedParameters | None = Field(default=None, description="of a round that sums under masks")
 
 
 class UpdateReceipt(Message):
-    study: Name
-    round: int
-    client: Name
-    sha256: Sha256
-    bytes: int
+    study: Name = Field(description="which study")
+    round: int = Field(description="which round")
+    client: Name = Field(description="who sent it")
+    sha256: Sha256 = Field(description="SHA-256 of the update")
+    bytes: int = Field(description="its size")
 
 
 class Refusal(Message):
     """A hospital's no. `code` is machine-readable, `detail` must not hold anything about patients."""
 
-    code: str = Field(pattern=r"^[a-z0-9-]{1,64}$")
-    detail: Text = Field(default="", max_length=500)
+    code: str = Field(pattern=r"^[a-z0-9-]{1,64}$", description="why, for programs")
+    detail: Text = Field(default="", max_length=500, description="why, for people; nothing about patients")
 
 
 class Metrics(Message):
     """Measured on a declared evaluation set outside the guarantee."""
 
-    evaluation_set: Text = Field(min_length=1, max_length=200)
-    values: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")], Finite] = Field(min_length=1, max_length=32)
+    evaluation_set: Text = Field(min_length=1, max_length=200, description="on which records")
+    values: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")], Finite] = Field(
+        min_length=1, max_length=32, description="by name"
+    )
 
 
 class Spent(Message):
     """What one limit had spent at some time; epsilon is the limit."""
 
-    level: LevelName
-    definition: Literal["classical", "bayesian"]
-    epsilon: Positive
-    spent: Finite
+    level: LevelName = Field(description="who is protected")
+    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
+    epsilon: Positive = Field(description="the limit")
+    spent: Finite = Field(description="ε so far")
 
 
 class RoundClient(Message):
-    client: Name
-    state: Literal["sampled", "received", "refused", "missing"]
-    sha256: Sha256 | None
-    refusal: Refusal | None
+    client: Name = Field(description="its name")
+    state: Literal["sampled", "received", "refused", "missing"] = Field(description="what became of it")
+    sha256: Sha256 | None = Field(description="of its update")
+    refusal: Refusal | None = Field(description="its no")
 
 
 class RoundView(Message):
@@ -212,30 +216,30 @@ class RoundView(Message):
     spent  per limit, as the budget said once this round was charged; null while it is under way
     """
 
-    round: int
-    state: RoundState
-    model_version: int | None
-    started_at: AwareDatetime
-    deadline: AwareDatetime | None
-    ended_at: AwareDatetime | None
-    reason: Text | None
-    metrics: Metrics | None
-    spent: list[Spent] | None
-    clients: list[RoundClient] | None
+    round: int = Field(description="from 1")
+    state: RoundState = Field(description="how far it has come")
+    model_version: int | None = Field(description="the model that it made")
+    started_at: AwareDatetime = Field(description="when it was reserved")
+    deadline: AwareDatetime | None = Field(description="until when updates are taken")
+    ended_at: AwareDatetime | None = Field(description="when it was released, abandoned or stopped")
+    reason: Text | None = Field(description="why it came to nothing")
+    metrics: Metrics | None = Field(description="of its model")
+    spent: list[Spent] | None = Field(description="per limit, once this round was charged; null while it is under way")
+    clients: list[RoundClient] | None = Field(description="who was drawn, for those who may see it")
 
 
 class RoundList(Message):
-    rounds: list[RoundView]
-    next: str | None = None
+    rounds: list[RoundView] = Field(description="in order of their numbers")
+    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
 
 
 class LedgerEntry(Message):
-    sequence: int = Field(ge=1)
-    kind: Text
-    round: int | None
-    body: dict[str, Any]
-    previous: Sha256
-    sha256: Sha256
+    sequence: int = Field(ge=1, description="from 1, without gaps")
+    kind: Text = Field(description="what happened")
+    round: int | None = Field(description="the round it belongs to")
+    body: dict[str, Any] = Field(description="what was hashed, as JSON")
+    previous: Sha256 = Field(description="hash of the entry before")
+    sha256: Sha256 = Field(description="hash of this entry")
 
 
 class WitnessedHead(Message):
@@ -244,33 +248,35 @@ class WitnessedHead(Message):
     signature  by `public_key` under the witness label over {"client"} and the fields of `head`
     """
 
-    client: Name
-    public_key: EncodedKey
-    head: LedgerHead
-    signature: Signature
+    client: Name = Field(description="who saw it")
+    public_key: EncodedKey = Field(description="the key it signed with")
+    head: LedgerHead = Field(description="what it saw")
+    signature: Signature = Field(description="by that key, over the client's name and the head")
 
 
 class LedgerPage(Message):
     """`witnesses`: the newest head that each hospital has signed, by name."""
 
-    entries: list[LedgerEntry]
-    head: SignedLedgerHead
-    witnesses: list[WitnessedHead] = Field(default_factory=list[WitnessedHead])
-    next: str | None = None
+    entries: list[LedgerEntry] = Field(description="above `after`, in order")
+    head: SignedLedgerHead = Field(description="of the whole ledger, signed by the coordinator")
+    witnesses: list[WitnessedHead] = Field(
+        default_factory=list[WitnessedHead], description="the newest head that each hospital has signed"
+    )
+    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
 
 
 class Percentile(Message):
-    population: Finite
-    epsilon: Finite
-    delta: Finite
+    population: Finite = Field(description="share of the population that has (epsilon, delta)")
+    epsilon: Finite = Field(description="ε so far")
+    delta: Finite = Field(description="δ for this share, by Markov")
 
 
 class Report(Message):
     """A tighter number beside the enforced one, valid under what its certificate says."""
 
-    name: Text
-    epsilon: Finite | None
-    certificate: dict[str, Any]
+    name: Text = Field(description="which number")
+    epsilon: Finite | None = Field(description="null where it is unbounded")
+    certificate: dict[str, Any] = Field(description="what it rests on")
 
 
 class LimitStatement(Message):
@@ -279,65 +285,67 @@ class LimitStatement(Message):
     ε is not additive: reserved = ε(ledger + reservation) − ε(ledger), remaining = limit − ε(ledger + reservation).
     """
 
-    level: LevelName
-    definition: Literal["classical", "bayesian"]
-    state: Literal["within", "exhausted", "unbounded"]
-    epsilon: Positive | None
-    delta: Positive | None
-    enforced_by: Text | None
-    spent: Finite | None
-    reserved: Finite | None
-    remaining: Finite | None
-    observer: Text | None
-    attack_success: Finite | None
-    rounds_left_estimate: int | None
-    certificate: dict[str, Any] | None
-    reports: list[Report]
+    level: LevelName = Field(description="who is protected")
+    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
+    state: Literal["within", "exhausted", "unbounded"] = Field(
+        description="whether it is kept; unbounded: this level is not protected"
+    )
+    epsilon: Positive | None = Field(description="the limit")
+    delta: Positive | None = Field(description="the limit's δ")
+    enforced_by: Text | None = Field(description="the accountant that decides")
+    spent: Finite | None = Field(description="ε of the ledger")
+    reserved: Finite | None = Field(description="what the round under way adds")
+    remaining: Finite | None = Field(description="what is left once it is charged")
+    observer: Text | None = Field(description="who may know what")
+    attack_success: Finite | None = Field(description="most that telling one record's presence can succeed")
+    rounds_left_estimate: int | None = Field(description="an estimate: if rounds cost what the last one did")
+    certificate: dict[str, Any] | None = Field(description="what the number rests on")
+    reports: list[Report] = Field(description="tighter numbers beside it")
 
 
 class BudgetLedger(Message):
-    entries: int
-    head: str
-    signature: Signature
+    entries: int = Field(description="length of the ledger")
+    head: str = Field(description="hash of its newest entry")
+    signature: Signature = Field(description="the coordinator's, on the head")
 
 
 class BudgetStatement(Message):
-    study: Name
-    state: StudyState
-    round: int
-    max_steps: int
-    can_continue: bool
-    stop_reason: StopReason | None
-    limits: list[LimitStatement]
-    percentiles: list[Percentile]
-    ledger: BudgetLedger
+    study: Name = Field(description="which study")
+    state: StudyState = Field(description="how far it has come")
+    round: int = Field(description="the newest that reserved")
+    max_steps: int = Field(description="most noised steps")
+    can_continue: bool = Field(description="whether another round may begin")
+    stop_reason: StopReason | None = Field(description="why it is finished")
+    limits: list[LimitStatement] = Field(description="one for each limit of the settings")
+    percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")
+    ledger: BudgetLedger = Field(description="what the numbers were computed from")
 
 
 class OperatorKeyCreate(Message):
-    role: Literal["operator", "viewer"]
-    label: Text = Field(default="", max_length=100)
+    role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")
+    label: Text = Field(default="", max_length=100, description="who holds it")
 
 
 class OperatorKeyView(Message):
     """`key` (`wrk_<id>_<secret>`) is shown once."""
 
-    id: str
-    role: Literal["operator", "viewer"]
-    label: Text
-    key: str | None
-    created_at: AwareDatetime
-    revoked_at: datetime | None
+    id: str = Field(description="the middle part of the key")
+    role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")
+    label: Text = Field(description="who holds it")
+    key: str | None = Field(description="shown once; null in lists")
+    created_at: AwareDatetime = Field(description="when it was made")
+    revoked_at: datetime | None = Field(description="from when on it opens nothing")
 
 
 class OperatorKeyList(Message):
-    keys: list[OperatorKeyView]
+    keys: list[OperatorKeyView] = Field(description="in order of their making")
 
 
 class Event(Message):
     """One line of the dashboard's stream."""
 
-    id: int
-    kind: Text
-    study: Name
-    round: int | None
-    at: AwareDatetime
+    id: int = Field(description="number within the study, without gaps")
+    kind: Text = Field(description="what happened")
+    study: Name = Field(description="where")
+    round: int | None = Field(description="in which round")
+    at: AwareDatetime = Field(description="when")

@@ -32,11 +32,13 @@ class Limit(Message):
     `estimator_failure_probability` is the γ of the Bayesian estimate, part of delta; classical limits have none.
     """
 
-    level: LevelName
-    definition: DefinitionName
-    epsilon: Positive
-    delta: Probability
-    estimator_failure_probability: Probability | None = None
+    level: LevelName = Field(description="who is protected")
+    definition: DefinitionName = Field(description="in which sense")
+    epsilon: Positive = Field(description="ε is never more")
+    delta: Probability = Field(description="δ is never more")
+    estimator_failure_probability: Probability | None = Field(
+        default=None, description="γ of the Bayesian estimate, part of delta; null in classical limits"
+    )
 
     @model_validator(mode="after")
     def _is_a_limit(self) -> Self:
@@ -52,12 +54,14 @@ class Limit(Message):
 class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
-    orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)]
-    filter_order: Positive
-    estimator: Literal["student-t", "betting", "band", "bernstein"]
-    composition: Literal["holder", "running"]
-    adversary: Literal["path", "adaptive"]
-    conversion: Literal["improved", "chernoff"]
+    orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
+        description="every λ at which log-moments are kept"
+    )
+    filter_order: Positive = Field(description="the λ by which each record's own filter goes")
+    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(description="of the population's mean")
+    composition: Literal["holder", "running"] = Field(description="how rounds are added up")
+    adversary: Literal["path", "adaptive"] = Field(description="whether rounds may be chosen by what came before")
+    conversion: Literal["improved", "chernoff"] = Field(description="from log-moments to (ε, δ)")
 
     @model_validator(mode="after")
     def _can_be_accounted(self) -> Self:
@@ -96,8 +100,8 @@ class Masking(Message):
     min_survivors: Whole = Field(ge=3, le=MOST_CLIENTS)
     mask_updates: bool
     allow_three: bool
-    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
-    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)]
+    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(description="how long a step waits")
+    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)] = Field(description="when its secrets are erased")
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
@@ -133,8 +137,8 @@ class HistogramNoise(Message):
     every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
-    std: Positive
-    every: Whole = Field(ge=1, le=10_000_000)
+    std: Positive = Field(description="of the noise on every count")
+    every: Whole = Field(ge=1, le=10_000_000, description="a histogram is published every so many rounds")
 
 
 class AccountingSample(Message):
@@ -152,19 +156,21 @@ class AccountingSample(Message):
 class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study.
 
-    clip_norm            L2 bound on one client's update (scheme client) or on one record's gradient (the others)
-    client_clip_norm     scheme joint: L2 bound on one client's whole sum before its noise; else null
-    noise_multiplier     noise standard deviation / clip_norm, of whoever adds noise
-    sampling_rate        Poisson rate of records in each local step
-    expected_batch_size  the public constant that replaces the realised batch size as a denominator
-    client_sampling_rate Poisson rate of clients in each round
-    expected_clients     the public constant that replaces the realised number of clients as a denominator
-    max_steps            the most noised steps any client may take over the study (rounds × local steps)
-    accounting_sample    whose records are measured; null: all that the hospital trains on
+    clip_norm             L2 bound on one client's update (scheme client) or on one record's gradient (the others)
+    client_clip_norm      scheme joint: L2 bound on one client's whole sum before its noise; else null
+    noise_multiplier      noise standard deviation / clip_norm, of whoever adds noise
+    sampling_rate         Poisson rate of records in each local step
+    expected_batch_size   the public constant that replaces the realised batch size as a denominator
+    client_sampling_rate  Poisson rate of clients in each round
+    expected_clients      the public constant that replaces the realised number of clients as a denominator
+    max_steps             the most noised steps any client may take over the study (rounds × local steps)
+    accounting_sample     whose records are measured; null: all that the hospital trains on
     """
 
-    scheme: SchemeName
-    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)]
+    scheme: SchemeName = Field(description="who is protected, and who adds noise")
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
+        description="none of them is ever passed"
+    )
     clip_norm: Positive
     client_clip_norm: Positive | None
     noise_multiplier: Positive
@@ -173,12 +179,12 @@ class Privacy(Message):
     client_sampling_rate: Rate
     expected_clients: Positive
     max_steps: Whole = Field(ge=1, le=10_000_000)
-    classical_order: Positive
-    bayesian: BayesianSettings | None
-    disclosure: Disclosure
-    histogram_noise: HistogramNoise | None
+    classical_order: Positive = Field(description="λ of the classical accountant")
+    bayesian: BayesianSettings | None = Field(description="null where there is no Bayesian limit")
+    disclosure: Disclosure = Field(description="what the coordinator sees of log-moments, and when")
+    histogram_noise: HistogramNoise | None = Field(description="of disclosure `noised`; else null")
     accounting_sample: AccountingSample | None
-    masking: Masking | None
+    masking: Masking | None = Field(description="the secure sum; null: updates in the clear")
 
     @property
     def rules(self) -> Scheme:
@@ -266,8 +272,10 @@ class Privacy(Message):
 class Schedule(Message):
     """Who is waited for, and how long."""
 
-    min_clients: Whole = Field(ge=0, le=100_000)
-    round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)]
+    min_clients: Whole = Field(ge=0, le=100_000, description="no round is closed with fewer updates")
+    round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
+        description="how long updates are taken"
+    )
 
 
 class StudySettings(Message):
@@ -277,9 +285,9 @@ class StudySettings(Message):
     beyond_bounds  the operator said that limits or noise beyond the bounds are wanted; every hospital sees it
     """
 
-    training: Training
-    privacy: Privacy
-    schedule: Schedule
+    training: Training = Field(description="what is computed")
+    privacy: Privacy = Field(description="the mechanism and its limits")
+    schedule: Schedule = Field(description="who is waited for, and how long")
     robustness: Robustness = Robustness()
     beyond_bounds: bool = False
 

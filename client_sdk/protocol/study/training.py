@@ -14,17 +14,17 @@ from client_sdk.protocol.wire.text import Text
 class LocalOptimiser(Message):
     """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
 
-    name: Literal["plain", "momentum", "adam"] = "plain"
-    momentum: Share = 0.9
-    second_momentum: Share = 0.999
-    stability: Positive = 1e-8
+    name: Literal["plain", "momentum", "adam"] = Field(default="plain", description="which one")
+    momentum: Share = Field(default=0.9, description="of the first moment")
+    second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
+    stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
 
 class ServerOptimiser(LocalOptimiser):
     """What the coordinator does with the averaged update: post-processing, costs no privacy."""
 
-    learning_rate: Positive = 1.0
-    second_momentum: Share = 0.99
+    learning_rate: Positive = Field(default=1.0, description="of the averaged update")
+    second_momentum: Share = Field(default=0.99, description="of Adam's second moment")
 
 
 class LearningRateSchedule(Message):
@@ -35,10 +35,12 @@ class LearningRateSchedule(Message):
     cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
     """
 
-    name: Literal["constant", "step", "cosine"] = "constant"
-    every: Whole = Field(default=10, ge=1, le=10_000_000)
-    factor: Rate = 0.5
-    final: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+    name: Literal["constant", "step", "cosine"] = Field(default="constant", description="constant, step or cosine")
+    every: Whole = Field(default=10, ge=1, le=10_000_000, description="rounds of one step")
+    factor: Rate = Field(default=0.5, description="of one step")
+    final: Annotated[Finite, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of the learning rate at the end of the cosine"
+    )
 
     def share(self, round: int, rounds: int) -> float:
         """What the learning rate is multiplied with in round `round`; in [0, 1].
@@ -61,17 +63,21 @@ class Training(Message):
     rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
     """
 
-    task: Text = Field(min_length=1, max_length=128)
-    task_parameters: dict[Text, float | int | bool | Text] = Field(default_factory=dict, max_length=64)
-    algorithm: Literal["fedsgd", "fedavg"]
-    local_steps: Whole = Field(ge=1, le=100_000)
-    learning_rate: Positive = 1.0
-    learning_rate_schedule: LearningRateSchedule = LearningRateSchedule()
-    local_optimiser: LocalOptimiser = LocalOptimiser()
+    task: Text = Field(min_length=1, max_length=128, description="name of a task that the hospital has installed")
+    task_parameters: dict[Text, float | int | bool | Text] = Field(
+        default_factory=dict, max_length=64, description="public numbers and names that it takes"
+    )
+    algorithm: Literal["fedsgd", "fedavg"] = Field(description="fedsgd: one gradient a round; fedavg: local steps")
+    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round")
+    learning_rate: Positive = Field(default=1.0, description="of local steps")
+    learning_rate_schedule: LearningRateSchedule = Field(
+        default=LearningRateSchedule(), description="by the round's number"
+    )
+    local_optimiser: LocalOptimiser = Field(default=LocalOptimiser(), description="of local steps")
     clipping: Literal["flat", "per-layer"] = "flat"
     clipping_centre: Literal["zero", "previous-update"] = "zero"
     rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
-    optimiser: ServerOptimiser = ServerOptimiser()
+    optimiser: ServerOptimiser = Field(default=ServerOptimiser(), description="the coordinator's")
 
     @model_validator(mode="after")
     def _one_gradient_is_one_step(self) -> Self:

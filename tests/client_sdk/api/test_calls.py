@@ -19,7 +19,7 @@ from client_sdk.api import calls
 from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
-from server.api.docs import describe
+from server.api.description import describe
 from server.app import ROUTERS
 from tests.factories.answers import client, script
 

@@ -1,0 +1,220 @@
+"""The OpenAPI document: every field described, an example of every body, every error that an operation answers with.
+
+Fields are described where they are defined: by `Field(description=…)`, or in the table of the class's docstring, whose
+lines are `name, other  what it is`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.study.values import Message
+from server.api.problems import CATALOGUE, MEDIA_TYPE
+from server.api.refusals import OPEN, refusals_of
+
+Node = dict[str, Any]
+_REF = "#/components/schemas/"
+_SCHEMES = {
+    "client": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "EdDSA, a request: iss client, sub study, aud origin, htm, htu, bh, iat, exp; jti if used once",
+    },
+    "key": {"type": "http", "scheme": "bearer", "description": "wrk_<id>_<secret>"},
+}
+# What is 422 for a field is 400 for a body that cannot be read at all.
+_UNREADABLE = "invalid-request"
+# A line of a docstring's table: names, at least two spaces, words.
+_ROW = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
+
+
+def describe(app: FastAPI) -> Node:
+    """The OpenAPI document of `app`."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components = document.setdefault("components", {})
+    schemas: Node = components.setdefault("schemas", {})
+    # FastAPI's own form of a 422; ours is a problem document like every other error.
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["Problem"] = Problem.model_json_schema(ref_template=_REF + "{model}")
+    components["securitySchemes"] = _SCHEMES
+    for name, schema in schemas.items():
+        _describe_fields(schema, _tables().get(name, {}))
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _complete(path, method, operation, schemas)
+    return document
+
+
+def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
+    operation["responses"].pop("422", None)
+    if path not in OPEN:
+        operation["security"] = [{"client": []}, {"key": []}]
+    responses: Node = operation["responses"]
+    if method == "put" and "201" in responses and "200" not in responses:
+        # What is sent again is answered again.
+        responses["200"] = responses["201"] | {"description": "Recorded before"}
+    for content in _contents(operation):
+        content.setdefault("example", example_of(content.get("schema", {}), schemas))
+    by_status: dict[int, list[str]] = {}
+    for code in sorted(refusals_of(path, method, operation)):
+        by_status.setdefault(CATALOGUE[code].status, []).append(code)
+    if "requestBody" in operation and _UNREADABLE not in by_status.setdefault(400, []):
+        by_status[400].append(_UNREADABLE)
+    for status, codes in sorted(by_status.items()):
+        responses[str(status)] = _refused(status, codes)
+
+
+def _contents(operation: Node) -> Iterator[Node]:
+    for part in (operation.get("requestBody", {}), *operation["responses"].values()):
+        yield from part.get("content", {}).values()
+
+
+def _refused(status: int, codes: list[str]) -> Node:
+    """The answer of one status: a problem with one of these codes."""
+    shown = {code: {"value": problem_example(code, status)} for code in codes}
+    narrowed = {"type": "object", "properties": {"code": {"enum": codes, "description": "one of these"}}}
+    return {
+        "description": "; ".join(f"`{code}`: {CATALOGUE[code].title}" for code in codes),
+        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": f"{_REF}Problem"}, narrowed]}, "examples": shown}},
+    }
+
+
+def problem_example(code: str, status: int | None = None) -> Node:
+    """A problem document as `server.api.problems.answer` makes it; what to do is said in docs/api-errors.md."""
+    kind = CATALOGUE[code]
+    named = {
+        "type": f"urn:wardround:problem:{code}",
+        "title": kind.title,
+        "status": status or kind.status,
+        "code": code,
+    }
+    return named | {"detail": "what to do next", "request_id": "5f0c1d2e3a4b5c6d"}
+
+
+def _describe_fields(schema: Node, table: Mapping[str, str]) -> None:
+    for name, field in schema.get("properties", {}).items():
+        found = table.get(name) or field.get("description") or _OF_A_SECURE_SUM.get(name)
+        if found:
+            field["description"] = found
+
+
+# The same words in all messages of a session.
+_OF_A_SECURE_SUM = {
+    "signature": "Ed25519 over the message's statement, in base64url",
+    "share_key": "X25519; shares for this client are sealed with it",
+    "mask_key": "X25519; the masks with each neighbour come from it",
+    "commitment": "to the secrets that are shared",
+    "slots": "sealed shares, one after the other, in the order of the names",
+    "sharers": "U2, in the order of the names",
+    "sender": "who sealed it",
+    "sealed": "two shares, sealed",
+    "entries": "one of each client, in the order of the names",
+    "digests": "SHA-256 of the octets, by the vector's name",
+    "shares": "opened shares, in the order of the names",
+    "peer": "whose secret it is a share of",
+    "kind": "of which secret",
+    "share": "the opened share",
+    "survivors": "U3, in the order of the names",
+    "signed": "what was agreed on, signed by the coordinator",
+    "parameters": "canonical JSON in base64url, as signed",
+    "phase": "what the session waits for",
+    "failure": "why there is no sum",
+}
+
+
+@functools.cache
+def _tables() -> dict[str, dict[str, str]]:
+    """By name of a message: what its docstring says of its fields."""
+    return {kind.__name__: docstring_table(kind) for kind in _messages(Message)}
+
+
+def _messages(kind: type[Message]) -> Iterator[type[Message]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _messages(below)
+
+
+def docstring_table(kind: type[Message]) -> dict[str, str]:
+    """What the docstring of a message says of its fields; those of its parents where it says nothing."""
+    found: dict[str, str] = {}
+    for parent in reversed(kind.__mro__):
+        names: list[str] = []
+        for line in inspect.cleandoc(parent.__doc__ or "").splitlines() if issubclass(parent, Message) else ():
+            row = _ROW.fullmatch(line)
+            if row and set(row[1].split(", ")) <= set(kind.model_fields):
+                names = row[1].split(", ")
+                found |= dict.fromkeys(names, row[2])
+            elif names and line.startswith("  "):
+                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+            else:
+                names = []
+    return found
+
+
+@functools.cache
+def _written() -> Node:
+    """Examples by the name of their message; `@Name` stands for the example of that name."""
+    return cast("Node", json.loads(Path(__file__).with_name("examples.json").read_text()))
+
+
+def example_of(schema: Node, schemas: Node) -> Any:
+    """A value that fits: written down, where it is one of ours, and else the smallest there is."""
+    if (reference := schema.get("$ref")) is not None:
+        name = reference.removeprefix(_REF)
+        return _filled(_written()[name]) if name in _written() else example_of(schemas[name], schemas)
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], schemas)
+    if "enum" in schema or "const" in schema:
+        return schema["enum"][0] if "enum" in schema else schema["const"]
+    match schema.get("type"):
+        case "object":
+            return _object(schema, schemas)
+        case "array":
+            return [example_of(schema["items"], schemas)]
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case _:
+            return _text(schema)
+
+
+def _object(schema: Node, schemas: Node) -> Node:
+    properties = schema.get("properties", {})
+    # A mapping from names of vectors.
+    values = [*schema.get("patternProperties", {}).values()]
+    if not properties and values:
+        return {"update": example_of(values[0], schemas)}
+    return {
+        name: example_of(field, schemas) for name, field in properties.items() if name in schema.get("required", ())
+    }
+
+
+def _text(schema: Node) -> str:
+    if schema.get("contentMediaType") == "application/octet-stream" or schema.get("format") == "binary":
+        return "octets"
+    if "pattern" in schema and "[a-z0-9]" in schema["pattern"]:
+        return "mercy"
+    return "A" * max(schema.get("minLength", 4), 4)
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _filled(inner) for name, inner in cast("Node", value).items()}
+    if isinstance(value, list):
+        return [_filled(inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, str) and value.startswith("@"):
+        return _filled(_written()[value[1:]])
+    return value

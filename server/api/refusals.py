@@ -1,0 +1,63 @@
+"""Which errors of the catalogue each operation can answer with, beside those that follow from what it reads.
+
+Tests compare this with every problem that they are answered: a code that is missing here fails them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Nobody signs these: monitors have no key, and whoever enrols is about to make one.
+OPEN = frozenset({"/livez", "/readyz", "/v1/enrolments"})
+_TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite")
+_IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
+_OF_OPERATION: Mapping[str, tuple[str, ...]] = {
+    "create_study": ("study-exists", "first-round-overspends", "beyond-bounds"),
+    "start_study": ("model-missing", "study-not-running"),
+    "pause_study": ("study-not-running",),
+    "resume_study": ("study-not-running",),
+    "stop_study": ("study-not-running",),
+    "invite": ("frozen",),
+    "enrol": (
+        *("bad-signature", "invitation-unknown", "invitation-used", "invitation-expired"),
+        *("frozen", "revoked", "study-finished"),
+    ),
+    "show_roster": ("round-unknown",),
+    "rotate_key": ("bad-signature", "frozen", "unknown-client", "not-enrolled"),
+    "revoke": ("unknown-client", "not-enrolled"),
+    "withdraw": ("unknown-client", "not-enrolled"),
+    "put_initial_model": ("frozen", *_TENSORS),
+    "get_model": ("unknown-model", "range-not-satisfiable"),
+    "put_metrics": ("unknown-model",),
+    "put_witness": ("unknown-head", "not-enrolled"),
+    "next_assignment": ("not-enrolled", "round-unknown"),
+    "put_update": (*_IN_ROUND, *_TENSORS, "clip-exceeded", "norm-exceeded", "log-moments-missing"),
+    "put_refusal": _IN_ROUND,
+    "show_round": ("round-unknown",),
+    "revoke_key": ("unknown-key",),
+}
+_OF_SESSIONS = (
+    *("round-unknown", "no-session", "not-sampled", "too-early", "different-message", "unknown-head"),
+    *("session-failed", "round-closed"),
+)
+
+
+def refusals_of(path: str, method: str, operation: Mapping[str, Any]) -> frozenset[str]:
+    """The codes of one operation of the OpenAPI document; its path as a template, its method in small letters."""
+    codes = {"internal", "unavailable"} if path != "/livez" else {"internal"}
+    if path not in OPEN:
+        codes |= {"bad-token", "bad-signature", "wrong-target", "clock-skew", "revoked", "forbidden", "digest-mismatch"}
+        if method == "post" or operation["operationId"] == "rotate_key":
+            # Its token is used once.
+            codes |= {"replayed"}
+    if {"parameters", "requestBody"} & set(operation):
+        codes |= {"invalid-request"}
+    # Any request may carry a body, and what is signed is read to its end.
+    if path not in ("/livez", "/readyz"):
+        codes |= {"body-too-slow", "body-too-large", "body-truncated"}
+    if "{study}" in path:
+        codes |= {"unknown-study", "study-finished"}
+    if "/secure-sum" in path:
+        codes |= set(_OF_SESSIONS)
+    return frozenset(codes | set(_OF_OPERATION.get(str(operation["operationId"]), ())))

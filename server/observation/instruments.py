@@ -1,0 +1,116 @@
+"""Prometheus' counters and histograms of one process, in a registry of their own.
+
+A label never holds a hospital's name, an address or a word of a study's privacy: metrics are copied to systems that
+others run, and kept there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+# Whole words, as they stand in the templates of addresses and in the names of transactions.
+_OF_PRIVACY = re.compile(r"(?<![a-z])(?:budget|cost|delta|epsilon|noised?|norm|privacy|spent)(?![a-z])")
+_REQUEST_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_TRANSACTION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_STEP_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@functools.lru_cache(maxsize=1024)
+def neutral(name: str) -> str:
+    """`name` as a label: each word of privacy is replaced by `*`."""
+    return _OF_PRIVACY.sub("*", name)
+
+
+class Instruments:
+    """Everything that is counted where it happens; `registry` also holds what is looked up when it is asked for."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        labels = ("method", "route")
+        self._requests = Counter(
+            "wardround_requests", "Requests that were answered.", (*labels, "status"), registry=registry
+        )
+        self._request_seconds = Histogram(
+            "wardround_request_seconds",
+            "From a request's first byte to its answer's last, with whatever it waited for.",
+            labels,
+            buckets=_REQUEST_SECONDS,
+            registry=registry,
+        )
+        self._taken = Counter("wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry)
+        self._given = Counter("wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry)
+        self._transaction_seconds = Histogram(
+            "wardround_transaction_seconds",
+            "Database transactions, from the first attempt to the end of the last.",
+            ("transaction",),
+            buckets=_TRANSACTION_SECONDS,
+            registry=registry,
+        )
+        self._retries = Counter(
+            "wardround_transaction_retries",
+            "Times that a transaction was run again because the database asked for it.",
+            ("transaction",),
+            registry=registry,
+        )
+        self._step_seconds = Histogram(
+            "wardround_worker_step_seconds",
+            "Steps that this worker took, whatever came of them.",
+            ("kind",),
+            buckets=_STEP_SECONDS,
+            registry=registry,
+        )
+        self._failures = Counter(
+            "wardround_worker_step_failures",
+            "Steps that failed and will be tried again.",
+            ("kind",),
+            registry=registry,
+        )
+        self._looked = Gauge(
+            "wardround_worker_look_timestamp_seconds",
+            "When a worker of this process last found out what is due, in seconds since the epoch.",
+            registry=registry,
+        )
+        # Finding a child by its labels costs more than counting with it.
+        self._request = functools.cache(self._find_request)
+        self._answer = functools.cache(lambda *words: self._requests.labels(*words))
+        self._transaction = functools.cache(self._find_transaction)
+
+    def answered(self, method: str, route: str, status: int, seconds: float, taken: int, given: int) -> None:
+        """One request, by the template of its address; `taken` and `given` are bytes of bodies."""
+        duration, into, out_of = self._request(method, route)
+        self._answer(method, neutral(route), status).inc()
+        duration.observe(seconds)
+        if taken:
+            into.inc(taken)
+        if given:
+            out_of.inc(given)
+
+    def committed(self, name: str, seconds: float, retries: int) -> None:
+        """One transaction, however it ended."""
+        duration, again = self._transaction(name)
+        duration.observe(seconds)
+        if retries:
+            again.inc(retries)
+
+    def stepped(self, kind: str, seconds: float) -> None:
+        """One step of a worker, however it ended."""
+        self._step_seconds.labels(neutral(kind)).observe(seconds)
+
+    def failed(self, kind: str) -> None:
+        """A step that will be tried again."""
+        self._failures.labels(neutral(kind)).inc()
+
+    def looked(self) -> None:
+        """A worker knows what is due."""
+        self._looked.set_to_current_time()
+
+    def _find_request(self, method: str, route: str) -> tuple[Histogram, Counter, Counter]:
+        words = (method, neutral(route))
+        return self._request_seconds.labels(*words), self._taken.labels(*words), self._given.labels(*words)
+
+    def _find_transaction(self, name: str) -> tuple[Histogram, Counter]:
+        return self._transaction_seconds.labels(neutral(name)), self._retries.labels(neutral(name))

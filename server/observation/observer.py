@@ -1,0 +1,85 @@
+"""What is told of requests, transactions and a worker's steps, to whoever wants it: metrics, traces, both or nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from server.observation.instruments import Instruments
+    from server.observation.spans import Spans
+
+
+def _again() -> None:
+    """Nobody counts how often a transaction was run again."""
+
+
+_NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_again)
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Handed to whatever is observed. Without instruments and spans it costs a comparison.
+
+    instruments  Prometheus' counters and histograms of this process
+    spans        OpenTelemetry's, sent to a collector
+    """
+
+    instruments: Instruments | None = None
+    spans: Spans | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody wants to know."""
+        return self.instruments is None and self.spans is None
+
+    def transaction(self, name: str) -> AbstractContextManager[Callable[[], None]]:
+        """Around one named transaction with all its attempts; call what it gives before every further attempt."""
+        return _NOBODY if self.idle else self._transaction(name)
+
+    def step(self, kind: str) -> AbstractContextManager[object]:
+        """Around one step of a worker."""
+        return _NOBODY if self.idle else self._step(kind)
+
+    def failed(self, kind: str) -> None:
+        """A worker's step has failed, and its study is paused for a while."""
+        if self.instruments is not None:
+            self.instruments.failed(kind)
+
+    def looked(self) -> None:
+        """A worker has found out what is due."""
+        if self.instruments is not None:
+            self.instruments.looked()
+
+    @contextmanager
+    def _transaction(self, name: str) -> Generator[Callable[[], None]]:
+        retries, started = 0, time.perf_counter()
+
+        def again() -> None:
+            nonlocal retries
+            retries += 1
+
+        with nullcontext() if self.spans is None else self.spans.transaction(name) as ended:
+            try:
+                yield again
+            finally:
+                if self.instruments is not None:
+                    self.instruments.committed(name, time.perf_counter() - started, retries)
+                if ended is not None:
+                    ended(retries)
+
+    @contextmanager
+    def _step(self, kind: str) -> Generator[None]:
+        started = time.perf_counter()
+        with nullcontext() if self.spans is None else self.spans.step(kind):
+            try:
+                yield
+            finally:
+                if self.instruments is not None:
+                    self.instruments.stepped(kind, time.perf_counter() - started)
+
+
+UNOBSERVED = Observer()

@@ -1,0 +1,61 @@
+"""Every request as the observer hears of it: the template of its address, its status, its seconds, its bytes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.observation.observer import Observer
+
+# Nothing of the address that somebody made up is repeated.
+UNKNOWN = "unknown"
+# A caller may write any word where a method belongs, and every new label would be kept for ever.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class ObservedRequests:
+    """Outermost, so that it sees what every other layer answered; it changes nothing."""
+
+    def __init__(self, app: ASGIApp, observer: Observer) -> None:
+        self._app = app
+        self._observer = observer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        spans, instruments = self._observer.spans, self._observer.instruments
+        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        # 500 stands until an answer begins: whatever ends without one has failed.
+        status, taken, given, started = 500, 0, 0, time.perf_counter()
+
+        async def reading() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            return message
+
+        async def sending(message: Message) -> None:
+            nonlocal status, given
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                given += len(message.get("body", b""))
+            await send(message)
+
+        with nullcontext() if spans is None else spans.request(method, scope) as ended:
+            try:
+                await self._app(scope, reading, sending)
+            finally:
+                route = _route(scope)
+                if instruments is not None:
+                    seconds = time.perf_counter() - started
+                    instruments.answered(method, route, status, seconds, taken, given)
+                if ended is not None:
+                    ended(route, status)
+
+
+def _route(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "") or UNKNOWN
