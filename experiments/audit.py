@@ -37,6 +37,7 @@ from client_sdk.protocol.randomness.source import Purpose, RandomSource, SeededR
 from client_sdk.protocol.secure_sum.parameters import UPDATE, coordinates
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensor_files import Arrays
 from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.tasks import Task, TaskDataset
@@ -44,7 +45,8 @@ from client_sdk.training import LocalTraining, weights_of
 from client_sdk.training.gradients import PrivateGradients
 from experiments.masked_memory import MaskedHospitals
 from server.domain.bounds import longest_update
-from server.domain.release import Opened, State, noised_sum, released
+from server.domain.optimiser import begin, released
+from server.domain.release import Opened, noised_sum
 
 DELTA, ROUNDS = 1e-5, 3
 # μ = √rounds / noise of one canary's score, what the certificate is about: at 1/2 a halved noise shows best.
@@ -199,10 +201,11 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         spec, total = hospitals.summed(round, words)[UPDATE]
         longest = longest_update(settings, coordinates(model), round, anchor=0.0, clients=len(names))
-        summed = noised_sum(settings, model, (), Opened(spec, total, longest), DiscreteGaussianNoise().of(round))
+        opened = Opened(spec, lambda start, stop, total=total: total[start:stop], longest)
+        summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(round))
         (flat,) = (values.ravel() for values in summed.values())
         sums.append(-flat * settings.privacy.expected_batch_size)
-        weights, _ = released(settings, weights, summed, State(0, {}, {}))
+        weights, _ = released(settings, Arrays(weights), Arrays(summed), begin())
     return np.array(sums)
 
 

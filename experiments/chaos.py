@@ -1,14 +1,14 @@
 """Inject faults into coordinators and hospitals that really run, and check the laws of every study.
 
-    python -m experiments.chaos --minutes 30 --seed 1 [--rounds 25] [--postgres] [--record]
+    python -m experiments.chaos --minutes 30 --seed 1 [--rounds 25] [--postgres [--blobs objects]] [--record]
 
 Two coordinators share one database and lease every study from one another; hospitals reach them through a network that
 loses, repeats and delays requests. Processes are killed (SIGKILL) and stopped (SIGSTOP), disks filled, clocks put
 forward and back. Every second study, on average, is masked, and every second one is ended by its limit instead of its
-number of rounds. What is struck follows the seed; what it meets there does not. A broken law ends the run with an error
-and leaves every file where it is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count.
-`--record` appends the run to `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without
-it there are none.
+number of rounds. With `--blobs objects` the two share no disk: models and updates lie in an object store. What is
+struck follows the seed; what it meets there does not. A broken law ends the run with an error and leaves every file
+where it is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count. `--record` appends the run
+to `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without it there are none.
 """
 
 from __future__ import annotations
@@ -35,22 +35,18 @@ from accounting.budget.budget import Budget
 from accounting.plan.schemes import SchemeName
 from client_sdk.api.client import Client
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from experiments import laws, tiny
 from experiments.faults import JumpingClock, SmallDisk, UnreliableNetwork, can_mount, paused
 from experiments.forked import ForkedProcesses
 from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
+from experiments.object_store import ObjectStore
 from experiments.processes import Process, Processes, ProcessFailed
 from server.db.session import Database
 from server.db.tables import LeaseRow, StudyRow
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "chaos.json"
 LEASE_SECONDS = "0.5"
-# Longer than any jump of a clock: a round must not end because somebody's clock says so.
-DEADLINE_SECONDS = 900.0
-# All hospitals of a masked study are needed: whoever was killed comes back long before.
-STEP_SECONDS = 400.0
 # Two clocks that have jumped apart are still within what a hospital believes.
 JUMPS = (-120, -45, 0, 45, 120)
 PLAIN = {"alpha": 12, "beta": 9}
@@ -68,6 +64,7 @@ KINDS = {"kill": 55, "pause": 23, "full disk": 11, "clock jump": 11}
 class Storm:
     """Two coordinators on one database and the hospitals of one study at a time, under fire.
 
+    store         where blobs lie; then nothing but the database is shared, and it must be PostgreSQL
     kinds         how often each fault of processes, among all of them
     network_rate  how often a fault of the network, among all requests
     """
@@ -79,6 +76,7 @@ class Storm:
         processes: Processes,
         seed: int,
         *,
+        store: ObjectStore | None = None,
         kinds: Mapping[str, int] = KINDS,
         network_rate: float = 0.5,
     ) -> None:
@@ -89,9 +87,20 @@ class Storm:
         self.disks: dict[str, SmallDisk] = {}
         self._stack = ExitStack()
         shared = home / "coordinator"
+        # Without a shared disk the second one is given the signing key and nothing else.
+        apart = None if store is None else home / "second-coordinator"
+        self.disk_of = {
+            "first coordinator": "coordinator",
+            "second coordinator": "coordinator" if apart is None else "second",
+        }
         self._disk("coordinator", shared)
-        first = LiveCoordinator(shared, processes, database_url=database_url)
-        second = LiveCoordinator(shared, processes, database_url=database_url)
+        if apart is not None:
+            self._disk("second", apart)
+        kept = {} if store is None else store.settings(store.bucket())
+        first = LiveCoordinator(shared, processes, database_url=database_url, settings=kept)
+        if apart is not None:
+            kept = kept | {"signing_key_path": str(shared / "coordinator.key")}
+        second = LiveCoordinator(apart or shared, processes, database_url=database_url, settings=kept)
         self.network = UnreliableNetwork((first.address, second.address), seed, network_rate)
         self._stack.callback(self.network.close)
         self.coordinators = {"first coordinator": first, "second coordinator": second}
@@ -121,7 +130,7 @@ class Storm:
         scheme: SchemeName = self.random.choice(("parallel", "client"))
         masked, by_limit = self.random.random() < 0.5, self.random.random() < 0.5
         names = MASKED if masked else PLAIN
-        settings = study_settings(scheme, len(names), rounds, masked=masked, by_limit=by_limit)
+        settings = tiny.study_settings(scheme, len(names), rounds, masked=masked, by_limit=by_limit)
         return self.run(f"storm-{number}", settings, names).charged_rounds, masked
 
     def run(self, name: str, settings: StudySettings, names: Mapping[str, int]) -> Budget:
@@ -206,11 +215,10 @@ class Storm:
         return True
 
     def _full(self, study: str, target: str) -> bool:
-        disk = self.disks.get("coordinator" if target in self.coordinators else f"{study} {target}")
+        disk = self.disks.get(self.disk_of.get(target, f"{study} {target}"))
         if disk is None:
             return False
-        # The coordinators' disk is one.
-        self.struck |= set(self.coordinators) if target in self.coordinators else {target}
+        self.struck |= {name for name, of in self.disk_of.items() if of == self.disk_of.get(target)} | {target}
         with disk.full():
             time.sleep(self.random.uniform(0.1, 1.5))
         return True
@@ -306,27 +314,6 @@ def _of(process: Process, holder: str | None) -> bool:
     return f":{process.popen.pid}:" in (holder or "")
 
 
-def study_settings(scheme: SchemeName, clients: int, rounds: int, *, masked: bool, by_limit: bool) -> StudySettings:
-    """A study that ends after `rounds`, or when its classical limit allows no more than so many at their worst."""
-    common: dict[str, Any] = {
-        "clients": clients,
-        "deadline_seconds": DEADLINE_SECONDS,
-        "step_seconds": STEP_SECONDS if masked else None,
-    }
-    if not by_limit:
-        return tiny.settings(scheme, rounds=rounds, **common)
-    loose = tiny.settings(scheme, rounds=4 * rounds, **common)
-    budget = Budget(plan_of(loose))
-    for number in range(1, rounds + 1):
-        budget.reserve(number)
-        budget.charge_in_full(number, "the worst case")
-    limits = [limit.model_dump(mode="json") for limit in loose.privacy.limits]
-    for limit, account in zip(limits, budget.accounts, strict=True):
-        if limit["definition"] == "classical":
-            limit["epsilon"] = account.epsilon()
-    return tiny.settings(scheme, rounds=4 * rounds, limits=limits, **common)
-
-
 def record(run: dict[str, Any]) -> None:
     """Append one run to the record."""
     runs: list[dict[str, Any]] = json.loads(RECORD.read_text())["runs"] if RECORD.exists() else []
@@ -344,7 +331,11 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
     charged = 0
     # The library of the clocks must be there when the process that forks starts.
     with ForkedProcesses(JumpingClock(home / "nobody.clock").variables) as processes:
-        storm = Storm(home, url, processes, options.seed)
+        store = None
+        if options.blobs == "objects":
+            store = ObjectStore(home / "object-store.log", processes)
+            store.serve()
+        storm = Storm(home, url, processes, options.seed, store=store)
         try:
             storm.begin()
             while run is None or time.monotonic() < began + 60 * options.minutes:
@@ -357,6 +348,7 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
                     "seed": options.seed,
                     "minutes": round((time.monotonic() - began) / 60, 1),
                     "database": "sqlite" if url is None else "postgresql",
+                    "blobs": options.blobs,
                     "studies": dict(sorted(studies.items())),
                     "charged rounds": charged,
                     "faults": dict(sorted(faults.items())),
@@ -376,8 +368,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=25, help="of each study")
     parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--blobs", choices=("files", "objects"), default="files", help="objects: no disk is shared")
     parser.add_argument("--record", action="store_true", help="append the run to benchmarks/results/chaos.json")
     options = parser.parse_args()
+    if options.blobs == "objects" and not options.postgres:
+        parser.error("without a shared disk there is no shared SQLite: add --postgres")
     # Whoever started it in the background has had SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

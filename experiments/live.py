@@ -36,6 +36,7 @@ class LiveCoordinator:
 
     public_origin  what hospitals sign, where it is not the address itself: another coordinator's, or a proxy's
     variables      of the environment, beside Wardround's own
+    settings       more of the coordinator's own
     """
 
     home: Path
@@ -45,6 +46,7 @@ class LiveCoordinator:
     process: Process | None = None
     public_origin: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def address(self) -> str:
@@ -74,7 +76,7 @@ class LiveCoordinator:
             host="127.0.0.1",
             database_url=self.database_url,
             watch_seconds="0.05",
-            **extra,
+            **{**self.settings, **extra},
         )
 
     def prepare(self) -> None:

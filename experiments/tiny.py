@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from accounting.budget.budget import Budget
 from accounting.plan.schemes import SchemeName
+from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from experiments.live import LiveHospital
 from experiments.processes import Processes
 
 FEATURES = 4
+# Longer than any jump of a clock: a round must not end because somebody's clock says so.
+DEADLINE_SECONDS = 900.0
+# All hospitals of a masked study are needed: whoever was killed comes back long before.
+STEP_SECONDS = 400.0
 
 
 def settings(
@@ -67,6 +73,27 @@ def settings(
     schedule = {"min_clients": clients, "round_deadline_seconds": deadline_seconds}
     chosen = {"training": how | dict(training or {}), "privacy": mechanism | privacy, "schedule": schedule}
     return StudySettings.model_validate(chosen)
+
+
+def study_settings(scheme: SchemeName, clients: int, rounds: int, *, masked: bool, by_limit: bool) -> StudySettings:
+    """A study that ends after `rounds`, or when its classical limit allows no more than so many at their worst."""
+    common: dict[str, Any] = {
+        "clients": clients,
+        "deadline_seconds": DEADLINE_SECONDS,
+        "step_seconds": STEP_SECONDS if masked else None,
+    }
+    if not by_limit:
+        return settings(scheme, rounds=rounds, **common)
+    loose = settings(scheme, rounds=4 * rounds, **common)
+    budget = Budget(plan_of(loose))
+    for number in range(1, rounds + 1):
+        budget.reserve(number)
+        budget.charge_in_full(number, "the worst case")
+    limits = [limit.model_dump(mode="json") for limit in loose.privacy.limits]
+    for limit, account in zip(limits, budget.accounts, strict=True):
+        if limit["definition"] == "classical":
+            limit["epsilon"] = account.epsilon()
+    return settings(scheme, rounds=4 * rounds, limits=limits, **common)
 
 
 def _bayesian(scheme: SchemeName) -> dict[str, Any]:

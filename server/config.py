@@ -37,6 +37,13 @@ class Settings(BaseModel):
     """Everything a coordinator process can be told.
 
     home                   folder of the embedded database, the signing key and the blobs
+    blobs                  models and updates: a folder, or s3://bucket/prefix; `blobs` under `home` when empty
+    blobs_endpoint         address of the object store, where it is not AWS's own: https://…
+    blobs_region           of the bucket
+    blobs_access_key_id, blobs_secret_access_key  for the object store; S3's own names and files when empty
+    blobs_cache            folder for copies of objects; `cache` under `home` when empty
+    blobs_cache_bytes      most that the copies take
+    signing_key_path       the signing key's file, where several coordinators share one; under `home` when empty
     database_url           `sqlite:///…` or `postgresql+psycopg://…`; SQLite under `home` when empty
     database_password      put into `database_url` when that has none
     origin                 the public origin that clients sign their requests for, for example https://study.example.org
@@ -57,6 +64,14 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     home: Path = Path(".wardround")
+    blobs: str = ""
+    blobs_endpoint: str = ""
+    blobs_region: str = ""
+    blobs_access_key_id: SecretStr | None = None
+    blobs_secret_access_key: SecretStr | None = None
+    blobs_cache: Path | None = None
+    blobs_cache_bytes: int = Field(default=10 << 30, ge=1 << 20)
+    signing_key_path: Path | None = None
     database_url: str = ""
     database_password: SecretStr | None = None
     origin: str = "http://127.0.0.1:8000"
@@ -82,6 +97,23 @@ class Settings(BaseModel):
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or f"{parts.scheme}://{parts.netloc}" != value:
             raise ValueError("an origin is scheme://host[:port], without a path or a trailing slash")
+        return value
+
+    @field_validator("blobs")
+    @classmethod
+    def _is_a_folder_or_a_bucket(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if "://" in value and not (parts.scheme == "s3" and parts.netloc):
+            raise ValueError("write a folder, s3://bucket or s3://bucket/prefix")
+        return value
+
+    @field_validator("blobs_endpoint")
+    @classmethod
+    def _is_encrypted(cls, value: str) -> str:
+        parts = urlsplit(value)
+        on_this_machine = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+        if value and not (parts.scheme == "https" and parts.hostname) and not on_this_machine:
+            raise ValueError("write https://…; http is taken for a store on this machine only")
         return value
 
     @field_validator("database_url")

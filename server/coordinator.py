@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+import resource
+from pathlib import Path
+
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings, SettingsError
-from server.db.blobs import FileBlobs
+from server.db.blobs import Blobs, StoreAway, StoreUnusable
+from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate, require_current
 from server.db.session import Database, keep_private
 from server.observation.observer import Observer
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
+
+logger = logging.getLogger("wardround.blobs")
+
+
+def allow_many_files() -> None:
+    """As many open files as the system lets this process have: a sum has one of every client open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS says infinity and takes no more than this.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 10_240)) if hard < 0 else hard, hard))
+
+
+def open_blobs(settings: Settings) -> Blobs:
+    """The store that the settings name. Raises StoreUnusable."""
+    if not settings.blobs.startswith("s3://"):
+        return FileBlobs(Path(settings.blobs) if settings.blobs else settings.home / "blobs")
+    try:
+        # Only who keeps objects needs its libraries.
+        from server.db.object_blobs import ObjectBlobs, open_store
+    except ImportError as error:
+        raise StoreUnusable("an object store needs more packages: pip install 'wardround[objects]'") from error
+    key_id, secret = settings.blobs_access_key_id, settings.blobs_secret_access_key
+    store = open_store(
+        settings.blobs,
+        endpoint=settings.blobs_endpoint,
+        region=settings.blobs_region,
+        key_id="" if key_id is None else key_id.get_secret_value(),
+        secret="" if secret is None else secret.get_secret_value(),
+    )
+    return ObjectBlobs(store, settings.blobs_cache or settings.home / "cache", settings.blobs_cache_bytes)
 
 
 def prepare(settings: Settings) -> None:
@@ -18,7 +53,8 @@ def prepare(settings: Settings) -> None:
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One that was there before, as a container's volume is.
     keep_private(settings.home, 0o700)
-    create_signing_key(settings.home)
+    if settings.signing_key_path is None:
+        create_signing_key(settings.home)
     database = Database(settings.database())
     try:
         migrate(database.engine)
@@ -33,19 +69,27 @@ def open_coordinator(settings: Settings) -> Coordinator:
         SchemaOutdated: the migrations have not been run.
         SigningKeyUnusable: there is no usable key.
         SettingsError: traces are wanted, and the packages for them are not installed.
+        StoreUnusable: the object store refuses to work for this coordinator.
     """
+    allow_many_files()
     observer = _observer(settings)
     database = Database(settings.database(), observer=observer)
     # Before anything is opened for writing: an older program must not work on newer tables, nor the other way round.
     require_current(database.engine)
+    blobs = open_blobs(settings)
+    try:
+        blobs.check()
+    except StoreAway as error:
+        # It may come back; until then `readyz` says no.
+        logger.warning("the object store is away", exc_info=error)
     # Asks the operating system; only simulations are given a seeded one.
     randomness = SecureRandomness()
     return Coordinator(
         database=database,
-        blobs=FileBlobs(settings.home / "blobs"),
+        blobs=blobs,
         coins=AddressedCoins(randomness),
         noise=DiscreteGaussianNoise(randomness),
-        signer=load_signing_key(settings.home),
+        signer=load_signing_key(settings.home, settings.signing_key_path),
         origin=settings.origin,
         observer=observer,
     )

@@ -70,15 +70,17 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def load_signing_key(home: Path) -> SigningKey:
-    """Raises SigningKeyUnusable."""
-    path = home / FILE_NAME
+def load_signing_key(home: Path, shared: Path | None = None) -> SigningKey:
+    """The key under `home`, or the one that several coordinators share. Raises SigningKeyUnusable."""
+    path = shared or home / FILE_NAME
     try:
-        raw, mode = path.read_bytes(), path.stat().st_mode
+        raw, status = path.read_bytes(), path.stat()
     except FileNotFoundError as error:
-        raise SigningKeyUnusable("there is no signing key yet: run `wardround migrate`") from error
-    if mode & 0o077:
-        raise SigningKeyUnusable(f"{FILE_NAME} can be read by others: set its mode to 0600")
+        what = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
+        raise SigningKeyUnusable(f"there is no signing key {what}") from error
+    # A secret that is mounted for us belongs to somebody else, and is read through its group.
+    if status.st_mode & (0o077 if status.st_uid == os.geteuid() else 0o027):
+        raise SigningKeyUnusable(f"{path.name} can be read by others: set its mode to 0600")
     if len(raw) != _KEY_BYTES:
-        raise SigningKeyUnusable(f"{FILE_NAME} is not an Ed25519 key: restore it from its backup")
+        raise SigningKeyUnusable(f"{path.name} is not an Ed25519 key: restore it from its backup")
     return SigningKey(Ed25519PrivateKey.from_private_bytes(raw))

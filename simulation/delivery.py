@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensor_files import Arrays
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.study.delivery import ClearDelivery
 from server.domain.admission import Findings, body_spec, coordinates, examine
 from server.domain.bounds import anchor, has_anchor, longest_update
-from server.domain.release import State, begin, noised_sum, released
+from server.domain.optimiser import State, begin, released
+from server.domain.release import noised_sum
 
 # round -> draw(std, size): (size,) discrete Gaussian integers
 Draws = Callable[[int], Callable[[float, int], NDArray[np.int64]]]
@@ -36,7 +38,7 @@ class MemoryStudy:
     draws: Draws
     findings: dict[str, Findings] = field(default_factory=dict[str, Findings])
     _bodies: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
-    _state: State | None = None
+    _state: State = field(default_factory=begin)
     _previous: Mapping[str, Array] | None = None
 
     def __post_init__(self) -> None:
@@ -56,9 +58,10 @@ class MemoryStudy:
         """
         tensors = decode(body, body_spec(self.settings, self._model))
         # Examined first: a body that is refused replaces nothing.
-        start = anchor(self.settings, self.weights, self._previous) if has_anchor(self.settings) else 0.0
+        previous = None if self._previous is None else Arrays(self._previous)
+        start = anchor(self.settings, Arrays(self.weights), previous) if has_anchor(self.settings) else 0.0
         longest = longest_update(self.settings, coordinates(self._model), round, anchor=start)
-        self.findings[name] = examine(self.settings, self._model, tensors.items(), longest)
+        self.findings[name] = examine(self.settings, self._model, Arrays(tensors), longest)
         self._bodies[name] = tensors
 
     def release(self, round: int) -> Mapping[str, Array]:
@@ -67,11 +70,10 @@ class MemoryStudy:
         Raises:
             NotFinite: nothing can be released from these updates.
         """
-        state = begin(self.settings.training.optimiser, self._model) if self._state is None else self._state
         # In the order of the names, whoever came first: sums of floats depend on it.
-        bodies = [sorted(self._bodies[name].items()) for name in sorted(self._bodies)]
+        bodies = [Arrays(self._bodies[name]) for name in sorted(self._bodies)]
         total = noised_sum(self.settings, self._model, bodies, None, self.draws(round))
         self._previous = self.weights
-        self.weights, self._state = released(self.settings, self.weights, total, state)
+        self.weights, self._state = released(self.settings, Arrays(self.weights), Arrays(total), self._state)
         self._bodies, self.findings = {}, {}
         return self.weights

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, create_engine
 
+from experiments.object_store import ObjectStore
+from experiments.processes import Processes
 from server.db.schema import migrate
 from server.db.session import Database, connect
 
@@ -75,6 +77,15 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     migrate(engine)
     engine.dispose()
     return path
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3-compatible store behind real HTTP, for the whole session; every test takes a bucket of its own."""
+    with Processes() as processes:
+        store = ObjectStore(tmp_path_factory.mktemp("objects") / "log", processes)
+        store.serve()
+        yield store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -11,7 +11,6 @@ import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from fastapi import Request
@@ -23,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.problems import ApiProblem
-from server.db.blobs import FileBlobs, IncomingFile
+from server.db.blobs import Blobs, IncomingFile, OpenedFile
 from server.services.coordinator import Written
 from server.services.views import StoredModel
 
@@ -169,7 +168,7 @@ def json_answer(found: bytes | None, status: int = 200) -> Response:
 
 
 @asynccontextmanager
-async def received(request: Request, blobs: FileBlobs, limit: int) -> AsyncGenerator[IncomingFile]:
+async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[IncomingFile]:
     """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
 
     Raises:
@@ -233,7 +232,7 @@ def model_answer(request: Request, model: StoredModel) -> Response:
         status = 206
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     headers["Content-Length"] = str(stop - start)
-    return StreamingResponse(_pieces(model.path, start, stop), status, headers, MEDIA_TYPE)
+    return StreamingResponse(_pieces(model.open(), start, stop), status, headers, MEDIA_TYPE)
 
 
 def _tags(header: str) -> set[str]:
@@ -251,11 +250,10 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
     return start, stop
 
 
-def _pieces(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(start)
+def _pieces(file: OpenedFile, start: int, stop: int) -> Iterator[bytes]:
+    with file:
         while start < stop:
-            piece = file.read(min(PIECE_BYTES, stop - start))
+            piece = file.read(start, min(PIECE_BYTES, stop - start))
             if not piece:
                 # The length is announced already: only a broken connection tells the caller that this was not all.
                 raise EOFError(f"a stored model is shorter than recorded by {stop - start} bytes")

@@ -44,5 +44,4 @@ def readyz(here: Here) -> Health:
 def check(coordinator: Coordinator) -> None:
     """Ask the database its time and write a byte to the blob folder. Raises whatever stands in the way."""
     coordinator.database.read("readiness", lambda transaction: transaction.now())
-    with coordinator.blobs.receive(1) as probe:
-        probe.write(b"\0")
+    coordinator.blobs.check()

@@ -28,6 +28,7 @@ from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
+from server.db.blobs import StoreAway
 from server.db.soundness import RowBroken
 from server.domain.errors import Rejected
 from server.services.differences import WHAT_TO_DO
@@ -180,7 +181,11 @@ def problem_of(error: Exception) -> Response:
             return answer("unavailable", f"a row of the database cannot be read: {WHAT_TO_DO}")
         case FileNotFoundError():
             logger.critical("a file is gone", exc_info=error)
-            return answer("unavailable", "a file of this study is gone: restore the blob folder from its backup")
+            return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
+        case StoreAway():
+            logger.warning("the object store is away", exc_info=error)
+            detail = "nothing was changed; send the same request again"
+            return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _ if _is_passing(error):
             logger.warning("unavailable", exc_info=error)
             detail = "nothing was changed; send the same request again"

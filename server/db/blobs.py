@@ -1,54 +1,96 @@
-"""Content-addressed files: where they lie, written aside while they are hashed, durable before they have their name."""
+"""Content-addressed files: their names, the port to where they are kept, and a body on its way there.
+
+A file is kept under its own SHA-256. What is kept is durable; what is opened was compared with its name. Two stores
+offer the port: folders (`server/db/file_blobs.py`) and an S3-compatible object store (`server/db/object_blobs.py`).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-import shutil
-import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+import threading
+from collections import OrderedDict
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
 
 from server.domain.errors import Rejected
 
-_INCOMING = ".incoming"
+logger = logging.getLogger("wardround.blobs")
+_HASHED_AT_ONCE = 1 << 20
+_REMEMBERED = 4096
+ROUNDS = "rounds"
+_MODELS, _UPDATE, _MASKED = "models/", "update.", "masked."
 
 
-def models_scope(study: str) -> str:
+@dataclass(frozen=True)
+class Place:
+    """Where files of one kind lie: a folder, and how their names in it begin."""
+
+    folder: str
+    kind: str
+
+    @property
+    def stays(self) -> bool:
+        """Whether nothing of it is ever removed."""
+        return self.folder.startswith(_MODELS)
+
+    @property
+    def is_of_a_hospital(self) -> bool:
+        """Whether a hospital sent it, so that no copy of it may outlive its round."""
+        return self.kind.startswith((_UPDATE, _MASKED))
+
+    def name(self, sha256: str) -> str:
+        return f"{self.kind}.{sha256}"
+
+    def key(self, sha256: str) -> str:
+        return f"{self.folder}/{self.name(sha256)}"
+
+
+def models_of(study: str) -> Place:
     """Published models."""
-    return f"models/{study}"
+    return Place(f"{_MODELS}{study}", "model")
 
 
-def optimisers_scope(study: str) -> str:
+def optimisers_of(study: str) -> Place:
     """The server optimiser's state after a release."""
-    return f"optimisers/{study}"
+    return Place(f"optimisers/{study}", "state")
 
 
-def round_scope(study: str, round: int) -> str:
-    """Everything of one round that is scrubbed after it."""
-    return f"rounds/{study}/{round}"
+def round_folder(study: str, round: int) -> str:
+    """Everything of one round that is scrubbed after it: one folder, so that one entry is all that is made for it."""
+    return f"{ROUNDS}/{study}/{round}"
 
 
-def update_scope(study: str, round: int, client: str) -> str:
+def update_of(study: str, round: int, client: str) -> Place:
     """One client's update. Apart from the others', whose bytes may be the same."""
-    return f"{round_scope(study, round)}/updates/{client}"
+    return Place(round_folder(study, round), f"{_UPDATE}{client}")
 
 
-def octets_scope(study: str, round: int, client: str) -> str:
+def masked_of(study: str, round: int, client: str) -> Place:
     """One client's masked vectors."""
-    return f"{round_scope(study, round)}/masked/{client}"
+    return Place(round_folder(study, round), f"{_MASKED}{client}")
 
 
-def sum_scope(study: str, round: int, vector: str) -> str:
+def sum_of(study: str, round: int, vector: str) -> Place:
     """The opened sum of one vector."""
-    return f"{round_scope(study, round)}/sums/{vector}"
+    return Place(round_folder(study, round), f"sum.{vector}")
 
 
-def noised_scope(study: str, round: int) -> str:
+def noised_of(study: str, round: int) -> Place:
     """The sum of the updates with the coordinator's own noise."""
-    return f"{round_scope(study, round)}/noised"
+    return Place(round_folder(study, round), "noised")
+
+
+class StoreAway(Exception):
+    """The store cannot be asked now. Nothing was changed; the same again may succeed."""
+
+
+class StoreUnusable(Exception):
+    """The store refuses what it is asked, and will go on to. The text says what to look at."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +99,35 @@ class Blob:
 
     sha256: str
     bytes: int
-    path: Path
+
+
+class OpenedFile:
+    """A file that is open for reading. It stays whole until it is closed, whoever removes its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = -1
+        self.descriptor = os.open(path, os.O_RDONLY)
+        self.bytes = os.fstat(self.descriptor).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # An answer that nobody asked to begin never comes to its end.
+        self.close()
+
+    def close(self) -> None:
+        """Repeatable."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes; none behind the end."""
+        return os.pread(self.descriptor, size, offset)
 
 
 class IncomingFile:
@@ -66,7 +136,7 @@ class IncomingFile:
     def __init__(self, path: Path, limit: int) -> None:
         self.path = path
         self.bytes = 0
-        self._limit = limit
+        self.limit = limit
         self._hash = hashlib.sha256()
         # Unbuffered: a failpoint or a full disk leaves exactly what was written.
         self._file = path.open("xb", buffering=0)
@@ -75,16 +145,24 @@ class IncomingFile:
     def sha256(self) -> str:
         return self._hash.hexdigest()
 
+    @property
+    def descriptor(self) -> int:
+        return self._file.fileno()
+
     def write(self, data: bytes | memoryview) -> None:
         """Append. Raises Rejected `body-too-large` once the limit is passed, OSError when the disk is full."""
-        if self.bytes + len(data) > self._limit:
-            raise Rejected("body-too-large", f"at most {self._limit} bytes are taken here")
+        if self.bytes + len(data) > self.limit:
+            raise Rejected("body-too-large", f"at most {self.limit} bytes are taken here")
         rest = memoryview(data)
         self._hash.update(rest)
         while len(rest) > 0:
             written = self._file.write(rest)
             rest = rest[written or 0 :]
         self.bytes += len(data)
+
+    def opened(self) -> OpenedFile:
+        """What was written so far, for reading."""
+        return OpenedFile(self.path)
 
     def sync(self) -> None:
         """Durable up to here."""
@@ -94,96 +172,90 @@ class IncomingFile:
         self._file.close()
 
 
-class FileBlobs:
-    """Files under `root`, one folder per scope."""
+class Blobs(Protocol):
+    """Where models, updates and sums are kept. Any number of threads, processes and machines may use one store.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._incoming = root / _INCOMING
-        self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+    Raises StoreAway wherever the store does not answer, OSError where this machine's disk fails.
+    """
 
-    @contextmanager
-    def receive(self, limit: int) -> Generator[IncomingFile]:
+    def receive(self, limit: int) -> AbstractContextManager[IncomingFile]:
         """A temporary file for at most `limit` bytes; it is gone at the end unless it was kept."""
-        incoming = IncomingFile(self._incoming / os.urandom(16).hex(), limit)
-        try:
-            yield incoming
-        finally:
-            incoming.close()
-            incoming.path.unlink(missing_ok=True)
+        ...
 
-    def keep(self, incoming: IncomingFile, scope: str) -> Blob:
-        """Give it its name: fsync the file, rename, fsync the folder."""
-        # The content before the name: after a power cut no name may stand for a file that is empty.
-        incoming.sync()
-        folder = self._folder(scope)
-        self._make(folder)
-        target = folder / incoming.sha256
-        # A file of this name has the same bytes: replacing it changes nothing.
-        incoming.path.rename(target)
-        _sync_folder(folder)
-        return Blob(incoming.sha256, incoming.bytes, target)
+    def keep(self, incoming: IncomingFile, place: Place) -> Blob:
+        """Give it its name. Durable, and found by everybody, when this returns; `incoming` cannot be used then."""
+        ...
 
-    def write(self, scope: str, data: bytes) -> Blob:
+    def write(self, place: Place, data: bytes) -> Blob:
         """Keep bytes that are in memory."""
-        with self.receive(len(data)) as incoming:
-            incoming.write(data)
-            return self.keep(incoming, scope)
+        ...
 
-    def find(self, scope: str, sha256: str) -> Path | None:
-        """Where it lies, None if it is gone."""
-        path = self._folder(scope) / sha256
-        return path if path.is_file() else None
+    def open(self, place: Place, sha256: str) -> OpenedFile | None:
+        """The file, its bytes compared with its name; None if it is gone. One that is damaged is logged, and gone."""
+        ...
 
-    def kept(self, scope: str) -> list[str]:
-        """The names of all files in the scope."""
-        folder = self._folder(scope)
-        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    def has(self, place: Place, sha256: str) -> bool:
+        """Whether there is a file of this name; its bytes are not looked at."""
+        ...
 
-    def remove(self, scope: str, sha256: str) -> None:
+    def kept(self, place: Place) -> list[str]:
+        """The hashes of all files in the place."""
+        ...
+
+    def remove(self, place: Place, sha256: str) -> None:
         """Repeatable."""
-        (self._folder(scope) / sha256).unlink(missing_ok=True)
+        ...
 
-    def clear(self, scope: str) -> None:
-        """Remove the scope with everything in it. Repeatable."""
-        folder = self._folder(scope)
-        while folder.is_dir():
-            # Another worker may be clearing it too.
-            with suppress(FileNotFoundError):
-                shutil.rmtree(folder)
-                _sync_folder(folder.parent)
+    def clear(self, folder: str) -> None:
+        """Remove the folder with everything in it. Repeatable, also by two workers at once."""
+        ...
 
-    def scopes(self, under: str) -> list[str]:
-        """The scopes directly inside `under`."""
-        folder = self._folder(under)
-        return sorted(f"{under}/{path.name}" for path in folder.iterdir()) if folder.is_dir() else []
+    def folders(self, under: str) -> list[str]:
+        """The folders directly inside `under`."""
+        ...
 
     def sweep(self, older_than_seconds: float) -> int:
         """Remove temporary files that a killed process left; returns how many."""
-        removed, limit = 0, time.time() - older_than_seconds
-        for path in self._incoming.iterdir():
-            with suppress(FileNotFoundError):
-                # The time of the last write: an upload under way is young, however long it takes.
-                if path.stat().st_mtime < limit:
-                    path.unlink()
-                    removed += 1
-        return removed
+        ...
 
-    def _folder(self, scope: str) -> Path:
-        return self._root.joinpath(*scope.split("/"))
-
-    def _make(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        # One level at a time, because each new name must be synced in its own parent.
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        _sync_folder(folder.parent)
+    def check(self) -> None:
+        """Takes a file and gives it back. Raises StoreAway, StoreUnusable, OSError."""
+        ...
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class Comparison:
+    """Which files were compared with their hashes by this process: none twice, while it is not written to."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, descriptor: int, sha256: str) -> None:
+        """Its bytes were hashed as they were written."""
+        with self._lock:
+            self._known[_identity(descriptor, sha256)] = None
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+
+    def holds(self, descriptor: int, sha256: str) -> bool:
+        """Whether the file has this SHA-256."""
+        if _identity(descriptor, sha256) in self._known:
+            return True
+        if hashed(descriptor) != sha256:
+            return False
+        self.note(descriptor, sha256)
+        return True
+
+
+def hashed(descriptor: int) -> str:
+    """The SHA-256 (hex) of an opened file."""
+    found, offset = hashlib.sha256(), 0
+    while piece := os.pread(descriptor, _HASHED_AT_ONCE, offset):
+        found.update(piece)
+        offset += len(piece)
+    return found.hexdigest()
+
+
+def _identity(descriptor: int, sha256: str) -> tuple[object, ...]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, sha256

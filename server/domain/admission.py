@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
 from client_sdk.protocol.randomness.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
 from client_sdk.protocol.study.settings import Privacy, StudySettings
+from client_sdk.protocol.wire.tensor_files import Tensors, read
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
 
@@ -71,21 +72,22 @@ def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
 
 
-def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Array]], longest: float) -> Findings:
-    """Walk once over the tensors of a body whose names, shapes and finiteness are checked already.
+def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float) -> Findings:
+    """Walk once over the tensors of a body whose names and shapes are checked already.
 
     Args:
         longest: what `longest_update` says; of no meaning where whole updates are clipped.
 
     Raises:
         Rejected: `clip-exceeded`, `norm-exceeded`, `invalid-request` (log-moments that cannot be costs).
+        TensorError: `not-finite`.
     """
     squares, log_moments = list[float](), dict[str, Array]()
-    for name, array in body:
+    for name, _, values in read(body, _CHUNK):
         if name.startswith(TERMS):
-            log_moments[name.removeprefix(TERMS)] = array
+            log_moments[name.removeprefix(TERMS)] = values
         else:
-            squares += _squares(array)
+            squares.append(_square(values))
     # Once, over all tensors: the clip norm is that of the whole update.
     norm, noise = _norm(squares), mechanism(settings, model)
     if noise is None and not norm <= longest:
@@ -97,13 +99,11 @@ def examine(settings: StudySettings, model: Spec, body: Iterable[tuple[str, Arra
 __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 
-def _squares(array: Array) -> Iterator[float]:
-    """Squared norms of the array's chunks, each too small by less than `_LOST` of itself."""
-    flat = array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        # Float32 squares may overflow; float64 ones may not.
-        chunk = flat[start : start + _CHUNK].astype(np.float64)
-        yield float(chunk @ chunk)
+def _square(values: Array) -> float:
+    """The squared norm of a piece, too small by less than `_LOST` of itself."""
+    # Float32 squares may overflow; float64 ones may not.
+    exact = values.astype(np.float64)
+    return float(exact @ exact)
 
 
 def _norm(squares: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ derives every bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.study.robustness import LOG_ODDS
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import LocalOptimiser
+from client_sdk.protocol.wire.tensor_files import Tensors, pieces
 from client_sdk.protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
@@ -75,34 +76,27 @@ def has_anchor(settings: StudySettings) -> bool:
     return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
 
 
-def anchor(settings: StudySettings, weights: Mapping[str, Array], previous: Mapping[str, Array] | None) -> float:
+def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) -> float:
     """The norm of the weights, whose rounding is in a difference of weights; or of the centre of clipping, which is
     added to a gradient.
 
     previous: the weights released before these, None where there are none.
     """
     if settings.training.algorithm == "fedavg":
-        return length(weights)
+        return norm(_square(weights.piece(*place)) for place in pieces(weights.spec))
     if previous is None:
         return 0.0
-    moved = {name: previous[name].astype(np.float64) - weights[name] for name in weights}
-    return length(moved) / settings.training.optimiser.learning_rate
+    moved = (previous.piece(*place).astype(np.float64) - weights.piece(*place) for place in pieces(weights.spec))
+    return norm(_square(piece) for piece in moved) / settings.training.optimiser.learning_rate
 
 
-def length(tensors: Mapping[str, Array]) -> float:
-    """L2 norm over all tensors together, in float64."""
-    return math.sqrt(math.fsum(float(np.square(values, dtype=np.float64).sum()) for values in tensors.values()))
+def norm(squares: Iterable[float]) -> float:
+    """L2 norm of a vector out of the squared norms of its parts."""
+    return math.sqrt(math.fsum(squares))
 
 
-def draw_back(total: dict[str, NDArray[np.float64]], longest: float) -> bool:
-    """Move the sum, in place, to the nearest point of norm at most `longest`; whether it had to be moved."""
-    found = length(total)
-    # Written so that NaN is left for whoever refuses it.
-    if not found > longest:
-        return False
-    for values in total.values():
-        values *= longest / found
-    return True
+def _square(values: Array) -> float:
+    return float(np.square(values, dtype=np.float64).sum())
 
 
 def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:

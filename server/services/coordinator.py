@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
 from client_sdk.protocol.study.messages import BudgetStatement
-from server.db.blobs import FileBlobs
+from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.observation.observer import UNOBSERVED, Observer
@@ -42,7 +42,7 @@ class Coordinator:
     """
 
     database: Database
-    blobs: FileBlobs
+    blobs: Blobs
     coins: AddressedCoins
     noise: DiscreteGaussianNoise
     signer: SigningKey

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sqlalchemy import select
 
@@ -30,7 +29,7 @@ from client_sdk.protocol.study.messages import (
     Study,
 )
 from server.db import rows
-from server.db.blobs import models_scope
+from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries
 from server.db.raw_rows import raw_rows
@@ -45,10 +44,10 @@ from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A published model; `path` is a file that never changes."""
+    """A published model. `open` gives its file, which never changes; FileNotFoundError if it is gone."""
 
     info: ModelInfo
-    path: Path
+    open: Callable[[], OpenedFile]
 
 
 def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
@@ -183,10 +182,14 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
     row = coordinator.database.read("locate-model", work)
     if row is None:
         raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
-    path = coordinator.blobs.find(models_scope(study), row.sha256)
-    if path is None:
-        raise FileNotFoundError(f"the file of model {row.version} is gone: restore the blob folder from its backup")
-    return StoredModel(model_info(row), path)
+
+    def opened() -> OpenedFile:
+        file = coordinator.blobs.open(models_of(study), row.sha256)
+        if file is None:
+            raise FileNotFoundError(f"the file of model {row.version} is gone: restore the blobs from their backup")
+        return file
+
+    return StoredModel(model_info(row), opened)
 
 
 def at(seconds: float) -> datetime:

@@ -236,7 +236,7 @@ def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_rou
         (kind,) = [e.kind for e in found.entries if e.round == round.number and e.kind != "reserved"]
         row, said = scene.rows(round.number)
         assert [m.step for m in said if m.step in ("shares", "unmask") and m.body is not None] == [], case
-        assert scene.here.coordinator.blobs.scopes(f"rounds/{STUDY}") == [], case
+        assert scene.here.coordinator.blobs.folders(f"rounds/{STUDY}") == [], case
         if gone <= SPARE:
             counted = NAMES if step in ("consistency", "unmask") else set(NAMES) - lost
             total = sum(site.value for site in scene.sites if site.name in counted)

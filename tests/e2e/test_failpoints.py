@@ -6,7 +6,6 @@ other, while small studies go on, and at the end the laws must hold of each of t
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -27,6 +26,7 @@ from client_sdk.training.local import weights_of
 from experiments import laws, tiny
 from experiments.forked import ForkedProcesses
 from experiments.live import LiveHospital, embedded_postgres, site_policy
+from experiments.object_store import ObjectStore
 from experiments.processes import Process, Processes, ProcessFailed, until
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
 
@@ -64,8 +64,11 @@ class Scene(Stage):
     refused    scheme parallel; one of its two hospitals refuses every round, so that every round is abandoned
     """
 
-    def __init__(self, folder: Path, database_url: str | None, processes: Processes) -> None:
-        super().__init__(folder, database_url, processes, dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12))
+    def __init__(
+        self, folder: Path, database_url: str | None, processes: Processes, store: ObjectStore | None = None
+    ) -> None:
+        sizes = dict.fromkeys(("alpha", "beta", "gamma", "delta"), 12)
+        super().__init__(folder, database_url, processes, sizes, store)
         self.settings: dict[str, StudySettings] = {}
         self.members: dict[str, list[str]] = {}
 
@@ -86,11 +89,13 @@ class Scene(Stage):
         return {name: self.hospitals[name].home for name in self.members[study]}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "objects"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
-    database = embedded_postgres() if request.param == "postgresql" else nullcontext(None)
+    """objects: PostgreSQL and an object store, which is all that is left of a coordinator that died."""
+    store = request.getfixturevalue("object_store") if request.param == "objects" else None
+    database = nullcontext(None) if request.param == "sqlite" else embedded_postgres()
     with database as url, ForkedProcesses() as processes:
-        yield Scene(tmp_path, url, processes)
+        yield Scene(tmp_path, url, processes, store)
 
 
 def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene):
@@ -245,12 +250,15 @@ def _let_two_rounds_begin(scene: Scene) -> None:
 
 
 def _lose_updates(scene: Scene) -> None:
-    folders = [
-        path for path in (scene.coordinator.home / "blobs" / "rounds").glob("*/*/updates") if any(path.iterdir())
-    ]
-    assert folders, "the round that was just settled has its updates on disk"
-    for folder in folders:
-        shutil.rmtree(folder)
+    if scene.store is not None:
+        updates = [key for key in scene.store.keys(scene.bucket) if "/update." in key]
+        assert updates, "the round that was just settled has its updates in the store"
+        scene.store.delete(scene.bucket, updates)
+        return
+    files = [*(scene.coordinator.home / "blobs" / "rounds").glob("*/*/update.*")]
+    assert files, "the round that was just settled has its updates on disk"
+    for path in files:
+        path.unlink()
 
 
 def _finish_and_check(scene: Scene) -> None:

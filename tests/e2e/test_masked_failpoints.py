@@ -38,11 +38,12 @@ TAKING_PART = [f"hospital.after-{step}" for step in ("keys", "shares", "octets",
 REPLYING = "hospital.after-unmask"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "objects"])
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    database = embedded_postgres() if request.param == "postgresql" else nullcontext(None)
+    store = request.getfixturevalue("object_store") if request.param == "objects" else None
+    database = nullcontext(None) if request.param == "sqlite" else embedded_postgres()
     with database as url, ForkedProcesses() as processes:
-        yield Stage(tmp_path, url, processes, MEMBERS)
+        yield Stage(tmp_path, url, processes, MEMBERS, store)
 
 
 def test_killed_at_every_failpoint_of_a_masked_round(stage: Stage) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from accounting.budget.budget import Budget
 from client_sdk.errors import LedgerNotExtended
-from experiments.chaos import PLAIN, Storm, study_settings
+from experiments import tiny
+from experiments.chaos import PLAIN, Storm
 from experiments.forked import ForkedProcesses, become_wardround
 from experiments.laws import LawBroken
 
@@ -103,7 +104,7 @@ def _calm_study(home: Path, processes: ForkedProcesses, *, by_limit: bool = Fals
     storm = Storm(home, None, processes, 1, kinds={}, network_rate=0.0)
     try:
         storm.begin()
-        settings = study_settings("parallel", len(PLAIN), 1 if by_limit else 2, masked=False, by_limit=by_limit)
+        settings = tiny.study_settings("parallel", len(PLAIN), 1 if by_limit else 2, masked=False, by_limit=by_limit)
         return storm.run("calm", settings, PLAIN)
     finally:
         storm.close()

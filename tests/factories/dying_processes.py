@@ -8,6 +8,7 @@ from pathlib import Path
 from client_sdk.protocol.wire.failpoints import EXIT_CODE
 from experiments import tiny
 from experiments.live import LiveCoordinator
+from experiments.object_store import ObjectStore
 from experiments.processes import Process, Processes, ProcessFailed
 
 # Many processes on few cores: generous, because a slow machine is no failure.
@@ -26,9 +27,21 @@ MASKED = {
 class Stage:
     """`sizes`: name of each hospital and how many patients it has. `joined` holds its latest process."""
 
-    def __init__(self, folder: Path, database_url: str | None, processes: Processes, sizes: Mapping[str, int]) -> None:
-        self.folder, self.processes = folder, processes
-        self.coordinator = LiveCoordinator(folder / "coordinator", processes, database_url=database_url)
+    def __init__(
+        self,
+        folder: Path,
+        database_url: str | None,
+        processes: Processes,
+        sizes: Mapping[str, int],
+        store: ObjectStore | None = None,
+    ) -> None:
+        self.folder, self.processes, self.store = folder, processes, store
+        self.bucket = "" if store is None else store.bucket()
+        settings = {} if store is None else store.settings(self.bucket)
+        self.coordinator = LiveCoordinator(
+            folder / "coordinator", processes, database_url=database_url, settings=settings
+        )
+        self.starts = 0
         self.hits = folder / "hits.log"
         self.hospitals = tiny.hospitals(folder / "hospitals", sizes, processes)
         self.joined: dict[str, Process] = {}
@@ -37,8 +50,10 @@ class Stage:
         return self.hits.read_text().split() if self.hits.exists() else []
 
     def serve(self, failpoint: str | None = None) -> Process:
-        """Start the coordinator, to die at `failpoint`."""
-        return self.coordinator.start(lease_seconds=LEASE_SECONDS, **self._until(failpoint))
+        """Start the coordinator, to die at `failpoint`. Before an object store it has nothing of the one that died."""
+        self.starts += 1
+        cache = None if self.store is None else self.folder / f"cache-{self.starts}"
+        return self.coordinator.start(lease_seconds=LEASE_SECONDS, blobs_cache=cache, **self._until(failpoint))
 
     def stop_coordinator(self) -> None:
         assert self.coordinator.process is not None

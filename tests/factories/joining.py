@@ -20,7 +20,7 @@ from client_sdk.protocol.secure_sum.parameters import UPDATE, flatten
 from client_sdk.protocol.secure_sum.vectors import Values, decode
 from client_sdk.secure_sum import delivery
 from client_sdk.study.hospital import Hospital
-from server.db.blobs import sum_scope
+from server.db.blobs import Place, sum_of
 from server.services.rounds import close
 from server.services.secure_sum import lists
 from tests.factories.hospitals import plain_policy, records
@@ -71,6 +71,11 @@ class Site(threading.Thread):
             return [number for number in range(1, rounds + 1) if ledger.charged_round(STUDY, number) is not None]
 
 
+def _read(blobs: Any, place: Place, sha256: str) -> bytes:
+    with blobs.open(place, sha256) as file:
+        return file.read(0, file.bytes)
+
+
 class KeptSums:
     """`sums`: of updates, by round, as the coordinator opens them. `sent`: what each hospital's last update really was.
 
@@ -83,11 +88,11 @@ class KeptSums:
         decided, words = close._decided, delivery.ring_vectors_of
 
         def keep(blobs: Any, due: Any) -> Any:
-            for scope, sha256 in due.updates:
-                number = next(n for n in range(1, 1000) if scope == sum_scope(study, n, UPDATE))
+            for place, sha256 in due.updates:
+                number = next(n for n in range(1, 1000) if place == sum_of(study, n, UPDATE))
                 view = lists.read_session(here.coordinator, study, number)[1]
                 (spec,) = [v for v in SessionParameters.from_bytes(view.signed.parameters).vectors if v.name == UPDATE]
-                self.sums[number] = decode(spec, np.fromfile(blobs.find(scope, sha256), dtype=spec.dtype))
+                self.sums[number] = decode(spec, np.frombuffer(_read(blobs, place, sha256), spec.dtype))
             return decided(blobs, due)
 
         def watch(privacy: Any, model: Any, vectors: Any, made: Any, *rest: Any, **options: Any) -> Any:

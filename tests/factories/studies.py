@@ -15,7 +15,7 @@ from client_sdk.protocol.study.messages import (
     StudyCreate,
 )
 from client_sdk.protocol.wire.tensors import Array, decode, encode, spec_of
-from server.db.blobs import FileBlobs
+from server.db.file_blobs import FileBlobs
 from server.db.session import Database
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -75,7 +75,7 @@ def put_model(coordinator: Coordinator, study: str, model: Mapping[str, Array] =
 
 
 def read_model(coordinator: Coordinator, study: str, version: int | None = None) -> dict[str, Array]:
-    return decode(views.locate_model(coordinator, study, version).path.read_bytes(), spec_of(MODEL))
+    return decode(views.locate_model(coordinator, study, version).open().read(0, 1 << 30), spec_of(MODEL))
 
 
 def work(coordinator: Coordinator) -> None:

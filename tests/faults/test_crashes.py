@@ -115,7 +115,7 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     assert [round.state for round in found.rounds] == ["released", "released"]
     assert place.receipts == place.sent
     assert len(place.sent) == 6
-    assert place.coordinator.blobs.scopes("rounds/sepsis") == []
+    assert place.coordinator.blobs.folders("rounds/sepsis") == []
     place.coordinator.database.dispose()
 
 

@@ -184,7 +184,7 @@ class Simulation:
         check_receipts(found, self.receipts)
         self.check_models(found)
         assert all(round.ended_at is not None and round.scrubbed_at is not None for round in found.rounds)
-        assert self.coordinator.blobs.scopes("rounds/sepsis") == []
+        assert self.coordinator.blobs.folders("rounds/sepsis") == []
 
     def known(self, found: Facts) -> set[tuple[int, str]]:
         return {(row.round, row.client) for row in found.participants if row.state == "received"}

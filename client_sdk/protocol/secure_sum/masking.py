@@ -188,42 +188,61 @@ def _direction(sender: str, recipient: str) -> bytes:
     return bytes(11) + (b"\x00" if sender < recipient else b"\x01")
 
 
+class Masks:
+    """The keystreams of these keys, to be added and subtracted; words may come in pieces, one after the other.
+
+    Memory: one chunk, whatever the number of keys. The chunk loop is outside, so the words are walked once.
+
+    Raises:
+        MaskingError: a key is not 32 bytes, or a key occurs twice.
+    """
+
+    def __init__(self, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = ()) -> None:
+        if len({*add, *subtract}) != len(add) + len(subtract):
+            raise MaskingError("a mask key is used once")
+        if any(len(key) != KEY_BYTES for key in (*add, *subtract)):
+            raise MaskingError("a mask key is 32 bytes")
+        self._adding, self._subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
+        self._buffer = aligned(CHUNK_BYTES, np.dtype(np.uint8))
+        self._given = 0
+
+    def apply(self, words: RingVector, *, head: RingVector | None = None) -> None:
+        """Apply the next words of every keystream in place, modulo 2^32 or 2^64 by the dtype of `words`.
+
+        `head`, if given, is first copied to the front of `words`, chunk by chunk while the chunk is in the cache.
+
+        Raises:
+            MaskingError: `words` is not a contiguous, writeable vector of little-endian 32- or 64-bit words, or
+                passes 64 GiB with those before it.
+        """
+        if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
+            raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
+        if self._given + words.nbytes > MAX_BYTES:
+            raise MaskingError("words is longer than one keystream")
+        if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
+            raise MaskingError("head is a vector of the same words, no longer than words")
+        self._given += words.nbytes
+        mask = self._buffer.view(words.dtype)
+        for start in range(0, words.size, mask.size):
+            chunk = words[start : start + mask.size]
+            if head is not None:
+                part = head[start : start + chunk.size]
+                chunk[: part.size] = part
+            self._apply(chunk, mask[: chunk.size])
+
+    def _apply(self, chunk: RingVector, stream: RingVector) -> None:
+        # Views: nothing is allocated for a mask.
+        zeros, room = memoryview(_ZEROS)[: chunk.nbytes], self._buffer.data[: chunk.nbytes]
+        for cipher in self._adding:
+            cipher.update_into(zeros, room)
+            np.add(chunk, stream, out=chunk)
+        for cipher in self._subtracting:
+            cipher.update_into(zeros, room)
+            np.subtract(chunk, stream, out=chunk)
+
+
 def apply_masks(
     words: RingVector, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: RingVector | None = None
 ) -> None:
-    """Add and subtract the keystreams of these keys in place, modulo 2^32 or 2^64 by the dtype of `words`.
-
-    `head`, if given, is first copied to the front of `words`, chunk by chunk while the chunk is in the cache.
-    Memory: one chunk, whatever the number of keys. The chunk loop is outside, so `words` is walked once.
-
-    Raises:
-        MaskingError: `words` is not a contiguous, writeable vector of little-endian 32- or 64-bit words of at most
-            64 GiB, a key is not 32 bytes, or a key occurs twice.
-    """
-    if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
-        raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
-    if len({*add, *subtract}) != len(add) + len(subtract):
-        raise MaskingError("a mask key is used once")
-    if any(len(key) != KEY_BYTES for key in (*add, *subtract)):
-        raise MaskingError("a mask key is 32 bytes")
-    if words.nbytes > MAX_BYTES:
-        raise MaskingError("words is longer than one keystream")
-    if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
-        raise MaskingError("head is a vector of the same words, no longer than words")
-    adding, subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
-    mask = aligned(CHUNK_BYTES // words.itemsize, words.dtype)
-    buffer = mask.view(np.uint8)
-    for start in range(0, words.size, mask.size):
-        chunk = words[start : start + mask.size]
-        size = chunk.nbytes
-        if head is not None:
-            part = head[start : start + chunk.size]
-            chunk[: part.size] = part
-        # Views: nothing is allocated for a mask.
-        zeros, room, stream = memoryview(_ZEROS)[:size], buffer.data[:size], mask[: chunk.size]
-        for cipher in adding:
-            cipher.update_into(zeros, room)
-            np.add(chunk, stream, out=chunk)
-        for cipher in subtracting:
-            cipher.update_into(zeros, room)
-            np.subtract(chunk, stream, out=chunk)
+    """`Masks` on a whole vector. Raises MaskingError."""
+    Masks(add=add, subtract=subtract).apply(words, head=head)

@@ -199,10 +199,16 @@ def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> RingVector:
 
 def canary_holds(spec: VectorSpec, total: RingVector, h1: bytes, clients: Iterable[str]) -> bool:
     """Whether the last words of the unmasked sum are what exactly these clients wrote."""
+    return total.shape == (spec.words,) and bool(
+        np.array_equal(total[spec.data_words :], canary_sum(spec, h1, clients))
+    )
+
+
+def canary_sum(spec: VectorSpec, h1: bytes, clients: Iterable[str]) -> RingVector:
+    """The last words of a sum over these clients: (spec.words − spec.data_words,)."""
     names = list(clients)
     words = np.array([np.frombuffer(canary_word(h1, name, spec.name), spec.dtype) for name in names])
-    expected = [spec.dtype.type(len(names)), *words.sum(axis=0, dtype=spec.dtype)]
-    return total.shape == (spec.words,) and bool(np.array_equal(total[spec.data_words :], expected))
+    return np.array([spec.dtype.type(len(names)), *words.sum(axis=0, dtype=spec.dtype)], spec.dtype)
 
 
 def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> RingVector:

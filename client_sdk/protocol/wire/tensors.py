@@ -6,16 +6,13 @@ Nothing is believed before it is checked: exactly the expected names, shapes and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from io import BytesIO
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 from safetensors import (
     SafetensorError,
     deserialize,  # pyright: ignore[reportUnknownVariableType]
-    safe_open,
 )
 from safetensors.numpy import save
 
@@ -27,13 +24,13 @@ TERMS = "log-moments/"
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = dict[str, tuple[tuple[int, ...], str]]
 
-_DTYPES = {"F32": "float32", "F64": "float64"}
+DTYPES = {"F32": "float32", "F64": "float64"}
 _HEADER_ALLOWANCE = 4096
 _HEADER_PER_TENSOR = 512
 _FINITE_CHECK_CHUNK = 1 << 20
 # A safetensors file begins with the length of its header, a little-endian number of 8 bytes.
-_LENGTH_BYTES = 8
-_LONGEST_HEADER = 100_000_000  # bytes, as in the library
+LENGTH_BYTES = 8
+LONGEST_HEADER = 100_000_000  # bytes, as in the library
 
 
 class TensorError(Exception):
@@ -52,7 +49,7 @@ def spec_of(tensors: Mapping[str, Array]) -> Spec:
         TensorError: `wrong-dtype` for anything but float32 and float64.
     """
     for name, array in tensors.items():
-        if array.dtype.name not in _DTYPES.values():
+        if array.dtype.name not in DTYPES.values():
             raise TensorError("wrong-dtype", f"{name} is {array.dtype.name}; float32 and float64 travel")
     return {name: (tuple(array.shape), array.dtype.name) for name, array in sorted(tensors.items())}
 
@@ -93,7 +90,7 @@ def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = No
     # Sorted and in one memory order: a digest must not depend on how an array came about.
     contiguous = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
     for name, array in contiguous.items():
-        _require_finite(name, array)
+        require_finite(name, array)
     return save(contiguous, metadata=dict(metadata) if metadata else None)
 
 
@@ -107,97 +104,55 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
     if len(data) > encoded_size_limit(spec):
         raise TensorError("too-large", f"{len(data)} bytes; at most {encoded_size_limit(spec)} are expected")
     parts = _deserialize(data)
-    _require_spec({name: (tuple(part["shape"]), part["dtype"]) for name, part in parts}, spec)
+    require_spec({name: (tuple(part["shape"]), part["dtype"]) for name, part in parts}, spec)
     arrays: dict[str, Array] = {}
     for name, part in parts:
         shape, dtype = spec[name]
         # A copy, for the bytes of the body are read-only and little-endian on any machine.
         array = np.frombuffer(part["data"], dtype=np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
-        _require_finite(name, array)
+        require_finite(name, array)
         arrays[name] = array
     return arrays
 
 
-def read_file(path: Path, spec: Spec) -> Iterator[tuple[str, Array]]:
-    """The arrays of a mapped file one after another, each checked: constant memory beside the largest tensor.
-
-    Raises:
-        TensorError: as `decode`.
-    """
-    if path.stat().st_size > encoded_size_limit(spec):
-        raise TensorError("too-large", f"the body is larger than the {encoded_size_limit(spec)} bytes expected")
-    with _mapped(path) as opened:
-        _require_spec(_header(opened), spec)
-        for name in sorted(spec):
-            array = cast(Array, opened.get_tensor(name))
-            _require_finite(name, array)
-            yield name, array
-
-
-def spec_of_file(path: Path) -> Spec:
-    """Names → (shape, type) as a mapped file's header says; no number is looked at.
-
-    Raises:
-        TensorError: `malformed`, `wrong-dtype`.
-    """
-    with _mapped(path) as opened:
-        header = _header(opened)
-    for name, (_, dtype) in header.items():
-        if dtype not in _DTYPES:
-            raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
-    return {name: (shape, _DTYPES[dtype]) for name, (shape, dtype) in header.items()}
-
-
-def _require_unique_names(read: Callable[[int], bytes]) -> None:
-    """Of a header that names a tensor twice the library takes the last; another reader may take the first.
-
-    read  the next so many bytes of the body, from its beginning
-    """
-    length = int.from_bytes(read(_LENGTH_BYTES), "little")
+def _require_unique_names(data: bytes) -> None:
+    """Of a header that names a tensor twice the library takes the last; another reader may take the first."""
+    length = int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
-        if length > _LONGEST_HEADER:
+        if length > LONGEST_HEADER:
             raise ValueError("the header is longer than the library reads")
-        load_json(read(length))
+        load_json(data[LENGTH_BYTES : LENGTH_BYTES + length])
     except ValueError as error:
         why = "the body is not a safetensors file, or its header says a name twice"
         raise TensorError("malformed", why) from error
 
 
-def _mapped(path: Path) -> Any:
-    with path.open("rb") as file:
-        _require_unique_names(file.read)
-    try:
-        return safe_open(path, framework="numpy")
-    except (SafetensorError, ValueError) as error:
-        raise TensorError("malformed", "the body is not a safetensors file") from error
-
-
-def _header(opened: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    # keys(), for the opened file is no mapping. Slices tell shape and type without reading a number.
-    slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-    return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-
-
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
-    _require_unique_names(BytesIO(data).read)
+    _require_unique_names(data)
     try:
         return cast(list[tuple[str, dict[str, Any]]], deserialize(data))
     except (SafetensorError, ValueError) as error:
         raise TensorError("malformed", "the body is not a safetensors file") from error
 
 
-def _require_spec(found: dict[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
+def require_spec(found: Mapping[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
+    """What a file's header says (names → shape, type code) is exactly `spec`.
+
+    Raises:
+        TensorError: `wrong-names`, `wrong-dtype`, `wrong-shape`.
+    """
     if set(found) != set(spec):
         missing, unknown = sorted(set(spec) - set(found)), len(set(found) - set(spec))
         raise TensorError("wrong-names", f"missing tensors: {missing[:5]}; {unknown} that nobody asked for")
     for name, (shape, dtype) in found.items():
-        if _DTYPES.get(dtype) != spec[name][1]:
+        if DTYPES.get(dtype) != spec[name][1]:
             raise TensorError("wrong-dtype", f"{name} must be {spec[name][1]}")
         if shape != spec[name][0]:
             raise TensorError("wrong-shape", f"{name} must have shape {list(spec[name][0])}")
 
 
-def _require_finite(name: str, array: Array) -> None:
+def require_finite(name: str, array: Array) -> None:
+    """Raises TensorError `not-finite`."""
     flat = array.reshape(-1)
     # In pieces: isfinite makes an array as long as what it looks at.
     for start in range(0, flat.size, _FINITE_CHECK_CHUNK):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import lru_cache
-from pathlib import Path
 
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Spec, read_file
-from server.db.blobs import models_scope
+from client_sdk.protocol.wire.tensor_files import TensorFile
+from client_sdk.protocol.wire.tensors import Spec
+from server.db.blobs import Blobs, models_of
 from server.domain.bounds import anchor, has_anchor
 from server.services.coordinator import Coordinator
 
@@ -25,24 +25,30 @@ def anchor_of(
     """
     if not has_anchor(settings):
         return 0.0
-    scope = models_scope(study)
-    paths = [None if sha256 is None else coordinator.blobs.find(scope, sha256) for sha256 in (weights, previous)]
-    if paths[0] is None or (paths[1] is None) != (previous is None):
-        raise FileNotFoundError("a released model is gone: restore the blob folder from its backup")
-    return _read(_Start(paths[0], paths[1], settings, model))
+    return _read(_Start(coordinator.blobs, study, settings, model), weights, previous)
 
 
-@dataclass(frozen=True)
 class _Start:
-    """Two models of one study. Equal by their paths, which name the study and what is in them."""
+    """Where two models of one study are read from. Equal by the store and the study, whose settings never change."""
 
-    weights: Path
-    previous: Path | None
-    settings: StudySettings = field(compare=False)
-    model: Spec = field(compare=False)
+    def __init__(self, blobs: Blobs, study: str, settings: StudySettings, model: Spec) -> None:
+        self.blobs, self.study, self.settings, self.model = blobs, study, settings, model
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Start) and self.blobs is other.blobs and self.study == other.study
+
+    def __hash__(self) -> int:
+        return hash((id(self.blobs), self.study))
+
+    def open(self, files: ExitStack, sha256: str) -> TensorFile:
+        file = self.blobs.open(models_of(self.study), sha256)
+        if file is None:
+            raise FileNotFoundError("a released model is gone: restore the blobs from their backup")
+        return TensorFile(files.enter_context(file).descriptor, self.model)
 
 
 @lru_cache(maxsize=64)
-def _read(start: _Start) -> float:
-    previous = None if start.previous is None else dict(read_file(start.previous, start.model))
-    return anchor(start.settings, dict(read_file(start.weights, start.model)), previous)
+def _read(start: _Start, weights: str, previous: str | None) -> float:
+    with ExitStack() as files:
+        before = None if previous is None else start.open(files, previous)
+        return anchor(start.settings, start.open(files, weights), before)

@@ -21,7 +21,7 @@ from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
-from server.db.blobs import FileBlobs, sum_scope, update_scope
+from server.db.blobs import Blobs, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import Account, Statement, lock_account, statement_after
 from server.db.session import Transaction
@@ -36,13 +36,13 @@ logger = logging.getLogger("wardround.worker")
 
 @dataclass(frozen=True)
 class _Due:
-    """A round whose collecting ends now, as its rows say. `updates` and `sums` name files: (scope, SHA-256)."""
+    """A round whose collecting ends now, as its rows say. `updates` and `sums` name files: (place, SHA-256)."""
 
     settings: StudySettings
     publishes: bool
     collected: Collected
-    updates: tuple[tuple[str, str], ...]
-    sums: tuple[tuple[VectorSpec, str, str], ...]
+    updates: tuple[tuple[Place, str], ...]
+    sums: tuple[tuple[VectorSpec, Place, str], ...]
 
 
 def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
@@ -104,10 +104,10 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     if round.state != "collecting" or not is_due:
         return None
     sums = () if session is None else opened_sums(session)
-    opened = tuple((spec, sum_scope(study, number, spec.name), sha256) for spec, sha256 in sums)
-    in_the_clear = ((update_scope(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
+    opened = tuple((spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in sums)
+    in_the_clear = ((update_of(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
     # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
-    masked = tuple((scope, sha256) for spec, scope, sha256 in opened if spec.name == UPDATE)
+    masked = tuple((place, sha256) for spec, place, sha256 in opened if spec.name == UPDATE)
     settings = rows.settings_of(row)
     return _Due(
         settings=settings,
@@ -120,22 +120,24 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     )
 
 
-def _decided(blobs: FileBlobs, due: _Due) -> Settle | Abandon:
-    lost = any(blobs.find(scope, sha256) is None for scope, sha256 in due.updates)
+def _decided(blobs: Blobs, due: _Due) -> Settle | Abandon:
+    lost = not all(blobs.has(place, sha256) for place, sha256 in due.updates)
     sums = dict(_readable(blobs, due.sums))
     return ending(due.settings, due.collected, sums, lost=lost, publishes=due.publishes)
 
 
-def _readable(blobs: FileBlobs, sums: Iterable[tuple[VectorSpec, str, str]]) -> Iterable[tuple[str, Values]]:
+def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> Iterable[tuple[str, Values]]:
     """The opened sums by name; one whose file is gone, or that is beyond its range, says nothing."""
-    for spec, scope, sha256 in sums:
-        path = blobs.find(scope, sha256)
-        if path is None:
+    for spec, place, sha256 in sums:
+        file = blobs.open(place, sha256)
+        if file is None:
             continue
+        with file:
+            words = np.frombuffer(file.read(0, file.bytes), spec.dtype)
         try:
-            yield spec.name, decode(spec, np.fromfile(path, dtype=spec.dtype))
+            yield spec.name, decode(spec, words)
         except EncodingError as error:
-            logger.warning("a sum cannot be read", extra={"event": scope}, exc_info=error)
+            logger.warning("a sum cannot be read", extra={"event": place.key(sha256)}, exc_info=error)
 
 
 def abandon_round(

@@ -8,27 +8,39 @@ while it is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from client_sdk.protocol.secure_sum.parameters import UPDATE
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Array, Spec, encode, read_file
+from client_sdk.protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
+from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit
 from server.db import rows
-from server.db.blobs import Blob, models_scope, noised_scope, optimisers_scope, sum_scope, update_scope
+from server.db.blobs import (
+    Blob,
+    IncomingFile,
+    OpenedFile,
+    Place,
+    models_of,
+    noised_of,
+    optimisers_of,
+    sum_of,
+    update_of,
+)
 from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import lock_account, require_unchanged
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
-from server.domain import release as pure
 from server.domain.admission import body_spec, coordinates, mechanism
 from server.domain.bounds import longest_update
-from server.domain.release import NotFinite, Opened, Real, noised_sum, released
+from server.domain.optimiser import begin, new_state, new_weights, restored, state_spec
+from server.domain.release import NotFinite, Opened, drawn_back, measured, noised_pieces, summed_spec
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.rounds.anchor import anchor_of
@@ -56,20 +68,15 @@ class Inputs:
     weights_sha256: str
     optimiser_sha256: str | None
 
-    @property
-    def summed(self) -> Spec:
-        """The sum as it is written to disk."""
-        return {name: (shape, "float64") for name, (shape, _) in self.model.items()}
-
 
 def release_round(
     coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]
 ) -> None:
-    """Publish the model that round `number` makes. `renew_lease` is called between updates, to keep the lease alive."""
+    """Publish the model that round `number` makes. `renew_lease` is called again and again, to keep the lease alive."""
     inputs = coordinator.database.read("read-settled-round", lambda tx: _inputs(coordinator, tx, study, number))
     try:
-        total = _sum(coordinator, lease, inputs, renew_lease)
-        model, state = _publish(coordinator, inputs, total)
+        with _total(coordinator, lease, inputs, renew_lease) as total:
+            model, state = _publish(coordinator, inputs, total, renew_lease)
     except (InputsLost, NotFinite) as error:
         reason = str(error) if isinstance(error, InputsLost) else "not-finite"
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
@@ -103,63 +110,100 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     )
 
 
-def _sum(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> dict[str, Real]:
+@contextmanager
+def _total(
+    coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]
+) -> Generator[TensorFile]:
     """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
-    scope, noised = noised_scope(inputs.study, inputs.round), mechanism(inputs.settings, inputs.model) is not None
+    spec = summed_spec(inputs.model)
+    if mechanism(inputs.settings, inputs.model) is None:
+        with _summed(coordinator, inputs, renew_lease) as incoming, incoming.opened() as file:
+            yield TensorFile(file.descriptor, spec)
+        return
+    place = noised_of(inputs.study, inputs.round)
+    with _found(coordinator, place, _noised(coordinator, lease, inputs, renew_lease), "noised-sum-lost") as file:
+        yield TensorFile(file.descriptor, spec)
+
+
+def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> str:
+    """The digest of the noised sum; committed when this returns."""
     # Never drawn again: whoever saw two draws over one sum could average them.
     if inputs.noised_sha256 is not None:
-        path = coordinator.blobs.find(scope, inputs.noised_sha256)
-        if path is None:
-            raise InputsLost("noised-sum-lost")
-        return dict(read_file(path, inputs.summed))
+        return inputs.noised_sha256
+    place = noised_of(inputs.study, inputs.round)
     # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
     # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
     # nobody can tell which was released.
-    if noised and (drawn := coordinator.blobs.kept(scope)):
-        if len(drawn) > 1:
-            raise InputsLost("noised-sum-lost")
-        _commit_noise(coordinator, lease, inputs, drawn[0])
-        return _sum(coordinator, lease, replace(inputs, noised_sha256=drawn[0]), renew_lease)
-    draw = coordinator.noise.of(inputs.round)
-    bodies = _bodies(coordinator, inputs, renew_lease)
-    total = noised_sum(inputs.settings, inputs.model, bodies, _opened(coordinator, inputs), draw)
-    if noised:
-        failpoint("worker.before-noise-file")
-        _commit_noise(coordinator, lease, inputs, coordinator.blobs.write(scope, encode(total)).sha256)
-    return total
+    drawn = coordinator.blobs.kept(place)
+    if len(drawn) > 1:
+        raise InputsLost("noised-sum-lost")
+    if not drawn:
+        with _summed(coordinator, inputs, renew_lease) as incoming:
+            failpoint("worker.before-noise-file")
+            drawn = [coordinator.blobs.keep(incoming, place).sha256]
+    _commit_noise(coordinator, lease, inputs, drawn[0])
+    return drawn[0]
 
 
-def _bodies(
-    coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]
-) -> Iterable[Iterable[tuple[str, Array]]]:
-    body = body_spec(inputs.settings, inputs.model)
-    for client, sha256 in inputs.updates:
-        path = coordinator.blobs.find(update_scope(inputs.study, inputs.round, client), sha256)
-        if path is None:
-            raise InputsLost("updates-lost")
-        yield _watched(read_file(path, body), renew_lease)
+@contextmanager
+def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]) -> Generator[IncomingFile]:
+    """The sum with its noise in a temporary file."""
+    spec, squares = summed_spec(inputs.model), list[float]()
+    limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
+    with ExitStack() as files:
+        opened, updates = _opened(coordinator, inputs, files), _updates(coordinator, inputs, files)
+        found = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
+        incoming = files.enter_context(coordinator.blobs.receive(limit))
+        _write(incoming, spec, measured(found, squares), renew_lease)
+        shrink = None if opened is None else drawn_back(squares, opened.longest)
+        if shrink is not None:
+            long = TensorFile(files.enter_context(incoming.opened()).descriptor, spec)
+            incoming = files.enter_context(coordinator.blobs.receive(limit))
+            _write(incoming, spec, ((name, start, part * shrink) for name, start, part in read(long)), renew_lease)
+        yield incoming
 
 
-def _watched(tensors: Iterable[tuple[str, Array]], renew_lease: Callable[[], None]) -> Iterable[tuple[str, Array]]:
-    for named in tensors:
-        yield named
-        # Many updates take longer to add than a lease lasts.
+def _write(incoming: IncomingFile, spec: Spec, values: Iterable[Piece], renew_lease: Callable[[], None]) -> None:
+    for written in encoded(spec, values):
+        incoming.write(written)
+        # Many updates, or a large model, take longer than a lease lasts.
         renew_lease()
 
 
-def _opened(coordinator: Coordinator, inputs: Inputs) -> Opened | None:
+def _updates(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> list[TensorFile]:
+    """The bodies that came in the clear, open until `files` is closed."""
+    body = body_spec(inputs.settings, inputs.model)
+    places = [(update_of(inputs.study, inputs.round, client), sha256) for client, sha256 in inputs.updates]
+    found = (_found(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
+    return [TensorFile(files.enter_context(file).descriptor, body) for file in found]
+
+
+def _found(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
+    file = coordinator.blobs.open(place, sha256)
+    if file is None:
+        raise InputsLost(reason)
+    return file
+
+
+def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opened | None:
+    """The sum that was made under masks, open until `files` is closed."""
     if inputs.opened is None:
         return None
     spec, sha256 = inputs.opened
-    path = coordinator.blobs.find(sum_scope(inputs.study, inputs.round, spec.name), sha256)
-    if path is None:
-        raise InputsLost("updates-lost")
+    place = sum_of(inputs.study, inputs.round, spec.name)
+    file = files.enter_context(_found(coordinator, place, sha256, "updates-lost"))
+
+    def words(start: int, stop: int) -> RingVector:
+        room = np.empty(stop - start, spec.dtype)
+        read_at(file.descriptor, room, start * spec.dtype.itemsize)
+        return room
+
     start = anchor_of(coordinator, inputs.study, inputs.settings, inputs.model, inputs.weights_sha256, None)
     size = coordinates(inputs.model)
     longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
     # Every client rounded to the ring's grid.
     rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
-    return Opened(spec, np.fromfile(path, dtype=spec.dtype), longest + rounding)
+    return Opened(spec, words, longest + rounding)
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256: str) -> None:
@@ -169,32 +213,39 @@ def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256
     commit_under_lease(coordinator.database, lease, "noise", work)
 
 
-def _publish(coordinator: Coordinator, inputs: Inputs, total: dict[str, Real]) -> tuple[Blob, Blob | None]:
+def _publish(
+    coordinator: Coordinator, inputs: Inputs, total: TensorFile, renew_lease: Callable[[], None]
+) -> tuple[Blob, Blob | None]:
     """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
-    scope = models_scope(inputs.study)
-    weights = coordinator.blobs.find(scope, inputs.weights_sha256)
-    if weights is None:
+
+    def kept(place: Place, spec: Spec, values: Iterable[Piece]) -> Blob:
+        with coordinator.blobs.receive(encoded_size_limit(spec)) as incoming:
+            _write(incoming, spec, values, renew_lease)
+            return coordinator.blobs.keep(incoming, place)
+
+    models, optimiser = models_of(inputs.study), inputs.settings.training.optimiser
+    saved = state_spec(optimiser, inputs.model)
+    with ExitStack() as files:
+        start = _read(coordinator, files, models, inputs.weights_sha256, inputs.model)
+        before = begin()
+        if inputs.optimiser_sha256 is not None:
+            place = optimisers_of(inputs.study)
+            before = restored(_read(coordinator, files, place, inputs.optimiser_sha256, saved))
+        failpoint("worker.before-model-file")
+        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before))
+        failpoint("worker.after-model-file")
+        # It has no memory, so there is nothing to save.
+        if optimiser.name == "plain":
+            return model, None
+        return model, kept(optimisers_of(inputs.study), saved, new_state(inputs.settings, total, before))
+
+
+def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str, spec: Spec) -> TensorFile:
+    file = coordinator.blobs.open(place, sha256)
+    if file is None:
         # Not an ending of the round: a later one would need this file, too, and a restored one makes both good.
-        raise FileNotFoundError("the model the round started from is gone: restore the blob folder from its backup")
-    state = _optimiser_state(coordinator, inputs)
-    new, state = released(inputs.settings, dict(read_file(weights, inputs.model)), total, state)
-    failpoint("worker.before-model-file")
-    model = coordinator.blobs.write(scope, encode(new))
-    failpoint("worker.after-model-file")
-    # It has no memory, so there is nothing to save.
-    if inputs.settings.training.optimiser.name == "plain":
-        return model, None
-    return model, coordinator.blobs.write(optimisers_scope(inputs.study), encode(pure.to_tensors(state)))
-
-
-def _optimiser_state(coordinator: Coordinator, inputs: Inputs) -> pure.State:
-    settings = inputs.settings.training.optimiser
-    if inputs.optimiser_sha256 is None:
-        return pure.begin(settings, inputs.model)
-    path = coordinator.blobs.find(optimisers_scope(inputs.study), inputs.optimiser_sha256)
-    if path is None:
-        raise FileNotFoundError("the server optimiser's state is gone: restore the blob folder from its backup")
-    return pure.from_tensors(dict(read_file(path, pure.state_spec(settings, inputs.model))))
+        raise FileNotFoundError(f"a file of {place.folder} is gone: restore the blobs from their backup")
+    return TensorFile(files.enter_context(file).descriptor, spec)
 
 
 def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:

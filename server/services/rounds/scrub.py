@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
-from server.db.blobs import optimisers_scope, round_scope
+from server.db.blobs import ROUNDS, optimisers_of, round_folder
 from server.db.leases import Lease, commit_under_lease
 from server.db.session import Transaction
 from server.db.session_store import forget_shares
@@ -23,10 +23,10 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
     """Delete the files of an ended round, then remember that they are gone. Repeatable."""
     failpoint("worker.before-scrub-files")
     # Files before rows: killed in between, the round is still due and is cleared again.
-    coordinator.blobs.clear(round_scope(study, number))
+    coordinator.blobs.clear(round_folder(study, number))
     superseded = coordinator.database.read("find-superseded", lambda tx: _superseded(tx, study, number))
     if superseded is not None:
-        coordinator.blobs.remove(optimisers_scope(study), superseded)
+        coordinator.blobs.remove(optimisers_of(study), superseded)
     failpoint("worker.after-scrub-files")
 
     def work(tx: Transaction) -> None:
@@ -41,12 +41,12 @@ def scrub_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
 def tidy(coordinator: Coordinator) -> None:
     """Delete what killed processes left behind: half-written files, and files of rounds that are scrubbed."""
     coordinator.blobs.sweep(_ABANDONED_UPLOAD_SECONDS)
-    for study in coordinator.blobs.scopes("rounds"):
-        for scope in coordinator.blobs.scopes(study):
-            _, name, number = scope.split("/")
+    for study in coordinator.blobs.folders(ROUNDS):
+        for folder in coordinator.blobs.folders(study):
+            _, name, number = folder.split("/")
             # Killed between an upload's file and its row, a process leaves a file that may be younger than the scrub.
             if coordinator.database.read("is-scrubbed", lambda tx, n=name, r=int(number): _is_scrubbed(tx, n, r)):
-                coordinator.blobs.clear(scope)
+                coordinator.blobs.clear(folder)
 
 
 def _superseded(tx: Transaction, study: str, number: int) -> str | None:

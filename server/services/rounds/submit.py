@@ -8,9 +8,10 @@ from accounting.plan.report import report_to_dict
 from client_sdk.protocol.study.messages import Refusal, UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit, read_file, spec_of_file
+from client_sdk.protocol.wire.tensor_files import TensorFile
+from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit
 from server.db import rows
-from server.db.blobs import Blob, IncomingFile, update_scope
+from server.db.blobs import Blob, IncomingFile, OpenedFile, update_of
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -99,10 +100,11 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     """
     if incoming.sha256 != signed_sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    findings = _examined(coordinator, slot, incoming)
+    with incoming.opened() as file:
+        findings = _examined(coordinator, slot, file)
     failpoint("api.before-update-file")
     # The file before the row: whatever is acknowledged can be found after a crash.
-    blob = coordinator.blobs.keep(incoming, update_scope(slot.study, slot.round, slot.client))
+    blob = coordinator.blobs.keep(incoming, update_of(slot.study, slot.round, slot.client))
     failpoint("api.after-update-file")
     try:
         written = coordinator.database.write("submit-update", lambda tx: _record(tx, slot, blob, findings))
@@ -114,17 +116,17 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     return written
 
 
-def _examined(coordinator: Coordinator, slot: Slot, incoming: IncomingFile) -> Findings:
-    names = set(update_spec(slot.model))
+def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Findings:
+    names, descriptor = set(update_spec(slot.model)), file.descriptor
     # A likely mistake gets a code of its own instead of `wrong-names`.
-    if expects_log_moments(slot.settings) and set(spec_of_file(incoming.path)) == names:
+    if expects_log_moments(slot.settings) and set(TensorFile(descriptor).spec) == names:
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
     spec = body_spec(slot.settings, slot.model)
     start = anchor_of(coordinator, slot.study, slot.settings, slot.model, slot.weights, slot.previous)
     longest = longest_update(slot.settings, coordinates(slot.model), slot.round, anchor=start)
-    return examine(slot.settings, slot.model, read_file(incoming.path, spec), longest)
+    return examine(slot.settings, slot.model, TensorFile(descriptor, spec), longest)
 
 
 def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
@@ -171,7 +173,7 @@ def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) ->
         return row is not None and row.sha256 == blob.sha256
 
     if not coordinator.database.read("find-recorded-update", work):
-        coordinator.blobs.remove(update_scope(slot.study, slot.round, slot.client), blob.sha256)
+        coordinator.blobs.remove(update_of(slot.study, slot.round, slot.client), blob.sha256)
 
 
 def refuse(

@@ -20,7 +20,7 @@ from client_sdk.protocol.secure_sum.messages import (
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
-from server.db.blobs import Blob, IncomingFile, octets_scope
+from server.db.blobs import Blob, IncomingFile, masked_of
 from server.db.session import Transaction
 from server.db.session_store import (
     has_ended,
@@ -129,7 +129,7 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
         raise Rejected("different-message", "the octets are not those of this client's signed manifest")
     failpoint("api.before-octets-file")
     # The file before the row: whatever is acknowledged can be found after a crash.
-    blob = coordinator.blobs.keep(incoming, octets_scope(slot.study, slot.round, slot.manifest.client))
+    blob = coordinator.blobs.keep(incoming, masked_of(slot.study, slot.round, slot.manifest.client))
     failpoint("api.after-octets-file")
     heard = put(coordinator, slot.study, slot.round, slot.manifest, octets=blob)
     failpoint("api.after-octets-commit")

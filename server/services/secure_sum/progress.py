@@ -5,16 +5,13 @@ Rebuilt secrets exist in this process's memory only. The sums are written as fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
-
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
-from server.db.blobs import octets_scope, sum_scope
+from server.db.blobs import OpenedFile, masked_of, sum_of
 from server.db.leases import Lease, commit_under_lease
 from server.db.session import Transaction
 from server.db.session_store import load_session, lock_session, octets_of, store_phase
@@ -23,6 +20,7 @@ from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import advance
+from server.services.secure_sum.sums import write_sum
 
 register("worker.before-sum-files", "worker.after-sum-files")
 
@@ -88,34 +86,29 @@ def _sum(
     # Nothing is cleared here: a worker that has lost its lease would delete what its successor has committed.
     failpoint("worker.before-sum-files")
     digests: dict[str, bytes] = {}
-    paths = [_octets(coordinator, study, number, client, sha) for client, sha in ready.octets]
     start = 0
-    for spec in ready.session.parameters.vectors:
-        total = recovery.masked_total(spec, _mapped(spec, paths, start, renew_lease))
-        start += spec.octets
-        wrong = recovery.unmask_total(ready.session, recovered, spec, total)
-        if wrong is not None:
-            return wrong
-        blob = coordinator.blobs.write(sum_scope(study, number, spec.name), total.tobytes())
-        digests[spec.name] = bytes.fromhex(blob.sha256)
+    with ExitStack() as opened:
+        # One file of each client, with its vectors one after the other.
+        files = [opened.enter_context(_octets(coordinator, study, number, *one)) for one in ready.octets]
+        for spec in ready.session.parameters.vectors:
+            keys = recovery.mask_keys_of(ready.session, recovered, spec)
+            with coordinator.blobs.receive(spec.octets) as incoming:
+                vectors = [(file, start) for file in files]
+                wrong = write_sum(incoming, ready.session, spec, vectors, keys, renew_lease)
+                if wrong is not None:
+                    return wrong
+                blob = coordinator.blobs.keep(incoming, sum_of(study, number, spec.name))
+            digests[spec.name] = bytes.fromhex(blob.sha256)
+            start += spec.octets
     failpoint("worker.after-sum-files")
     return digests
 
 
-def _octets(coordinator: Coordinator, study: str, number: int, client: str, sha256: str) -> Path:
-    path = coordinator.blobs.find(octets_scope(study, number, client), sha256)
-    if path is None:
+def _octets(coordinator: Coordinator, study: str, number: int, client: str, sha256: str) -> OpenedFile:
+    file = coordinator.blobs.open(masked_of(study, number, client), sha256)
+    if file is None:
         raise OctetsLost
-    return path
-
-
-def _mapped(
-    spec: VectorSpec, paths: Sequence[Path], start: int, renew_lease: Callable[[], None]
-) -> Iterator[RingVector]:
-    for path in paths:
-        renew_lease()
-        # Mapped, so that one vector at a time is in memory, and only as its pages are added.
-        yield np.memmap(path, dtype=spec.dtype, mode="r", offset=start, shape=(spec.words,))
+    return file
 
 
 def _record(

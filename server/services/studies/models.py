@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Spec, TensorError, read_file, spec_of_file, spec_to_json
+from client_sdk.protocol.wire.tensor_files import TensorFile, read
+from client_sdk.protocol.wire.tensors import Spec, TensorError, spec_to_json
 from server.db import rows
-from server.db.blobs import Blob, IncomingFile, models_scope
+from server.db.blobs import Blob, IncomingFile, OpenedFile, models_of
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
@@ -30,18 +29,20 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
     if known is not None:
         return known
-    spec = _initial_spec(incoming.path)
+    with incoming.opened() as file:
+        spec = _initial_spec(file)
     failpoint("api.before-model-file")
-    blob = coordinator.blobs.keep(incoming, models_scope(study))
+    blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
     written = coordinator.database.write("put-initial-model", lambda tx: _record(tx, study, incoming, blob, spec))
     failpoint("api.after-model-commit")
     return written
 
 
-def _initial_spec(path: Path) -> Spec:
+def _initial_spec(file: OpenedFile) -> Spec:
     """Names, shapes and types of an initial model, every number of it finite."""
-    spec = spec_of_file(path)
+    tensors = TensorFile(file.descriptor)
+    spec = tensors.spec
     if not spec:
         raise TensorError("wrong-names", "a model has at least one tensor")
     for shape, dtype in spec.values():
@@ -50,7 +51,7 @@ def _initial_spec(path: Path) -> Spec:
         if 0 in shape:
             raise TensorError("wrong-shape", "a model has no empty tensors")
     # Read for what it raises: a number that is not finite.
-    for _ in read_file(path, spec):
+    for _ in read(tensors):
         pass
     return spec
 

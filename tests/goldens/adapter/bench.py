@@ -18,7 +18,7 @@ from accounting.accountants import classical
 from accounting.mechanisms.unsampled import Steps
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
-from server.db.blobs import FileBlobs
+from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
 from server.services.coordinator import Coordinator

@@ -32,7 +32,7 @@ from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution, LocalTraining
 from client_sdk.training.local import weights_of
-from server.db.blobs import sum_scope
+from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
@@ -215,7 +215,7 @@ class Study:
 
     def _weights(self, version: int) -> dict[str, Array]:
         found = views.locate_model(self._coordinator, self._name, version)
-        return decode(found.path.read_bytes(), spec_of(self._model))
+        return decode(found.open().read(0, 1 << 30), spec_of(self._model))
 
     def _released(self, version: int) -> Json:
         """All parameters of a released model in order of their names, as float32."""
@@ -228,12 +228,12 @@ class Study:
         result = shown(self._coordinator, self._name, round, "result", SumResult)
         found: Json = {}
         for spec in parameters.vectors:
-            scope = sum_scope(self._name, round, spec.name)
-            path = self._coordinator.blobs.find(scope, result.digests[spec.name].hex())
-            if path is None:
+            place = sum_of(self._name, round, spec.name)
+            file = self._coordinator.blobs.open(place, result.digests[spec.name].hex())
+            if file is None:
                 raise AssertionError(f"the opened sum {spec.name} is gone")
             # Not the words: behind the sum they carry a check that is drawn anew by every hospital.
-            values = decode_sum(spec, np.fromfile(path, dtype=spec.dtype))
+            values = decode_sum(spec, np.frombuffer(file.read(0, file.bytes), spec.dtype))
             found[VECTORS[spec.name]] = {"values": rounded(values)}
         return found
 

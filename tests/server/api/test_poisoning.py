@@ -28,7 +28,7 @@ def model(here: Live, study: str, version: int) -> dict[str, np.ndarray]:
 
 
 def files_of(here: Live) -> list[Path]:
-    return [path for path in (here.home / "blobs").rglob("*") if path.is_file() and "updates" in path.parts]
+    return [path for path in (here.home / "blobs").rglob("*") if path.is_file() and path.name.startswith("update.")]
 
 
 @pytest.mark.parametrize("value", [1e30, 3e38, -1e30, 40.0])

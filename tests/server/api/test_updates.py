@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from client_sdk.protocol.wire.tensors import UPDATE, encode
+from experiments.processes import free_port
+from server.db.object_blobs import ObjectBlobs, open_store
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import Live
 
@@ -173,7 +175,7 @@ def test_a_full_disk_is_said_and_passes(here: Live, study: str, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "no space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr("server.db.blobs.os.fsync", full)
+        disk.setattr("server.db.file_blobs.os.fsync", full)
         answer = here.put_update(north, 1, update())
     assert _code(answer) == (503, "unavailable")
     assert answer.headers["retry-after"] == "2"
@@ -191,3 +193,20 @@ def test_rounds_that_are_not_open_take_nothing(here: Live, study: str) -> None:
     assert _code(here.put_update(north, 1, update(0.2))) == (409, "different-update")
     here.operator("POST", f"/v1/studies/{study}/stop")
     assert _code(here.put_update(south, 2, update())) == (410, "round-closed")
+
+
+def test_a_store_that_is_away_is_said_and_passes(here: Live, study: str, tmp_path: Path) -> None:
+    north, _ = here.running(study, "north", "south")
+    there = here.coordinator.blobs
+    store = open_store(
+        "s3://bucket", endpoint=f"http://127.0.0.1:{free_port()}", key_id="k", secret="s", patience_seconds=0.1
+    )
+    away = ObjectBlobs(store, tmp_path / "cache", 1 << 30)
+    object.__setattr__(here.coordinator, "blobs", away)
+    answer = here.put_update(north, 1, update())
+    assert _code(answer) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "2"
+    assert _code(here.send("GET", "/readyz")) == (503, "unavailable")
+    assert _state(here, study, "north") == "sampled"
+    object.__setattr__(here.coordinator, "blobs", there)
+    assert here.put_update(north, 1, update()).status_code == 201

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from client_sdk.protocol.wire.tensor_files import Arrays
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
 from server.domain.admission import Findings, body_spec, central_noise, coordinates, examine
 from server.domain.errors import Rejected
@@ -15,9 +16,9 @@ from tests.factories.settings import ORDERS, settings
 SPEC = spec_of(MODEL)
 
 
-def body(value: float, **log_moments: list[float]) -> list[tuple[str, Array]]:
+def body(value: float, **log_moments: list[float]) -> Arrays:
     tensors: dict[str, Array] = {UPDATE + name: np.full_like(array, value) for name, array in MODEL.items()}
-    return [*tensors.items(), *((TERMS + name, np.array(values)) for name, values in log_moments.items())]
+    return Arrays(tensors | {TERMS + name: np.array(values) for name, values in log_moments.items()})
 
 
 def test_a_body_holds_the_update_and_terms_only_where_they_are_asked_for() -> None:
@@ -46,7 +47,7 @@ def test_the_norm_is_never_below_the_exact_one(size: int) -> None:
     values = np.full(size, 2.0**-27, np.float32)
     values[0] = 1
     chosen, model = settings(scheme="client", clip_norm=2.0), {"weight": ((size,), "float32")}
-    found = examine(chosen, model, [(UPDATE + "weight", values)], math.inf).distance
+    found = examine(chosen, model, Arrays({UPDATE + "weight": values}), math.inf).distance
     exact = Fraction(1) + (size - 1) * Fraction(2) ** -54
     noise = central_noise(chosen.privacy, size)
     assert noise is not None

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from client_sdk.protocol.study.messages import ModelInfo
-from server.db.blobs import noised_scope
+from server.db.blobs import noised_of
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
@@ -289,7 +289,7 @@ def test_of_two_noised_sums_nobody_knows_which_was_released(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noised_and_kept(coordinator, monkeypatch)
-    coordinator.blobs.write(noised_scope("sepsis", 1), b"what another worker drew")
+    coordinator.blobs.write(noised_of("sepsis", 1), b"what another worker drew")
     unrelease(coordinator)
     shown = views.show_round(coordinator, "sepsis", 1, with_clients=False)
     assert (shown.state, shown.reason) == ("abandoned", "noised-sum-lost")

@@ -66,7 +66,7 @@ def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordi
         for turn in turns:
             turn.take(step)
     clear = turns[0].words()
-    kept = [path.read_bytes() for path in coordinator.blobs._root.rglob("*") if path.is_file()]  # type: ignore[attr-defined]
+    kept = [path.read_bytes() for path in coordinator.blobs.root.rglob("*") if path.is_file()]  # type: ignore[attr-defined]
     octets = [data for data in kept if len(data) > 40_000 or len(data) < 200]
     assert octets
     for data in octets:

@@ -9,7 +9,7 @@ from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from client_sdk.protocol.study.messages import LedgerEntry, RoundView
 from client_sdk.protocol.wire.tensors import TensorError, encode
-from server.db.blobs import round_scope, update_scope
+from server.db.blobs import optimisers_of, update_of
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -165,7 +165,7 @@ def test_a_stop_ends_the_round_and_keeps_its_charge(coordinator: Coordinator, se
     with pytest.raises(Rejected, match="round-closed"):
         hospitals[2].send(1, update())
     work(coordinator)
-    assert coordinator.blobs.scopes("rounds/sepsis") == []
+    assert coordinator.blobs.folders("rounds/sepsis") == []
     statement = views.read_budget(coordinator, "sepsis")
     assert (statement.can_continue, statement.stop_reason) == (False, "stopped")
 
@@ -224,9 +224,9 @@ def test_the_round_that_would_overspend_never_begins(coordinator: Coordinator) -
 def test_after_the_release_the_updates_are_gone_and_their_hashes_are_not(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     digests = [hospital.send(1, update(0.1 * i)).body.sha256 for i, hospital in enumerate(hospitals)]
-    assert coordinator.blobs.find(update_scope("sepsis", 1, "h0"), digests[0]) is not None
+    assert coordinator.blobs.has(update_of("sepsis", 1, "h0"), digests[0])
     work(coordinator)
-    assert coordinator.blobs.scopes(round_scope("sepsis", 1)) == []
+    assert coordinator.blobs.folders("rounds/sepsis") == []
     assert [client.sha256 for client in shown(coordinator).clients or []] == digests
     assert views.show_round(coordinator, "sepsis", 1, with_clients=False).clients is None
 
@@ -235,7 +235,7 @@ def test_an_update_that_got_lost_ends_its_round_and_keeps_the_charge(coordinator
     hospitals = collecting(coordinator)
     for hospital in hospitals:
         digest = hospital.send(1, update()).body.sha256
-    coordinator.blobs.remove(update_scope("sepsis", 1, "h2"), digest)
+    coordinator.blobs.remove(update_of("sepsis", 1, "h2"), digest)
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "updates-lost")
     assert kinds(coordinator)[:3] == ["opened", "reserved", "charged-in-full"]
@@ -247,7 +247,7 @@ def test_one_that_got_lost_after_the_charge_does_too(coordinator: Coordinator) -
         digest = hospital.send(1, update()).body.sha256
     worker = Worker(coordinator)
     worker.step()
-    coordinator.blobs.remove(update_scope("sepsis", 1, "h2"), digest)
+    coordinator.blobs.remove(update_of("sepsis", 1, "h2"), digest)
     while worker.step():
         pass
     assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "updates-lost")
@@ -276,7 +276,7 @@ def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, 
     expected = -0.5 * 0.3 * (1 + 1.9 + 2.71) if name == "momentum" else -0.5 * 3
     np.testing.assert_allclose(read_model(coordinator, "sepsis", 3)["weight"], expected, rtol=1e-5)
     # Of the states only the newest is kept.
-    assert len(coordinator.blobs.scopes("optimisers/sepsis")) == 1
+    assert len(coordinator.blobs.kept(optimisers_of("sepsis"))) == 1
 
 
 def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Coordinator) -> None:
@@ -317,4 +317,4 @@ def test_a_model_cannot_be_replaced_and_a_study_cannot_start_without_one(coordin
     put_model(coordinator, "sepsis")
     with pytest.raises(Rejected, match="frozen"):
         put_model(coordinator, "sepsis", {"other": np.ones(3, np.float32)})
-    assert views.locate_model(coordinator, "sepsis", 0).path.read_bytes() == encode(MODEL)
+    assert views.locate_model(coordinator, "sepsis", 0).open().read(0, 1 << 20) == encode(MODEL)

@@ -10,7 +10,7 @@ import pytest
 
 from client_sdk.protocol.study.messages import UpdateReceipt
 from client_sdk.protocol.wire.tensors import UPDATE, Array, TensorError, encode
-from server.db.blobs import update_scope
+from server.db.blobs import update_of
 from server.db.tables import ParticipantRow
 from server.domain.errors import Rejected
 from server.services import views
@@ -41,9 +41,7 @@ def participants(coordinator: Coordinator) -> list[tuple[str, str, str | None]]:
 
 
 def stored(coordinator: Coordinator, round: int, client: str) -> int:
-    folder = coordinator.blobs.find(update_scope("sepsis", round, client), "x")
-    assert folder is None
-    return len(coordinator.blobs.scopes(update_scope("sepsis", round, client)))
+    return len(coordinator.blobs.kept(update_of("sepsis", round, client)))
 
 
 def tensors(**changes: Array) -> bytes:
@@ -122,9 +120,7 @@ def test_two_uploads_at_once_only_one_is_taken(coordinator: Coordinator, hospita
             else:
                 with pytest.raises(Rejected, match="different-update"):
                     submit_update.submit(coordinator, slot, incoming, digest)
-    scope = update_scope("sepsis", 1, "h0")
-    assert coordinator.blobs.find(scope, digests[0]) is not None
-    assert coordinator.blobs.find(scope, digests[1]) is None
+    assert coordinator.blobs.kept(update_of("sepsis", 1, "h0")) == [digests[0]]
 
 
 def test_a_body_is_the_one_that_was_signed(coordinator: Coordinator, hospitals: list[Hospital]) -> None:

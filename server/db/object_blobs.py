@@ -1,0 +1,273 @@
+"""Blobs in an S3-compatible object store, with a bounded cache of files on this machine.
+
+An object is kept once it was read back and has the hash of what was sent. What is read is compared with its name
+before anybody sees it, and lies in the cache, from which files may go at any time: whoever has opened one keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import (
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import S3Store
+
+from server.db.blobs import Blob, IncomingFile, OpenedFile, Place, StoreAway, StoreUnusable, logger
+from server.db.file_blobs import FileBlobs
+
+_PART_BYTES = 8 << 20
+# Parts of one upload in memory at once.
+_PARTS_AT_ONCE = 3
+_READ_BYTES = 1 << 20
+_RETRIES = 3
+
+
+def open_store(
+    address: str,
+    *,
+    endpoint: str = "",
+    region: str = "",
+    key_id: str = "",
+    secret: str = "",
+    patience_seconds: float = 10,
+) -> S3Store:
+    """The store of s3://bucket/prefix. What is not given is looked for where S3 tools look: AWS_* of the environment,
+    a web identity's token file, the container's or the machine's own credentials.
+
+    patience_seconds  how long one operation is tried again before the store counts as away
+
+    Raises:
+        StoreUnusable: what is given fits no store.
+    """
+    parts = urlsplit(address)
+    given = {"endpoint": endpoint, "region": region, "access_key_id": key_id, "secret_access_key": secret}
+    config: dict[str, Any] = {name: value for name, value in given.items() if value}
+    try:
+        return S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            config=cast(Any, config),
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": timedelta(seconds=5),
+                # Of silence inside an answer, whatever its length.
+                "read_timeout": timedelta(seconds=20),
+                "timeout": timedelta(hours=1),
+            },
+            retry_config={"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=patience_seconds)},
+        )
+    except (BaseError, UnknownConfigurationKeyError, ValueError) as error:
+        raise StoreUnusable(f"the object store cannot be used: {_reason(error)}") from error
+
+
+class ObjectBlobs:
+    """Objects of one bucket, under one prefix: `server.db.blobs.Blobs`.
+
+    cache  folder of this machine; its processes may share it
+    limit  bytes that the cache holds when nobody has a file open
+    """
+
+    def __init__(self, store: S3Store, cache: Path, limit: int) -> None:
+        self._store, self._limit = store, limit
+        # The first file that is added makes this process look: others may have filled the cache.
+        self._added, self._lock = limit, threading.Lock()
+        self.cache = FileBlobs(cache)
+
+    def receive(self, limit: int) -> AbstractContextManager[IncomingFile]:
+        return self.cache.receive(limit)
+
+    def keep(self, incoming: IncomingFile, place: Place) -> Blob:
+        key, sha256 = place.key(incoming.sha256), incoming.sha256
+        with _asking(), _missing_is_away():
+            obstore.put(self._store, key, incoming.path, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        # Not what the store says of it, but what it gives back.
+        with self.receive(incoming.bytes) as found:
+            if not self._fetched(key, found) or found.sha256 != sha256:
+                raise StoreAway("the object store gave back other bytes than were sent")
+        # Whoever takes updates in is not always who clears them away.
+        if not place.is_of_a_hospital:
+            self._cached(incoming, place)
+        return Blob(sha256, incoming.bytes)
+
+    def write(self, place: Place, data: bytes) -> Blob:
+        with self.receive(len(data)) as incoming:
+            incoming.write(data)
+            return self.keep(incoming, place)
+
+    def open(self, place: Place, sha256: str) -> OpenedFile | None:
+        if place.stays and (opened := self._in_cache(place, sha256)):
+            return opened
+        # What is cached of a round that was cleared elsewhere is not there any more.
+        size = self._size(place.key(sha256))
+        if size is None:
+            self.cache.remove(place, sha256)
+            return None
+        if opened := self._in_cache(place, sha256):
+            return opened
+        # A damaged copy, if there is one, is replaced.
+        with self.receive(size) as incoming:
+            if not self._fetched(place.key(sha256), incoming):
+                return None
+            if incoming.sha256 != sha256:
+                logger.error("an object is not what its name says: it is not used", extra={"event": place.key(sha256)})
+                return None
+            # Opened first: from here on another process may evict it.
+            opened = incoming.opened()
+            self._cached(incoming, place)
+        return opened
+
+    def _in_cache(self, place: Place, sha256: str) -> OpenedFile | None:
+        opened = self.cache.open(place, sha256)
+        if opened is not None:
+            with suppress(FileNotFoundError):
+                # Used now. The time of writing, by which a file is known again, stays.
+                path, now = self.cache.root / place.key(sha256), time.time_ns()
+                os.utime(path, ns=(now, path.stat().st_mtime_ns))
+        return opened
+
+    def has(self, place: Place, sha256: str) -> bool:
+        return self._size(place.key(sha256)) is not None
+
+    def kept(self, place: Place) -> list[str]:
+        beginning = f"{place.folder}/{place.kind}."
+        return [key.removeprefix(beginning) for key in self._keys(place.folder) if key.startswith(beginning)]
+
+    def remove(self, place: Place, sha256: str) -> None:
+        with _asking(), suppress(FileNotFoundError):
+            obstore.delete(self._store, place.key(sha256))
+        self.cache.remove(place, sha256)
+
+    def clear(self, folder: str) -> None:
+        keys = self._keys(folder)
+        if keys:
+            with _asking(), suppress(FileNotFoundError):
+                obstore.delete(self._store, keys)
+        self.cache.clear(folder)
+
+    def folders(self, under: str) -> list[str]:
+        with _asking():
+            there = set(_listed(self._store, under))
+        # Copies here may be of what another worker has cleared.
+        return sorted(there.union(self.cache.folders(under)))
+
+    def sweep(self, older_than_seconds: float) -> int:
+        return self.cache.sweep(older_than_seconds)
+
+    def check(self) -> None:
+        """A byte goes there, comes back, is listed, and goes away again."""
+        self.cache.check()
+        probe = Place(".probe", os.urandom(8).hex())
+        try:
+            kept = self.write(probe, b"\0")
+            if self.kept(probe) != [kept.sha256]:
+                raise StoreAway("the object store does not list what it keeps")
+            self.remove(probe, kept.sha256)
+        except StoreAway as error:
+            _raise_if_refused(error.__cause__)
+            raise
+
+    def _size(self, key: str) -> int | None:
+        with _asking():
+            try:
+                return obstore.head(self._store, key)["size"]
+            except FileNotFoundError:
+                return None
+
+    def _keys(self, folder: str) -> list[str]:
+        with _asking():
+            return [str(entry["path"]) for page in _pages(self._store, f"{folder}/") for entry in page]
+
+    def _fetched(self, key: str, incoming: IncomingFile) -> bool:
+        """Write the object's bytes into the file; False if there is none."""
+        with _asking():
+            try:
+                answer = obstore.get(self._store, key)
+            except FileNotFoundError:
+                return False
+            if answer.meta["size"] > incoming.limit:
+                # It cannot be what its name says; as many bytes as fit are enough to see it.
+                return self._fetched_beginning(key, incoming)
+            for piece in answer.stream(min_chunk_size=_READ_BYTES):
+                incoming.write(bytes(piece))
+            return True
+
+    def _fetched_beginning(self, key: str, incoming: IncomingFile) -> bool:
+        if incoming.limit:
+            incoming.write(bytes(obstore.get_range(self._store, key, start=0, end=1)))
+        return True
+
+    def _cached(self, incoming: IncomingFile, place: Place) -> None:
+        self.cache.move(incoming, place)
+        with self._lock:
+            self._added += incoming.bytes
+            if self._added < self._limit // 8:
+                return
+            self._added = 0
+        self._evict(self._limit - self._limit // 8)
+
+    def _evict(self, limit: int) -> None:
+        """Take the files away that were not used for longest, until the rest fits. Open ones stay whole."""
+        found: list[tuple[float, int, Path]] = []
+        for path in self.cache.root.rglob("*.*"):
+            with suppress(FileNotFoundError):
+                if path.is_file() and path.parent.name != ".incoming":
+                    status = path.stat()
+                    found.append((status.st_atime, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= limit:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _listed(store: S3Store, under: str) -> list[str]:
+    # The library's overloads name a type of a package that is not needed.
+    found: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
+    return [str(prefix) for prefix in found["common_prefixes"]]
+
+
+def _pages(store: S3Store, under: str) -> Iterable[Iterable[Mapping[str, Any]]]:
+    return cast(Any, obstore.list(store, under))  # pyright: ignore[reportUnknownMemberType]
+
+
+@contextmanager
+def _asking() -> Generator[None]:
+    """What the store says no to, or does not say, is StoreAway: nothing is lost, and a person can mend it."""
+    try:
+        yield
+    except (BaseError, TimeoutError, ConnectionError) as error:
+        raise StoreAway("the object store does not answer as it should; the log says more") from error
+
+
+def _raise_if_refused(error: BaseException | None) -> None:
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        raise StoreUnusable("the object store refuses the credentials: it must allow to put, get, list and delete")
+    if isinstance(error, FileNotFoundError):
+        raise StoreUnusable("the object store has no bucket of this name")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200]
+
+
+@contextmanager
+def _missing_is_away() -> Generator[None]:
+    """What is written to cannot be missing, unless it is the bucket."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreAway("the object store has no such bucket") from error

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensor_files import Arrays, encoded
+from client_sdk.protocol.wire.tensors import Array, decode, spec_of
+from server.domain.optimiser import State, begin, new_state, released, restored, state_spec
+from server.domain.release import NotFinite
+from tests.factories.settings import settings
+
+WEIGHTS = {"w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
+STEP_SPEC = spec_of(WEIGHTS)
+STEPS = 6
+
+
+def step(
+    chosen: StudySettings, weights: dict[str, Array], total: Array, state: State
+) -> tuple[dict[str, Array], State]:
+    return released(chosen, Arrays(weights), Arrays({"w": total}), state)
+
+
+def study(algorithm: Literal["fedsgd", "fedavg"], **optimiser: Any) -> StudySettings:
+    """`expected_clients` is 1: the sum is the average."""
+    return settings(expected_clients=1.0, training={"algorithm": algorithm, "local_steps": 1, "optimiser": optimiser})
+
+
+def gradients() -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+    rng = np.random.default_rng(3)
+    for _ in range(STEPS):
+        yield rng.normal(size=(3, 4))
+
+
+def _sgd(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.3)
+
+
+def _momentum(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.3, momentum=0.8)
+
+
+def _adam(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.3, betas=(0.8, 0.95), eps=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "theirs"),
+    [
+        ({"name": "plain", "learning_rate": 0.3}, _sgd),
+        ({"name": "momentum", "learning_rate": 0.3, "momentum": 0.8}, _momentum),
+        (
+            {"name": "adam", "learning_rate": 0.3, "momentum": 0.8, "second_momentum": 0.95, "stability": 1e-3},
+            _adam,
+        ),
+    ],
+)
+def test_steps_agree_with_torch(
+    optimiser: dict[str, Any], theirs: Callable[[list[torch.Tensor]], torch.optim.Optimizer]
+) -> None:
+    chosen = study("fedsgd", **optimiser)
+    parameter = torch.tensor(WEIGHTS["w"].astype(np.float64), requires_grad=True)
+    stepper = theirs([parameter])
+    weights, state = dict(WEIGHTS), begin()
+    for gradient in gradients():
+        parameter.grad = torch.tensor(gradient)
+        stepper.step()
+        weights, state = step(chosen, weights, gradient, state)
+        # Weights and moments are kept in float32, torch's here in float64.
+        np.testing.assert_allclose(weights["w"], parameter.detach().numpy(), rtol=3e-5, atol=3e-6)
+    assert state.steps == STEPS
+
+
+def test_differences_of_weights_are_followed_not_opposed() -> None:
+    moved, _ = step(study("fedavg"), WEIGHTS, np.full((3, 4), 0.5), begin())
+    np.testing.assert_allclose(moved["w"], WEIGHTS["w"] + 0.5)
+    moved, _ = step(study("fedsgd"), WEIGHTS, np.full((3, 4), 0.5), begin())
+    np.testing.assert_allclose(moved["w"], WEIGHTS["w"] - 0.5)
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum", "adam"])
+def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
+    chosen = study("fedsgd", name=name)
+    first, second = list(gradients())[:2]
+    _, state = step(chosen, WEIGHTS, first, begin())
+    assert state.moments is not None
+    spec = state_spec(chosen.training.optimiser, STEP_SPEC)
+    saved = b"".join(encoded(spec, new_state(chosen, Arrays({"w": first}), begin())))
+    live, _ = step(chosen, WEIGHTS, second, state)
+    again, _ = step(chosen, WEIGHTS, second, restored(Arrays(decode(saved, spec))))
+    np.testing.assert_array_equal(live["w"], again["w"])
+
+
+def test_a_step_out_of_float32_is_refused() -> None:
+    with pytest.raises(NotFinite):
+        step(study("fedavg"), WEIGHTS, np.full((3, 4), 1e300), begin())
