@@ -83,7 +83,7 @@ WHOLE = (
     Session([job("requests"), job("masked", clients=5, rounds=5), job("masked", clients=30, rounds=2)]),
     Session([job("masked", clients=100), job("plain", clients=200, rounds=2)]),
     Session([job("masked", clients=300)], databases=("sqlite",)),
-    Session([job("plain", clients=1000, spread_seconds=30.0)]),
+    Session([job("plain", clients=1000, rounds=2, spread_seconds=30.0)], databases=("sqlite",)),
     Session([job("idle")], databases=("sqlite",)),
     Session([job("plain", clients=2, rounds=2, values=HUNDRED_MB)], databases=("sqlite",)),
     Session([job("masked", clients=1000, neighbours=48)], databases=("sqlite",), only="after"),

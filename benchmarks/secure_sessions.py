@@ -40,10 +40,9 @@ from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, StudyCreate
+from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, SignedParameters, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SecureSource
 from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient

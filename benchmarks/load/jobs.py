@@ -31,7 +31,9 @@ def plain(
 def run_plain(here: Served, case: Case, spread_seconds: float = 0.0) -> Figures:
     members = open_study(here.first, case)
     meter = Meter(case.clients, here.pids)
-    load = Load(members, meter, here.ports, spread_seconds)
+    with here.first.operator() as operator:
+        read = operator.ledger(case.name).head.head.entries
+    load = Load(members, meter, here.ports, read, spread_seconds)
     figures = _timed(here, case, lambda: asyncio.run(load.run()))
     counted = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
     return {**meter.summary(), **figures, **meter.answers(), **counted}

@@ -37,13 +37,13 @@ class ClosedUnanswered(ConnectionError):
 class Line:
     """A connection to `host`:`port`; opened when it is first used, and again after it was closed.
 
-    idle_seconds  a connection unused for longer is not used again
+    idle_seconds  a connection unused for longer is not used again; as long as hospitals' own library keeps one
     troubles      how often what went wrong, by kind: shared by all lines of a load
     """
 
     host: str
     port: int
-    idle_seconds: float = 1e9
+    idle_seconds: float = 5.0
     troubles: Counter[str] = field(default_factory=Counter[str])
     requests: int = 0
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -61,7 +61,7 @@ class Line:
 
     async def _once(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         begun = time.perf_counter()
-        if self._streams is not None and begun - self._used > self.idle_seconds:
+        if self._streams is not None and (begun - self._used > self.idle_seconds or self._streams[0].at_eof()):
             self.close()
         if self._streams is None:
             self._streams = await asyncio.open_connection(self.host, self.port, limit=1 << 22)

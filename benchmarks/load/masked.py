@@ -26,6 +26,7 @@ from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.parameters import UPDATE, SessionPlan
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import Assignment, Roster
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import spec_of
@@ -184,14 +185,16 @@ class Hospital:
                 return given
 
     def take_part(self, given: Assignment) -> None:
-        round = self._round(given)
-        (spec,) = round.prepare()
+        round, (spec,) = self.prepare(given)
         words = (np.arange(self.member.case.values) % 1000).astype(spec.dtype)
         round.complete({UPDATE: words})
 
-    def prepare(self, given: Assignment) -> None:
-        """Keys and shares, and not a word more."""
-        self._round(given).prepare()
+    def prepare(self, given: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
+        """Keys and shares."""
+        round = self._round(given)
+        # An earlier version asks for the session by itself; this one is given it with the assignment.
+        session = (given.session,) if "session" in Assignment.model_fields else ()
+        return round, round.prepare(*session)
 
     def _round(self, given: Assignment) -> MaskedRound:
         case, assignment = self.member.case, given.assignment

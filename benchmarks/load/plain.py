@@ -35,6 +35,7 @@ class Unexpected(Exception):
 class Load:
     """A study's hospitals at once.
 
+    ledger_read     entries of the study's ledger that every hospital has read before, as one that joined earlier has
     spread_seconds  each "trains" for a time of its own between 0 and this; 0: everybody sends at once
     ports           of the coordinators; hospitals take them in turn
     """
@@ -42,6 +43,7 @@ class Load:
     members: Sequence[Member]
     meter: Meter
     ports: Sequence[int]
+    ledger_read: int = 0
     spread_seconds: float = 0.0
     troubles: Counter[str] = field(default_factory=Counter[str])
     requests: int = 0
@@ -54,10 +56,11 @@ class Load:
     async def _client(self, index: int, member: Member, body: bytes) -> None:
         chance = random.Random(index)
         port = self.ports[index % len(self.ports)]
-        hospital = Hospital(member, Line("127.0.0.1", port, troubles=self.troubles), self.meter)
+        line = Line("127.0.0.1", port, troubles=self.troubles)
+        hospital = Hospital(member, line, self.meter, self.ledger_read)
         while (given := await hospital.assignment()) is not None:
             with self.meter.round(given["round"]):
-                await hospital.look_at_ledger()
+                await hospital.look_at_ledger(given["ledger"]["entries"])
                 await hospital.fetch_model(given["model"]["version"])
                 await asyncio.sleep(chance.uniform(0, self.spread_seconds))
                 await hospital.send_update(given["round"], body)
@@ -72,7 +75,7 @@ class Hospital:
     member: Member
     line: Line
     meter: Meter
-    _ledger_read: int = 0
+    ledger_read: int = 0
     _witness: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -92,11 +95,12 @@ class Hospital:
             if answer.status != 204:
                 raise Unexpected(f"assignment: {answer.status} {answer.code}")
 
-    async def look_at_ledger(self) -> None:
-        """The entries that are new since the last look, as a hospital reads them to check each round's charge."""
-        answer = await self._answered("ledger", "GET", f"ledger?after={self._ledger_read}")
-        page = json.loads(answer.body)
-        self._ledger_read = max(entry["sequence"] for entry in page["entries"])
+    async def look_at_ledger(self, entries: int) -> None:
+        """Every new entry up to the assignment's head, as a hospital reads them to check each round's charge."""
+        while self.ledger_read < entries:
+            answer = await self._answered("ledger", "GET", f"ledger?after={self.ledger_read}")
+            page = json.loads(answer.body)
+            self.ledger_read = max(entry["sequence"] for entry in page["entries"])
         # Signed once for each round: the head goes back with the update.
         head = LedgerHead(**page["head"]["head"])
         self._witness = to_header(sign_head(self.member.credentials.key, self.member.membership.client, head))

@@ -13,11 +13,11 @@ from client_sdk.protocol.secure_sum.messages import (
     Manifest,
     ParameterFault,
     SessionParameters,
-    SignedParameters,
     require_sound,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.steps import Current, Party

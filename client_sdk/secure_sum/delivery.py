@@ -21,7 +21,6 @@ from client_sdk.guard.policy import Floors
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.parameters import (
     METRICS,
     PAPERS,
@@ -33,7 +32,7 @@ from client_sdk.protocol.secure_sum.parameters import (
     sums_as_in_papers,
 )
 from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode
-from client_sdk.protocol.study.messages import AssignmentBody, Roster, WitnessedHead
+from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from client_sdk.protocol.study.settings import Privacy
 from client_sdk.protocol.wire import tensors
 from client_sdk.protocol.wire.signing import decode_public_key

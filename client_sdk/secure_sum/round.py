@@ -32,13 +32,12 @@ from client_sdk.protocol.secure_sum.messages import (
     KeyList,
     ParameterFault,
     SessionParameters,
-    SignedParameters,
     SumResult,
     SurvivorList,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
-from client_sdk.protocol.study.messages import WitnessedHead
+from client_sdk.protocol.study.messages import SignedParameters, WitnessedHead
 from client_sdk.protocol.study.witness import to_header
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import to_base64url

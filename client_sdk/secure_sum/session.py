@@ -22,13 +22,13 @@ from client_sdk.protocol.secure_sum.messages import (
     KeysMessage,
     Manifest,
     SharesMessage,
-    SignedParameters,
     SumResult,
     SurvivorList,
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum import checks, steps
 from client_sdk.secure_sum.refusals import (
     CohortRefused,

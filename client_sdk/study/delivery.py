@@ -10,9 +10,8 @@ from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import AssignmentBody
+from client_sdk.protocol.study.messages import AssignmentBody, SignedParameters
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, encode
 from client_sdk.secure_sum.delivery import MaskedDelivery
 from client_sdk.study.verifier import CoordinatorVerifier

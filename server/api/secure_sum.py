@@ -130,7 +130,12 @@ async def get_shares(round: RoundNumber, me: Itself, here: Here, wait: Next = 0)
     return json_answer(await _list(here, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
 
 
-async def _manifest(text: Annotated[str, Header(alias=MANIFEST_HEADER, max_length=2048)]) -> Manifest:
+_Sealed = Annotated[
+    str, Header(alias=MANIFEST_HEADER, max_length=2048, description="the signed manifest, as base64url of JSON")
+]
+
+
+async def _manifest(text: _Sealed) -> Manifest:
     try:
         return Manifest.model_validate(load_json(from_base64url(text)))
     except (ValidationError, UnclearDocument, ValueError, binascii.Error) as error:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
-from client_sdk.protocol.study.messages import BudgetStatement
+from client_sdk.protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
 from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
+from server.db.session_states import States
 from server.observation.observer import UNOBSERVED, Observer
-from server.services.secure_sum.states import States
 from server.signing_key import SigningKey
-
-if TYPE_CHECKING:
-    from server.services.rounds.assign import Prepared
 
 T = TypeVar("T")
 
@@ -27,6 +24,16 @@ class Written(Generic[T]):
 
     body: T
     created: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The assignment of one round, complete but for who is asking, beside the ledger's head that it was made under."""
+
+    round: int
+    head_sha256: str
+    body: AssignmentBody
+    session: SignedParameters | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,6 @@ class Coordinator:
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )
-    assignments: dict[str, Prepared] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    assignments: dict[str, Prepared] = field(default_factory=dict[str, Prepared], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
     observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)

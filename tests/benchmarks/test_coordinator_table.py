@@ -63,6 +63,15 @@ def test_a_job_that_failed_is_shown_as_failed_and_never_as_a_figure() -> None:
     assert "| failed | 0.50 s | – | ≤ 1: reached |" in text_of(rows)
 
 
+def test_two_processes_are_compared_with_one() -> None:
+    asked = {"clients": 200, "rounds": 3}
+    one = _figures("after", "plain", asked, cycle_seconds=2.0, requests_each=4.0, cpu_ms_each=1.0)
+    rows = rows_of([one, {**one, "processes": 2, "cycle_seconds": 1.0}])
+    assert [row["after"] for row in rows if row["unit"] == "requests/s"] == [400.0, 800.0]
+    compared = _row(rows, "two API processes against one")
+    assert (compared["after"], compared["reached"]) == (2.0, True)
+
+
 def test_the_page_keeps_its_words_around_the_table() -> None:
     machine = {"at": "now", "cores": 2, "python": "3.11", "commits": {"after": "abc"}}
     page = f"# Title\n\n{BEGIN}old\n{END}\nMore.\n"

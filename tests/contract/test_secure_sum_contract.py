@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import SessionParameters, SignedParameters, opened_shares
+from client_sdk.protocol.secure_sum.messages import SessionParameters, opened_shares
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain

@@ -58,9 +58,10 @@ def _release_without_charge() -> None:
 
 def _release_the_same_again() -> None:
     """The coordinator publishes in every round the model that the round started from."""
+    from client_sdk.protocol.wire.tensor_files import read
     from server.services.rounds import release
 
-    release.released = lambda settings, weights, total, state: (dict(weights), state)
+    release.new_weights = lambda settings, weights, total, state: read(weights)
 
 
 def _send_without_charge() -> None:

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append
 from accounting.plan.report import CumulativeMoments, report_to_dict
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -41,6 +40,7 @@ from client_sdk.protocol.study.messages import (
     RoundList,
     RoundView,
     SignedLedgerHead,
+    SignedParameters,
     Study,
     UpdateReceipt,
     WitnessedHead,

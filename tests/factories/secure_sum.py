@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters, SignedParameters
+from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party

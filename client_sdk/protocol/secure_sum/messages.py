@@ -6,16 +6,18 @@ Signatures cover values (`transcript`), not JSON; only `SessionParameters` is ha
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import Field, ValidationError
 
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.study.settings import MOST_CLIENTS
 from client_sdk.protocol.study.values import Message, Name, Sha256
-from client_sdk.protocol.wire.signing import canonical_json, from_base64url, to_base64url
+from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
+from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
 
 # The code of a refusal after which no round can go on by itself: both sides tell it apart from others.
@@ -27,21 +29,8 @@ SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"
 SLOT_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
-def _octets_of(value: Any) -> Any:
-    return from_base64url(value) if isinstance(value, str) else value
-
-
-def _text(smallest: int, largest: int) -> WithJsonSchema:
-    """The JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
-    lengths = {"minLength": (4 * smallest + 2) // 3, "maxLength": (4 * largest + 2) // 3}
-    return WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]*$", **lengths})
-
-
-# bytes in Python, unpadded base64url in JSON.
-Octets = Annotated[bytes, BeforeValidator(_octets_of), PlainSerializer(to_base64url, when_used="json")]
-Key = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
-Digest = Annotated[Octets, Field(min_length=32, max_length=32), _text(32, 32)]
-Signature = Annotated[Octets, Field(min_length=64, max_length=64), _text(64, 64)]
+Key = Annotated[Octets, Field(min_length=32, max_length=32), as_text(32, 32)]
+Digest = Annotated[Octets, Field(min_length=32, max_length=32), as_text(32, 32)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53, description="whole seconds since the epoch")]
 
 
@@ -178,13 +167,6 @@ def require_sound(parameters: SessionParameters) -> None:
         raise ParameterFault("unordered-deadlines", "deadlines follow the order of the steps and end before expiry")
 
 
-class SignedParameters(Message):
-    """`parameters` are the canonical bytes, so that no re-serialisation stands between signer and verifier."""
-
-    parameters: Annotated[Octets, Field(max_length=65_536), _text(0, 65_536)]
-    signature: Signature
-
-
 class SessionView(Message):
     """A session as it stands: the signed parameters, the phase, and why it failed if it did."""
 
@@ -197,7 +179,7 @@ class Said(Message):
     """By one client, under its signature."""
 
     client: Name
-    signature: Signature
+    signature: SignatureOctets
 
 
 class KeysMessage(Said):
@@ -217,7 +199,7 @@ class SharesMessage(Said):
     """Step 1: `slots` holds 88 sealed bytes for each neighbour in U1, in the order of their names."""
 
     commitment: Digest
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), _text(0, MOST_CLIENTS * SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
 
 
 class Inbox(Message):
@@ -226,7 +208,7 @@ class Inbox(Message):
     """
 
     sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), _text(0, MOST_CLIENTS * SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
 
 
 class Manifest(Said):
@@ -259,7 +241,7 @@ class UnmaskMessage(Said):
     shares: Annotated[
         Octets,
         Field(min_length=SHARE_BYTES, max_length=MOST_CLIENTS * SHARE_BYTES),
-        _text(SHARE_BYTES, MOST_CLIENTS * SHARE_BYTES),
+        as_text(SHARE_BYTES, MOST_CLIENTS * SHARE_BYTES),
     ]
 
 
@@ -277,4 +259,4 @@ class SumResult(Message):
 
     survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
-    signature: Signature
+    signature: SignatureOctets

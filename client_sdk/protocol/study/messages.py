@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Finite, Message, Name, Positive, Sha256
+from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.text import Text
 
@@ -157,6 +157,13 @@ class AssignmentBody(Message):
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     roster_sha256: Sha256 = Field(description="fingerprint of the roster")
     ledger: LedgerHead = Field(description="the ledger with this round's reservation")
+
+
+class SignedParameters(Message):
+    """`parameters` are the canonical bytes, so that no re-serialisation stands between signer and verifier."""
+
+    parameters: Annotated[Octets, Field(max_length=65_536), as_text(0, 65_536)]
+    signature: SignatureOctets
 
 
 class Assignment(Message):

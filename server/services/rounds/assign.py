@@ -7,14 +7,12 @@ client that asks. Whether it may still be handed out is looked up every time.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
-from client_sdk.protocol.secure_sum.messages import SignedParameters
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, SignedParameters
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.ledger_store import require_unchanged
@@ -22,21 +20,11 @@ from server.db.session import Transaction
 from server.db.session_store import AWAITED, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.errors import Rejected
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Prepared
 from server.services.differences import stopping_where_rows_differ
 from server.services.views import at, ledger_head, model_info
 
 _PREPARING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The assignment of one round, complete but for who is asking, beside the ledger's head that it was made under."""
-
-    round: int
-    head_sha256: str
-    body: AssignmentBody
-    session: SignedParameters | None
 
 
 @lru_cache(maxsize=8)

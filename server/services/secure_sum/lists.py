@@ -8,9 +8,11 @@ from typing import Literal
 from pydantic import BaseModel
 from sqlalchemy import bindparam, select
 
-from client_sdk.protocol.secure_sum.messages import SessionView, SignedParameters
+from client_sdk.protocol.secure_sum.messages import SessionView
+from client_sdk.protocol.study.messages import SignedParameters
 from server.db import rows
 from server.db.session import Transaction
+from server.db.session_states import State
 from server.db.session_store import MessageForgotten, load_session
 from server.db.tables import StudyRow
 from server.domain import secure_sum as rules
@@ -18,7 +20,6 @@ from server.domain.errors import Rejected
 from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import find, rejected
-from server.services.secure_sum.states import State
 
 What = Literal["keys", "inbox", "survivors", "consistency", "result"]
 _TOO_EARLY = Declined("too-early", "the sums are not opened yet")

@@ -23,12 +23,12 @@ from client_sdk.protocol.secure_sum.messages import (
     Manifest,
     SessionParameters,
     SharesMessage,
-    SignedParameters,
     SurvivorList,
     UnmaskMessage,
     opened_shares,
 )
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from tests.factories.secure_sum import NOW, World, small_counts
 

@@ -14,8 +14,8 @@ from client_sdk.errors import BadAssignment, ConfigurationError, SessionEnded, T
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum.messages import SignedParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound

@@ -116,7 +116,7 @@ def test_places_do_not_touch_one_another(here: Here) -> None:
     """Also those whose names begin alike."""
     places = [
         *(update_of("a", 1, client) for client in ("h", "h1", "h11", "h-1")),
-        *(masked_of("a", 1, "h", vector) for vector in ("u", "up", "u-p")),
+        *(masked_of("a", 1, client) for client in ("h", "h1", "h-1")),
         *(sum_of("a", 1, vector) for vector in ("u", "up")),
         *(update_of(study, number, "h") for study, number in (("a", 11), ("a-b", 1), ("aa", 1))),
         *(models_of("a"), models_of("aa"), optimisers_of("a"), noised_of("a", 1), noised_of("a", 11)),
