@@ -96,7 +96,8 @@ async def _said(
 async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
     what, wait = then
     if wait > 0:
-        found = await _list(here, me, round, what, wait, heard.mark)
+        # Whoever says it again may have missed what came of it, and so may this process.
+        found = await _list(here, me, round, what, wait, heard.mark if heard.created else None)
     else:
         found = lists.seen(here.coordinator, me.study, round, what, me.name)
     return json_answer(found or b"null", 201 if heard.created else 200)
