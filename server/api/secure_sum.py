@@ -42,6 +42,7 @@ from server.api.auth import (
     Wait,
     Witness,
     poll,
+    require_standing,
 )
 from server.api.bodies import BODY, discarded, json_answer, received
 from server.api.problems import ApiProblem
@@ -165,6 +166,8 @@ async def put_masked(
     else:
         async with received(request, here.coordinator.blobs, slot.limit) as incoming:
             heard = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
+    # The body may have taken minutes.
+    await run_in_threadpool(require_standing, here, me)
     return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 
