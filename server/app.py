@@ -33,6 +33,7 @@ from server.monitoring import monitored
 from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
+from server.services.secure_sum import lists
 from server.telemetry import RequestLog, configure_logging
 from server.web import pages
 from server.worker import Worker
@@ -91,6 +92,7 @@ def create_app(
         # The framework answers these itself before `Problems` can see them.
         exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
     )
+    opened.database.listen(partial(lists.follow, opened))
     opened.database.listen(watcher.tell)
     app.state.context = Context(settings, opened, watcher, clock)
     for router in ROUTERS:

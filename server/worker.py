@@ -36,6 +36,8 @@ from server.services.secure_sum.progress import advance_session, open_sums
 # What is left behind costs space, nothing else.
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
+# A clock is set, a machine sleeps: what is due by the database's clock is looked up again.
+_LONGEST_WAIT_SECONDS = 2.0
 logger = logging.getLogger("wardround.worker")
 Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
@@ -157,7 +159,7 @@ class Worker:
         self._coordinator.observer.looked()
         moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
         if not any(moved):
-            self._due_at = 0.0 if tasks else time.monotonic() + self._seconds_left()
+            self._due_at = 0.0 if tasks else time.monotonic() + min(self._seconds_left(), _LONGEST_WAIT_SECONDS)
         return any(moved)
 
     def _seconds_left(self) -> float:

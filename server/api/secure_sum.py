@@ -42,6 +42,7 @@ from server.api.auth import (
     Wait,
     Witness,
     poll,
+    require_standing,
 )
 from server.api.bodies import BODY, discarded, json_answer, received
 from server.api.problems import ApiProblem
@@ -96,7 +97,8 @@ async def _said(
 async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
     what, wait = then
     if wait > 0:
-        found = await _list(here, me, round, what, wait, heard.mark)
+        # Whoever says it again may have missed what came of it, and so may this process.
+        found = await _list(here, me, round, what, wait, heard.mark if heard.created else None)
     else:
         found = lists.seen(here.coordinator, me.study, round, what, me.name)
     return json_answer(found or b"null", 201 if heard.created else 200)
@@ -164,6 +166,8 @@ async def put_masked(
     else:
         async with received(request, here.coordinator.blobs, slot.limit) as incoming:
             heard = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
+    # The body may have taken minutes.
+    await run_in_threadpool(require_standing, here, me)
     return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 

@@ -19,7 +19,7 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class _Piece:
-    """turn: a group to commit, of which this piece is the first; none when somebody else has committed it."""
+    """turn: a group to commit, of which this piece is the first; none when another has tried: `done` says how."""
 
     name: str
     work: Callable[[Any], Any]
@@ -57,8 +57,12 @@ class Groups(Generic[X]):
                 self._waiting[study].append(piece)
         group = [piece] if first else piece.turn.result()
         if group:
-            self._commit(group)
-            self._hand_over(study)
+            try:
+                self._commit(group)
+            finally:
+                self._hand_over(study)
+        elif not piece.done.done():
+            self._commit_alone(piece)
         return cast(T, piece.done.result())
 
     def waiting(self, study: str) -> list[str]:
@@ -78,12 +82,12 @@ class Groups(Generic[X]):
         group[0].turn.set_result(group)
 
     def _commit(self, group: list[_Piece]) -> None:
-        """Every piece has its answer afterwards."""
-        if len(group) == 1 or not self._commit_together(group):
-            for piece in group:
-                self._commit_alone(piece)
+        """Those that are not committed together are run each in its own thread, as if nobody else had come."""
+        together = len(group) > 1 and self._commit_together(group)
         for piece in group[1:]:
             piece.turn.set_result([])
+        if not together:
+            self._commit_alone(group[0])
 
     def _commit_alone(self, piece: _Piece) -> None:
         try:
@@ -97,7 +101,7 @@ class Groups(Generic[X]):
 
         try:
             results = self._write(group[0].name, work)
-        except Exception:  # noqa: BLE001 - whoever is at fault raises it again, alone
+        except BaseException:  # noqa: BLE001 - whoever is at fault raises it again, alone; the others must not wait
             return False
         for piece, result in zip(group, results, strict=True):
             piece.done.set_result(result)

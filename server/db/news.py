@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from server.db.session import CHANNEL, Database
 
@@ -46,21 +45,21 @@ class _News:
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        import psycopg
-
         while not self.stopping.is_set():
             try:
                 self._listen()
-            except (DBAPIError, psycopg.Error) as error:
+            # Whatever it was: without this thread nothing of other processes is heard until this one ends.
+            except Exception as error:
                 logger.warning("news of other processes are not heard now", exc_info=error)
                 self.stopping.wait(_PAUSE_SECONDS)
 
     def _listen(self) -> None:
         # Not from the pool: it is held for as long as the process lives.
         with self._database.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            # Before it is detached: the pool knows the driver's own connection no more after that.
+            driver = cast(Any, connection.connection.driver_connection)
             connection.detach()
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-            driver = cast(Any, connection.connection.driver_connection)
             while not self.stopping.is_set():
                 for heard in driver.notifies(timeout=_LISTEN_SECONDS):
                     study, _, number = heard.payload.rpartition(":")

@@ -61,6 +61,15 @@ class States:
         """As it was seen last, which may be a while ago."""
         return self._states.get((study, round))
 
+    def under_way(self, study: str, event: int) -> list[int]:
+        """Rounds that were not over when they were seen last, before this event of the study."""
+        with self._lock:
+            return [
+                key[1]
+                for key, state in self._states.items()
+                if key[0] == study and not state.ended and state.mark < event
+            ]
+
     def current(self, tx: Transaction, study: str, row: SessionRow) -> Session:
         """The session as it is in this transaction, with what the transaction itself has changed."""
         key = ("session", study, row.round)
@@ -70,6 +79,10 @@ class States:
 
     def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
         """What the transaction has made of it; seen by others once it is committed."""
+        known = self.seen(study, row.round)
+        # The row is locked: what this process knows besides was lost, as when a standby took over without it.
+        if known is not None and known.version > row.version:
+            self.forget(study, row.round)
         first = ("session-changed", study, row.round) not in tx.shared
         tx.shared["session", study, row.round] = session
         tx.shared["session-changed", study, row.round] = _state(row, mark, session)
@@ -106,7 +119,8 @@ class States:
 
     def _read(self, tx: Transaction, study: str, row: SessionRow) -> Session:
         known = self.seen(study, row.round)
-        if known is None:
+        # An older snapshot than the newest, or a database that has lost what it had acknowledged: the rows are right.
+        if known is None or known.version > row.version:
             return load_session(tx, row)
         # Of one that has ended nothing but its lists is asked for.
         if known.ended or known.version == row.version:
@@ -125,6 +139,10 @@ class States:
                 state.lists.update(known.lists)
             self._states[key] = state
             self._states.move_to_end(key)
+            # One round of a study is under way: what was sealed in those before it need not be looked up any more.
+            for earlier in [kept for kept in self._states if kept[0] == study and kept[1] < row.round]:
+                del self._states[earlier]
+                self._refreshing.pop(earlier, None)
             while len(self._states) > _MOST:
                 old, _ = self._states.popitem(last=False)
                 self._refreshing.pop(old, None)

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from server.db.session import Database
+from server.db.tables import RoundRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -99,6 +100,21 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
             Hospital(UseCases(coordinator), "sepsis", f"h{number}").send(1, update())
         worker.wake()
         eventually(lambda: len(facts(coordinator).rounds) == 2)
+
+
+def test_a_deadline_that_a_clock_jumps_over_is_noticed(coordinator: Coordinator, clock: FakeClock) -> None:
+    open_study(coordinator)
+
+    def state() -> str:
+        found = coordinator.database.read("look", lambda tx: tx.session.query(RoundRow).first())
+        return "" if found is None else found.state
+
+    with running(Worker(coordinator, poll_seconds=0.02)):
+        eventually(lambda: state() == "collecting")
+        # It has looked how long there is to wait.
+        time.sleep(0.3)
+        clock.seconds += 100_000.0
+        eventually(lambda: state() not in ("", "collecting"))
 
 
 def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> None:

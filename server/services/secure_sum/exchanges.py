@@ -178,6 +178,9 @@ def put(
         if isinstance(found, Repeated):
             return Heard(study_row.version, created=False)
         moved = _require_admitted(found)
+        # Revoked while its body came in, for one: it counts as missing, so that nothing of it may be in the sum.
+        if message.client in session.left:
+            raise Rejected("round-closed", "this client has left the session")
         keep_header(tx, study_row, message.client, witness)
         record_message(tx, row, message.client, step, message.model_dump_json(), octets and octets.sha256)
         advance(coordinator, tx, study_row, row, moved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Literal
 
@@ -14,13 +15,14 @@ from server.db import rows
 from server.db.session import Transaction
 from server.db.session_states import State
 from server.db.session_store import MessageForgotten, load_session
-from server.db.tables import StudyRow
+from server.db.tables import SessionRow, StudyRow
 from server.domain import secure_sum as rules
 from server.domain.errors import Rejected
 from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import find, rejected
 
+logger = logging.getLogger("wardround.coordinator")
 What = Literal["keys", "inbox", "survivors", "consistency", "result"]
 _TOO_EARLY = Declined("too-early", "the sums are not opened yet")
 _FOR_ALL: dict[What, Callable[[Session], BaseModel | Declined]] = {
@@ -30,6 +32,11 @@ _FOR_ALL: dict[What, Callable[[Session], BaseModel | Declined]] = {
     # Not of the session's value: beside it once it is there.
     "result": lambda session: _TOO_EARLY,
 }
+_PHASE = (
+    select(SessionRow.phase)
+    .join(StudyRow, StudyRow.id == SessionRow.study_id)
+    .where(StudyRow.name == bindparam("study"), SessionRow.round == bindparam("round"))
+)
 _VERSION = select(StudyRow.version).where(StudyRow.name == bindparam("study"))
 
 
@@ -87,6 +94,20 @@ def shown(coordinator: Coordinator, study: str, round: int, what: What, client: 
     if listed.code != "too-early":
         raise rejected(listed)
     return state.mark, None
+
+
+def follow(coordinator: Coordinator, study: str, event: int) -> None:
+    """There is news of the study: nothing that was sealed is kept of a session that has ended at another process."""
+    for round in coordinator.sessions.under_way(study, event):
+        found = coordinator.database.look(_PHASE, {"study": study, "round": round})
+        if found and found[0][0] not in ("summed", "failed"):
+            continue
+        try:
+            coordinator.sessions.refreshed(coordinator.database, study, round)
+        except Exception as error:
+            # Whoever asks for it next is told; here it is only let go.
+            logger.warning("a session that has ended cannot be read", exc_info=error)
+            coordinator.sessions.forget(study, round)
 
 
 def _listed(state: State, what: What, client: str) -> bytes | Declined | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
 from client_sdk.protocol.wire.signing import to_base64url
 from client_sdk.secure_sum.session import MaskedUpload
+from server.services.secure_sum import exchanges
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.live_coordinator import Live, code_of, live
 from tests.factories.masked_studies import MaskedHospital, Turn, body_of
@@ -120,6 +121,45 @@ def test_masked_vectors_are_octets_that_their_manifest_names(here: Live, opened:
     assert code_of(here.signed(who, "PUT", path, body, octets, others)) == (403, "forbidden")
     sent = [here.signed(who, "PUT", path, body, octets, sealed(upload)).status_code for _ in range(2)]
     assert sent == [201, 200]
+
+
+def revoking(here: Live, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator puts the client out while the body of its next request comes in."""
+    known = exchanges.begin_octets
+
+    def begin(*asked: Any) -> Any:
+        slot = known(*asked)
+        here.operator("PUT", f"/v1/studies/{slot.study}/clients/{name}/revoked")
+        return slot
+
+    monkeypatch.setattr(exchanges, "begin_octets", begin)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_whoever_is_revoked_while_its_vectors_come_in_is_shown_nothing(
+    here: Live, opened: Session, monkeypatch: pytest.MonkeyPatch, repeated: bool
+) -> None:
+    opened.take("keys", "shares")
+    who, upload = opened.hospitals[0], opened.turns[0].upload()
+    if repeated:
+        opened.take("masked")
+    revoking(here, "north", monkeypatch)
+    sent = here.signed(
+        who, "PUT", f"{opened.path}/masked/north?wait=5", body_of(upload), "application/octet-stream", sealed(upload)
+    )
+    assert code_of(sent) == ((403, "revoked") if repeated else (410, "round-closed"))
+
+
+def test_what_is_said_again_is_answered_with_what_this_process_has_not_seen_yet(
+    here: Live, opened: Session, study: str
+) -> None:
+    """Its answer was lost, or the coordinator was started anew: nobody waits for news that have been."""
+    body = opened.turns[0].keys_message().model_dump_json().encode()
+    opened.take("keys")
+    here.coordinator.sessions.forget(study, 1)
+    again = here.signed(opened.hospitals[0], "PUT", f"{opened.path}/keys/north?wait=1", body)
+    assert again.status_code == 200
+    assert {entry["client"] for entry in again.json()["entries"]} == set(NAMES)
 
 
 def test_a_vector_longer_than_any_other_body_may_be_repeated(tmp_path: Path) -> None:

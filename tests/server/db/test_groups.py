@@ -12,6 +12,7 @@ from server.db.groups import Groups
 from server.db.session import Database, Transaction
 from server.db.tables import OperatorKeyRow
 from server.domain.errors import Rejected
+from tests.factories.dying import Killed
 
 
 def add(tx: Transaction, label: str) -> int:
@@ -82,6 +83,31 @@ def test_a_piece_that_raises_takes_nobody_with_it(database: Database) -> None:
     assert labels(database) == {"good"}
     assert isinstance(found["bad"], Rejected)
     assert isinstance(found["good"], int)
+
+
+def test_a_thread_that_ends_while_it_commits_for_others_leaves_nobody_waiting(database: Database) -> None:
+    def dies(tx: Transaction) -> None:
+        raise Killed
+
+    groups = Groups(database.write)
+    found = together(groups, {"dies": dies, "good": lambda tx: add(tx, "good"), "other": lambda tx: add(tx, "other")})
+    assert labels(database) == {"good", "other"}
+    assert set(found) == {"good", "other"}
+    assert groups.write("sepsis", "after", lambda tx: 1) == 1
+
+
+def test_pieces_that_were_rolled_back_together_do_not_wait_for_each_other(database: Database) -> None:
+    """Where the database is away, each would wait as long for it as all before it together."""
+    threads: set[int] = set()
+
+    def write(name: str, work: object) -> None:
+        threads.add(threading.get_ident())
+        database.write(name, work)  # type: ignore[arg-type]
+        if name != "first":
+            raise ConnectionError
+
+    together(Groups(write), {f"k{i}": lambda tx: None for i in range(4)})  # type: ignore[arg-type]
+    assert len(threads) == 5, "the first, and each of the four in its own thread"
 
 
 def test_studies_do_not_wait_for_each_other(database_url: str) -> None:
