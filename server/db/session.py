@@ -141,8 +141,11 @@ class Database:
 
         No row of these is an object of the ORM, so nobody has looked whether it is sound.
         """
+        started = time.perf_counter()
         with self._lookers.connect() as connection:
-            return connection.execute(question, values).all()
+            rows = connection.execute(question, values).all()
+        self._observer.answered("look", started)
+        return rows
 
     def listen(self, listener: Listener) -> None:
         """Tell `listener` of everything that this process commits; it is called in the thread that commits."""
