@@ -19,8 +19,8 @@ COPY deploy/locks deploy/locks
 RUN pip install --require-hashes --requirement deploy/locks/build.txt
 
 FROM base AS server
-# `traces` adds what sends OpenTelemetry's traces.
-ARG EXTRA=server
+# The server and what reads an object store; `traces` adds what sends OpenTelemetry's traces.
+ARG EXTRA=objects
 RUN pip install --require-hashes --requirement "deploy/locks/$EXTRA.txt" \
  && pip install --no-deps --no-build-isolation ".[$EXTRA]" && rm -rf /src
 WORKDIR /var/lib/wardround

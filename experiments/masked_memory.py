@@ -5,17 +5,18 @@ Keys, shares, masks, the comparison of survivors and the recovery are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.randomness.source import SecureSource
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
 from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec
@@ -23,6 +24,7 @@ from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
+from server.domain.secure_sum_total import ReadWords, unmasked
 
 STUDY, ROSTER, MODEL = "audit", "ab" * 32, "cd" * 32
 Words = Mapping[str, RingVector]
@@ -105,11 +107,28 @@ def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dic
     recovered = _given(recovery.recover(session))
     found: dict[str, tuple[VectorSpec, RingVector]] = {}
     for spec in session.parameters.vectors:
-        total = recovery.masked_total(spec, (uploads[name].vectors[spec.name] for name in session.survivors))
-        if recovery.unmask_total(session, recovered, spec, total) is not None:
+        total = sum_of(session, recovered, spec, [uploads[name].vectors[spec.name] for name in session.survivors])
+        if total is None:
             raise MaskedRoundFailed(spec.name)
         found[spec.name] = (spec, total)
     return found
+
+
+def sum_of(
+    session: domain.Session, recovered: recovery.Recovered, spec: VectorSpec, vectors: Sequence[RingVector]
+) -> RingVector | None:
+    """The survivors' sum, of shape (spec.words,), the canary's words last. None: the masks did not cancel."""
+
+    def reader(vector: RingVector) -> ReadWords:
+        def read(start: int, room: RingVector) -> None:
+            room[:] = vector[start : start + room.size]
+
+        return read
+
+    keys = recovery.mask_keys_of(session, recovered, spec)
+    # A piece's memory is used again for the next.
+    total = np.concatenate([part.copy() for part in unmasked(spec, [reader(one) for one in vectors], keys)])
+    return total if canary_holds(spec, total, session.h1, session.survivors) else None
 
 
 def _taken(outcome: domain.Session | domain.Repeated | domain.Declined) -> domain.Session:

@@ -105,33 +105,9 @@ def problem_example(code: str, status: int | None = None) -> Node:
 
 def _describe_fields(schema: Node, table: Mapping[str, str]) -> None:
     for name, field in schema.get("properties", {}).items():
-        found = table.get(name) or field.get("description") or _OF_A_SECURE_SUM.get(name)
+        found = table.get(name) or field.get("description")
         if found:
             field["description"] = found
-
-
-# The same words in all messages of a session.
-_OF_A_SECURE_SUM = {
-    "signature": "Ed25519 over the message's statement, in base64url",
-    "share_key": "X25519; shares for this client are sealed with it",
-    "mask_key": "X25519; the masks with each neighbour come from it",
-    "commitment": "to the secrets that are shared",
-    "slots": "sealed shares, one after the other, in the order of the names",
-    "sharers": "U2, in the order of the names",
-    "sender": "who sealed it",
-    "sealed": "two shares, sealed",
-    "entries": "one of each client, in the order of the names",
-    "digests": "SHA-256 of the octets, by the vector's name",
-    "shares": "opened shares, in the order of the names",
-    "peer": "whose secret it is a share of",
-    "kind": "of which secret",
-    "share": "the opened share",
-    "survivors": "U3, in the order of the names",
-    "signed": "what was agreed on, signed by the coordinator",
-    "parameters": "canonical JSON in base64url, as signed",
-    "phase": "what the session waits for",
-    "failure": "why there is no sum",
-}
 
 
 @functools.cache

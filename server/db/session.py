@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,8 @@ ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
 # Of PostgreSQL's notifications.
 CHANNEL = "wardround"
+# While one thread makes the database's file no other opens it.
+_making = threading.Lock()
 _NOTIFY = text("SELECT pg_notify(:channel, :news)")
 # Raised before anything is committed, so that the work may be run again:
 # serialization_failure, deadlock_detected, lock_not_available
@@ -142,8 +145,11 @@ class Database:
 
         No row of these is an object of the ORM, so nobody has looked whether it is sound.
         """
+        started = time.perf_counter()
         with self._lookers.connect() as connection:
-            return connection.execute(question, values).all()
+            rows = connection.execute(question, values).all()
+        self._observer.answered("look", started)
+        return rows
 
     def listen(self, listener: Listener) -> None:
         """Tell `listener` of everything that this process commits; it is called in the thread that commits."""
@@ -253,8 +259,10 @@ def _make_private(database: str | None) -> None:
     if not database or database == ":memory:" or database.startswith("file:"):
         return
     # Before SQLite makes it, with the mode of the umask. What is wrong with a path, SQLite says itself.
-    with suppress(OSError):
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
+    # Never a file that is there: closing any descriptor of it takes this process's locks away, and with them what keeps
+    # other processes from deleting the log with acknowledged commits in it (sqlite.org/howtocorrupt.html, 2.2).
+    with _making, suppress(OSError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     for path in (Path(database), Path(f"{database}-wal"), Path(f"{database}-shm")):
         with suppress(FileNotFoundError):
             keep_private(path, 0o600)

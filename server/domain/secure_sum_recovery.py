@@ -1,11 +1,11 @@
-"""From t replies to the sums: rebuild secrets, take the masks off, check the canary.
+"""From t replies to the keys of the masks that lie on a sum: rebuild secrets, and name who sent wrong shares.
 
 Rebuilt secrets live only in the values returned here; they are never stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, islice
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum import masking, shamir, transcript
 from client_sdk.protocol.secure_sum.messages import SumResult
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from server.domain.secure_sum import is_openable
 from server.domain.secure_sum_session import Declined, Session, changed
 
@@ -138,32 +138,6 @@ def mask_keys_of(session: Session, recovered: Recovered, spec: VectorSpec) -> Ma
                 key = agreement.mask_key(name, session.keys[name].mask_key, spec.name)
                 (subtract if name < lost else add).append(key)
     return MaskKeys(tuple(add), tuple(subtract))
-
-
-def masked_total(spec: VectorSpec, vectors: Iterable[RingVector]) -> RingVector:
-    """The sum in the ring of masked vectors, for example `numpy.memmap`s of stored octets; each, like the total,
-    of shape (spec.words,). One vector is in memory.
-    """
-    total = masking.aligned(spec.words, spec.dtype)
-    # `aligned` does not clear.
-    total[:] = 0
-    for vector in vectors:
-        np.add(total, vector, out=total)
-    return total
-
-
-def unmask_total(session: Session, recovered: Recovered, spec: VectorSpec, total: RingVector) -> Declined | None:
-    """Take the survivors' self masks and the lost clients' pair masks off `total`, in place, and check the canary.
-
-    total  (spec.words,), the canary's words last
-
-    On a mismatch `total` is worthless: the caller fails the session and keeps it for audit.
-    """
-    keys = mask_keys_of(session, recovered, spec)
-    masking.apply_masks(total, add=keys.add, subtract=keys.subtract)
-    if not canary_holds(spec, total, session.h1, session.survivors):
-        return Declined("canary-mismatch", f"the masks on vector {spec.name} did not cancel: its sum is discarded")
-    return None
 
 
 def summed(session: Session, digests: Mapping[str, bytes], sign: Callable[[bytes], bytes]) -> tuple[Session, SumResult]:

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from server.cli import register
-from server.config import Settings, load
+from server.config import load
 from tests.factories.kustomization import Document, built
 
 ROOT = Path(__file__).parents[2]
@@ -113,13 +113,6 @@ def test_no_disk_is_shared_and_everything_written_has_a_place(name: str) -> None
         assert all("emptyDir" in volumes[mounts[path]["name"]] for path in writable)
 
 
-def _known(environment: dict[str, str]) -> dict[str, str]:
-    """Without the object store's, as long as this version has no setting of that name."""
-    if "blobs" in Settings.model_fields:
-        return environment
-    return {name: value for name, value in environment.items() if not name.startswith("WARDROUND_BLOBS")}
-
-
 @pytest.mark.parametrize("documents", [BASE, EXAMPLE], ids=["base", "example"])
 def test_every_setting_is_one_with_a_valid_value(documents: list[Document], tmp_path: Path) -> None:
     environment = dict(_named(documents, "ConfigMap")["wardround-settings"]["data"])
@@ -133,11 +126,17 @@ def test_every_setting_is_one_with_a_valid_value(documents: list[Document], tmp_
         assert {folder} == set(mounted)
         (tmp_path / key).write_text("secret")
         environment[name] = str(tmp_path / key)
-    chosen = load(_known(environment))
+    chosen = load(environment)
     assert chosen.database().drivername == "postgresql+psycopg"
     assert chosen.worker is False
     assert str(chosen.home) == "/var/lib/wardround"
     assert environment["WARDROUND_BLOBS"].startswith("s3://")
+
+
+def test_the_image_holds_what_reads_the_object_store() -> None:
+    extra = re.findall(r"^ARG EXTRA=(\w+)$", DOCKERFILE, re.M)[0]
+    for one in (extra, "traces"):
+        assert re.search(r"^obstore==", (ROOT / "deploy" / "locks" / f"{one}.txt").read_text(), re.M)
 
 
 @pytest.mark.parametrize("name", CONTAINERS)

@@ -19,6 +19,7 @@ from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import SessionRecord, record_of
+from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
@@ -237,11 +238,9 @@ class Run:
             return recovered
         totals: dict[str, RingVector] = {}
         for spec in self.session.parameters.vectors:
-            vectors = (self.uploads[name].vectors[spec.name] for name in self.session.survivors)
-            total = recovery.masked_total(spec, vectors)
-            declined = recovery.unmask_total(self.session, recovered, spec, total)
-            if declined is not None:
-                return declined
+            vectors = [self.uploads[name].vectors[spec.name] for name in self.session.survivors]
+            total = sum_of(self.session, recovered, spec, vectors)
+            assert total is not None, f"the masks on {spec.name} did not cancel"
             totals[spec.name] = total
         return totals
 

@@ -168,7 +168,12 @@ def require_sound(parameters: SessionParameters) -> None:
 
 
 class SessionView(Message):
-    """A session as it stands: the signed parameters, the phase, and why it failed if it did."""
+    """A session as it stands.
+
+    signed   the parameters that were agreed on, signed by the coordinator
+    phase    what the session waits for
+    failure  why there is no sum
+    """
 
     signed: SignedParameters
     phase: Literal["keys", "shares", "masked", "consistency", "unmask", "summed", "failed"]
@@ -176,35 +181,51 @@ class SessionView(Message):
 
 
 class Said(Message):
-    """By one client, under its signature."""
+    """By one client, under its signature.
+
+    signature  Ed25519 over the message's statement, in base64url
+    """
 
     client: Name
     signature: SignatureOctets
 
 
 class KeysMessage(Said):
-    """Step 0: two X25519 public keys; `share_key` encrypts shares, `mask_key` seeds masks."""
+    """Step 0: two X25519 public keys.
+
+    share_key  shares for this client are sealed with it
+    mask_key   the masks with each neighbour come from it
+    """
 
     share_key: Key
     mask_key: Key
 
 
 class KeyList(Message):
-    """U1, in the order of the client names."""
+    """U1.
+
+    entries  one of each client, in the order of the names
+    """
 
     entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class SharesMessage(Said):
-    """Step 1: `slots` holds 88 sealed bytes for each neighbour in U1, in the order of their names."""
+    """Step 1.
+
+    commitment  to the seed that is shared
+    slots       88 sealed bytes for each neighbour in U1, in the order of their names
+    """
 
     commitment: Digest
     slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
 
 
 class Inbox(Message):
-    """What one client is sent: `sharers` is U2 in the order of the names, `slots` the 88 bytes that each neighbour in
-    U2 sealed for it, in the same order.
+    """What one client is sent.
+
+    sharers  U2, in the order of the names
+    slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order
     """
 
     sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
@@ -212,13 +233,19 @@ class Inbox(Message):
 
 
 class Manifest(Said):
-    """Step 2: SHA-256 of the octets of each masked vector, under one signature."""
+    """Step 2, beside the octets.
+
+    digests  SHA-256 of the octets of each masked vector, by the vector's name
+    """
 
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
 
 
 class SurvivorList(Message):
-    """U3 with each survivor's manifest, in the order of the client names."""
+    """U3.
+
+    entries  each survivor's manifest, in the order of the names
+    """
 
     entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
 
@@ -228,11 +255,18 @@ class ConsistencyMessage(Said):
 
 
 class ConsistencyList(Message):
+    """What the survivors confirmed.
+
+    entries  one of each that did, in the order of the names
+    """
+
     entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
 
 
 class UnmaskMessage(Said):
-    """Step 4: 36 bytes for each member of U2 that is the sender or its neighbour, in the order of their names.
+    """Step 4.
+
+    shares  36 bytes for each member of U2 that is the sender or its neighbour, in the order of their names
 
     Of which of the two secrets a share is follows from U3 (`opened_shares`) and is signed. There is room for one only:
     both would open the peer's vector alone.
@@ -255,7 +289,12 @@ def opened_shares(
 
 
 class SumResult(Message):
-    """SHA-256 of the octets of each unmasked sum, the clients in it, and the coordinator's signature."""
+    """What was summed.
+
+    survivors  U3: the clients in the sum, in the order of the names
+    digests    SHA-256 of the octets of each unmasked sum, by the vector's name
+    signature  the coordinator's Ed25519 over the result's statement, in base64url
+    """
 
     survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)

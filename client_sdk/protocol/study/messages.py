@@ -160,7 +160,11 @@ class AssignmentBody(Message):
 
 
 class SignedParameters(Message):
-    """`parameters` are the canonical bytes, so that no re-serialisation stands between signer and verifier."""
+    """The bytes themselves are signed, so that no re-serialisation stands between signer and verifier.
+
+    parameters  canonical JSON in base64url, as signed
+    signature   the coordinator's Ed25519 over their statement, in base64url
+    """
 
     parameters: Annotated[Octets, Field(max_length=65_536), as_text(0, 65_536)]
     signature: SignatureOctets

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from server.db.rows import find_study
-from server.db.session import Database, Transaction
+from server.db.session import Database, Transaction, connect
 from server.db.tables import OperatorKeyRow
 from server.domain.errors import Rejected
 from tests.factories.studies import FakeClock
@@ -152,3 +154,26 @@ def test_sqlite_is_durable_and_checks_references(tmp_path: Path) -> None:
 
     assert database.read("pragmas", pragmas) == ("wal", 2, 1)
     database.dispose()
+
+
+def test_another_process_that_comes_and_goes_takes_no_commit_with_it(tmp_path: Path) -> None:
+    """Closing a descriptor of the file would take this process's locks off it: the other would delete the log."""
+    path = tmp_path / "wardround.db"
+    engine = connect(f"sqlite:///{path}")
+    with engine.begin() as first:
+        first.execute(text("CREATE TABLE kept (a INTEGER)"))
+    # Two at once, so that one is opened while the other holds its locks.
+    with engine.connect(), engine.connect():
+        pass
+    name = str(path)
+    look = f"import sqlite3; c = sqlite3.connect({name!r}); print(*c.execute('SELECT count(*) FROM kept')); c.close()"
+    assert _outside(look) == "(0,)"
+    with engine.begin() as writing:
+        writing.execute(text("INSERT INTO kept VALUES (1)"))
+    assert _outside(look) == "(1,)"
+    engine.dispose()
+
+
+def _outside(code: str) -> str:
+    """What a program prints in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

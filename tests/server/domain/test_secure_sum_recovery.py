@@ -23,6 +23,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
+from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import inbox
@@ -198,18 +199,14 @@ def test_the_canary_notices_sums_that_do_not_fit(wrong) -> None:
     vectors = [run.uploads[name].vectors["terms"] for name in run.session.survivors]
     damaged = vectors[0].copy()
     damaged[-1 if wrong == "word" else 3] += 1
-    total = recovery.masked_total(
-        spec,
-        {
-            "count": [damaged, *vectors[1:]],
-            "missing": vectors[1:],
-            "twice": [*vectors, vectors[0]],
-            "word": [damaged, *vectors[1:]],
-        }[wrong],
-    )
-    declined = recovery.unmask_total(run.session, recovered, spec, total)
-    assert isinstance(declined, Declined)
-    assert declined.code == "canary-mismatch"
+    summed = {
+        "count": [damaged, *vectors[1:]],
+        "missing": vectors[1:],
+        "twice": [*vectors, vectors[0]],
+        "word": [damaged, *vectors[1:]],
+    }[wrong]
+    assert sum_of(run.session, recovered, spec, vectors) is not None
+    assert sum_of(run.session, recovered, spec, summed) is None
     failed = recovery.discarded(run.session)
     assert (failed.phase, failed.failure) == ("failed", "canary-mismatch")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from server.db.session import Database
@@ -31,6 +32,14 @@ def test_a_transaction_that_raises_is_timed_and_raises() -> None:
     with pytest.raises(Refused), Observer(instruments).transaction("show-study"):
         raise Refused
     assert _count(instruments, "wardround_transaction_seconds_count", transaction="show-study") == 1
+
+
+def test_a_question_without_a_transaction_is_timed() -> None:
+    instruments = Instruments()
+    database = Database("sqlite://", observer=Observer(instruments))
+    assert database.look(text("SELECT :one"), {"one": 1}) == [(1,)]
+    assert _count(instruments, "wardround_transaction_seconds_count", transaction="look") == 1
+    database.dispose()
 
 
 def test_a_step_that_raises_is_timed_and_raises() -> None:
