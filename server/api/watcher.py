@@ -7,11 +7,15 @@ told as soon as it is committed by this process, or heard of another one; for th
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 from starlette.concurrency import run_in_threadpool
 
 Marks = Mapping[str, int]
+# Between a look and the wait after it lie milliseconds.
+_FRESH_SECONDS = 1.0
 
 
 class Watcher:
@@ -29,8 +33,8 @@ class Watcher:
         self._since: dict[asyncio.Future[None], int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What was told; whoever begins to wait after that must not sleep through it.
-        self._told: dict[str, int] = {}
+        # What was told, and when; whoever has looked just before and begins to wait now must not sleep through it.
+        self._told: dict[str, tuple[int, float]] = {}
         self.closed = False
 
     @property
@@ -47,7 +51,9 @@ class Watcher:
         self._since[future] = since
         self._waiting.setdefault(study, set()).add(future)
         # After it is in the set, and not before: what is told from here on finds it.
-        if self._told.get(study, 0) > since:
+        mark, at = self._told.get(study, (0, 0.0))
+        # Not for ever: of a database that went back to an older state, what was told before is no news.
+        if mark > since and time.monotonic() - at < _FRESH_SECONDS:
             future.set_result(None)
         # The look ends by itself when nobody waits, so whoever comes first starts it again.
         if self._looking is None or self._looking.done():
@@ -66,12 +72,11 @@ class Watcher:
 
     def tell(self, study: str, mark: int) -> None:
         """The study's newest event has this number. Safe from any thread."""
-        if mark <= self._told.get(study, 0):
-            return
-        self._told[study] = mark
+        self._told[study] = mark, time.monotonic()
         # Nobody has waited here yet, or the process is stopping.
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake, {study: mark})
+        with suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._wake, {study: mark})
 
     def close(self) -> None:
         """Send every waiter home: the process is stopping."""

@@ -132,3 +132,24 @@ def test_what_is_told_wakes_at_once_whoever_waits_or_begins_to() -> None:
         return woken, late, await other
 
     assert asyncio.run(scenario()) == (True, True, False)
+
+
+def test_news_of_a_database_that_went_back_wake_nobody_for_long() -> None:
+    async def scenario() -> int:
+        marks = _Marks()
+        watcher = Watcher(marks, 0.01)
+        watcher.tell("a", 9)
+        # As it was restored: event 5 is its newest, and whoever waits looks again and waits again.
+        marks.marks, woken = {"a": 5}, 0
+        while await watcher.wait("a", 5, 0.3):
+            await asyncio.sleep(0.05)
+            woken += 1
+        return woken
+
+    assert 0 < asyncio.run(scenario()) < 100
+
+
+def test_what_is_told_while_the_process_stops_fails_nobody() -> None:
+    watcher = Watcher(_Marks(), 0.01)
+    asyncio.run(watcher.wait("a", 0, 0.02))
+    watcher.tell("a", 1)
