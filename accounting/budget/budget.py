@@ -190,20 +190,16 @@ class Budget:
             raise LedgerError(sequence, str(error)) from error
 
     def statements(self, *, whole: bool = True) -> list[dict[str, Any]]:
-        """One JSON statement per limit, the enforced number first, and one per level that nothing protects.
-
-        whole  with the numbers that take long: they say how tight a limit is and decide nothing, so no round waits for
-               them
-        """
+        """One JSON statement per limit, and one per level that nothing protects. whole: with what takes long."""
         allowed = self.authorise().allowed
         bounded = {account.limit.level for account in self.accounts}
-        unbounded = [_unbounded(level) for level in Level if level not in bounded]
-        return [self._statement(account, allowed, whole) for account in self.accounts] + unbounded
+        return [self._statement(account, allowed, whole) for account in self.accounts] + [
+            _unbounded(level) for level in Level if level not in bounded
+        ]
 
     def reports(self) -> list[list[dict[str, Any]]]:
-        """The tighter numbers of each statement of `statements`, those that take long among them."""
-        bounded = {account.limit.level for account in self.accounts}
-        return [self._reports(account) for account in self.accounts] + [[] for level in Level if level not in bounded]
+        """The tighter numbers of every limit, those that take long among them."""
+        return list(map(self._reports, self.accounts))
 
     def percentiles(self) -> list[dict[str, float]]:
         """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up.
@@ -265,8 +261,8 @@ class Budget:
             raise OutOfOrder(f"round {round} is not reserved")
 
     def _reports(self, account: LimitAccount) -> list[dict[str, Any]]:
-        stated = account.reports(finished=self.finished is not None)
-        return [_report(name, self._worded(guarantee)) for name, guarantee in stated]
+        found = account.reports(finished=self.finished is not None)
+        return [_report(name, self._worded(stated)) for name, stated in found]
 
     def _statement(self, account: LimitAccount, allowed: bool, whole: bool) -> dict[str, Any]:
         next_round = self.pending or self.last_round + 1

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any
 
 from sqlalchemy import select
@@ -158,7 +159,8 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
         # Ready since the ledger was written, and what takes long since somebody asked.
         limits=[
             LimitStatement.model_validate({**limit, "reports": more})
-            for limit, more in zip(row.limits, reports, strict=True)
+            # Levels that nothing protects come last, and have none.
+            for limit, more in zip(row.limits, chain(reports, repeat([])), strict=False)
         ],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),
