@@ -36,6 +36,8 @@ from server.services.secure_sum.progress import advance_session, open_sums
 # What is left behind costs space, nothing else.
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
+# Between two looks at what nobody was told of, while more and more of it comes.
+_LONGEST_PAUSE_SECONDS = 1.0
 # A clock is set, a machine sleeps: what is due by the database's clock is looked up again.
 _LONGEST_WAIT_SECONDS = 2.0
 logger = logging.getLogger("wardround.worker")
@@ -56,7 +58,7 @@ class Worker:
     """Any number may run, in threads or processes; killing one at any moment loses nothing.
 
     Args:
-        poll_seconds: longest pause between two looks.
+        poll_seconds: pause before it is looked whether another process has committed something.
         lease_seconds: how long a study waits for this worker after its last commit.
         owner: unique among all workers; by default from host, process and chance.
     """
@@ -71,7 +73,7 @@ class Worker:
     ) -> None:
         self.owner = owner or f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._coordinator = coordinator
-        self._poll_seconds = poll_seconds
+        self._poll_seconds = self._pause_seconds = poll_seconds
         self._lease_seconds = lease_seconds
         self._leases: dict[int, Lease] = {}
         self._renewed: dict[int, float] = {}
@@ -82,7 +84,7 @@ class Worker:
         self._due_at = 0.0
         self._news = threading.Event()
         self._stopping = threading.Event()
-        coordinator.database.listen(lambda study, number: self.wake())
+        coordinator.database.listen(lambda study, number: self.wake(), work=True)
 
     def run(self) -> None:
         """Work until `stop`. Blocks: give it a thread or a process."""
@@ -139,10 +141,15 @@ class Worker:
 
     def _wait(self) -> None:
         """Until this process or another has written something, or something falls due."""
-        while not self._news.wait(self._poll_seconds):
+        while not self._news.wait(self._pause_seconds):
             try:
-                if time.monotonic() >= self._due_at or self._changes.since_last():
+                if time.monotonic() >= self._due_at:
                     return
+                if self._changes.since_last():
+                    # Most of it nobody was told of because there is nothing to do yet: one message of many.
+                    self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+                    return
+                self._pause_seconds = self._poll_seconds
             except DBAPIError:
                 # The next look says so.
                 return

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,13 +27,14 @@ from client_sdk.protocol.wire.signing import (
     verify_request_token,
 )
 from server.api.bodies import body_of
+from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
-from server.services.identities import identify
+from server.services.identities import Known
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
 
@@ -45,13 +45,15 @@ T = TypeVar("T")
 class Context:
     """One per process.
 
-    clock  seconds since the epoch, for the time window of request tokens
+    clock       seconds since the epoch, for the time window of request tokens
+    identities  by (study, client), whose key signs for it now
     """
 
     settings: Settings
     coordinator: Coordinator
     watcher: Watcher
     clock: Callable[[], float]
+    identities: Lookups[tuple[str, str], Known | None]
 
 
 def _context_of(request: Request) -> Context:
@@ -89,10 +91,13 @@ async def poll(
     wait: float,
     look: Callable[[], tuple[int, T | None]],
     seen: int | None = None,
+    glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
 ) -> T | None:
     """What `look` finds beside the study's mark, once it finds something or `wait` seconds are over.
 
-    seen  the mark up to which the caller knows that there is nothing
+    look    runs in the thread pool
+    seen    the mark up to which the caller knows that there is nothing
+    glance  as `look`, where that takes less time than another thread; else None
 
     Between looks no thread and no session is held.
 
@@ -102,16 +107,15 @@ async def poll(
     now = asyncio.get_running_loop().time
     deadline = now() + min(wait, here.settings.long_poll_seconds)
 
-    def again() -> tuple[int, T | None]:
-        found = look()
-        # Last: whoever takes part now, for nobody comes back, took part when it was looked.
-        require_standing(here, who)
-        return found
+    async def looked() -> tuple[int, T | None]:
+        return glance() or await run_in_threadpool(look)
 
     # Who asks was looked up a moment ago.
-    mark, found = (seen, None) if seen is not None and wait > 0 else await run_in_threadpool(look)
+    mark, found = (seen, None) if seen is not None and wait > 0 else await looked()
     while found is None and await here.watcher.wait(study, mark, deadline - now()):
-        mark, found = await run_in_threadpool(again)
+        mark, found = await looked()
+        # Last: whoever takes part now, for nobody comes back, took part when it was looked.
+        await require_standing(here, who)
     return found
 
 
@@ -128,16 +132,16 @@ class ClientCaller:
 Caller = ClientCaller | Operator
 
 
-def require_standing(here: Context, who: Caller) -> None:
+async def require_standing(here: Context, who: Caller) -> None:
     """For answers that take their time: whoever asked may still read.
 
     Raises:
         Rejected: `revoked` (also withdrawn, and of a key that was rotated away); `bad-token` of an API key.
     """
     if isinstance(who, Operator):
-        operators.require_valid(here.coordinator, who.id)
+        await run_in_threadpool(operators.require_valid, here.coordinator, who.id)
         return
-    known = identify(here.coordinator, who.study, who.name)
+    known = await here.identities.ask((who.study, who.name))
     if known is None or known.state != "active" or known.public_key != who.public_key:
         raise Rejected("revoked", "this client takes part no longer, or has another key now")
 
@@ -170,9 +174,8 @@ async def _authenticate(request: Request, here: Context, *, once: bool, left: bo
     if token.startswith(OPERATOR_KEY_PREFIX):
         return await run_in_threadpool(operators.authenticate, here.coordinator, token)
     address = target(request, here.settings.origin)
-    # Now: a token lives for a minute, and how long it waits for a thread is not its sender's fault.
-    asked = partial(_verify, here, token, request.method, address, here.clock(), once=once, left=left)
-    return await run_in_threadpool(asked)
+    # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
+    return await _verify(here, token, request.method, address, here.clock(), once=once, left=left)
 
 
 class _Unambiguous(Request):
@@ -238,10 +241,12 @@ def _bearer(request: Request) -> str:
     return token.strip()
 
 
-def _verify(here: Context, token: str, method: str, url: str, now: float, *, once: bool, left: bool) -> ClientCaller:
+async def _verify(
+    here: Context, token: str, method: str, url: str, now: float, *, once: bool, left: bool
+) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    known = identify(here.coordinator, study, name)
+    known = await here.identities.ask((study, name))
     claims = verify_request_token(
         token,
         # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
@@ -260,7 +265,7 @@ def _verify(here: Context, token: str, method: str, url: str, now: float, *, onc
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
-        enrolment.use_token(here.coordinator, study, name, claims.token_id)
+        await run_in_threadpool(enrolment.use_token, here.coordinator, study, name, claims.token_id)
     return ClientCaller(study, name, claims.body_sha256, known.public_key)
 
 

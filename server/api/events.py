@@ -45,12 +45,12 @@ async def stream_events(
     return StreamingResponse(_lines(here, who, study, start, seconds, first), media_type="text/event-stream")
 
 
-def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:
+async def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:
     """None once `who` may read no longer."""
-    found = events.since(here.coordinator, study, last)
+    found = await run_in_threadpool(events.since, here.coordinator, study, last)
     try:
         # After the reading: whoever left before it is told nothing of it.
-        require_standing(here, who)
+        await require_standing(here, who)
     except Rejected:
         return None
     return found
@@ -71,4 +71,4 @@ async def _lines(
         if not found and not await here.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
             # A comment line, so that proxies do not close a silent connection.
             yield ": still here\n\n"
-        found = await run_in_threadpool(_since, here, who, study, last)
+        found = await _since(here, who, study, last)

@@ -32,7 +32,7 @@ from server.api.auth import (
 from server.api.bodies import BODY, answered, as_json, discarded, or_else, received
 from server.services import views
 from server.services.rounds import submit as submit_update
-from server.services.rounds.assign import find_assignment
+from server.services.rounds.assign import find_assignment, glance_at_assignment
 from server.services.studies.operators import Operator
 
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
@@ -41,7 +41,10 @@ router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
 async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    found = await poll(here, client, study, wait, partial(find_assignment, here.coordinator, study, client.name))
+    asked = here.coordinator, study, client.name
+    found = await poll(
+        here, client, study, wait, partial(find_assignment, *asked), glance=partial(glance_at_assignment, *asked)
+    )
     return as_json(found)  # pyright: ignore[reportReturnType] - the model says what the answer holds
 
 

@@ -79,7 +79,13 @@ async def _list(
     found = lists.seen(coordinator, study, round, what, me.name)
     if found is not None:
         return found
-    return await poll(here, me, study, wait, partial(lists.shown, coordinator, study, round, what, me.name), mark)
+
+    def glance() -> tuple[int, bytes] | None:
+        found = lists.seen(coordinator, study, round, what, me.name)
+        return None if found is None else (0, found)
+
+    look = partial(lists.shown, coordinator, study, round, what, me.name)
+    return await poll(here, me, study, wait, look, mark, glance)
 
 
 async def _said(
@@ -88,7 +94,7 @@ async def _said(
     # `Itself` has compared the path with the signer; the message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    heard = await run_in_threadpool(exchanges.put, here.coordinator, me.study, round, message, witness)
+    heard = await exchanges.put(here.coordinator, me.study, round, message, witness)
     return await _answered(here, me, round, heard, then)
 
 
@@ -163,9 +169,10 @@ async def put_masked(
         heard = Heard(0, created=False)
     else:
         async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-            heard = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
+            octets = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
+        heard = await exchanges.put(here.coordinator, me.study, round, manifest, octets=octets)
     # The body may have taken minutes.
-    await run_in_threadpool(require_standing, here, me)
+    await require_standing(here, me)
     return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 

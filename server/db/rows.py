@@ -213,9 +213,12 @@ def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
     return tx.session.scalars(wanted).one_or_none()
 
 
-def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None) -> None:
-    """Number it after the study's newest event; the study is locked by this transaction."""
+def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None, *, work: bool = True) -> None:
+    """Number it after the study's newest event; the study is locked by this transaction.
+
+    work  whether a worker has something to do now
+    """
     # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
     study.version += 1
-    tx.announce(study.name, study.version)
+    tx.announce(study.name, study.version, work=work)
     tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round, at=tx.now()))

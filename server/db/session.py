@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -66,6 +67,7 @@ class Transaction:
     time    the database's own clock as an expression, so that processes on several hosts agree
     shared  what pieces of work that are committed together find out once; empty at the start
     news    what is told once this is committed: study → number of its newest event, or 0
+    work    studies of these for which a worker has something to do now
     """
 
     def __init__(self, name: str, session: Session, time: ColumnElement[float]) -> None:
@@ -74,12 +76,18 @@ class Transaction:
         self.time = time
         self.shared: dict[Any, Any] = {}
         self.news: dict[str, int] = {}
+        self.work: set[str] = set()
         self.afterwards: list[Callable[[], None]] = []
         self._now: float | None = None
 
-    def announce(self, study: str, event: int = 0) -> None:
-        """Once this is committed, wake whoever waits for news of the study, and the workers, in every process."""
+    def announce(self, study: str, event: int = 0, *, work: bool = True) -> None:
+        """Once this is committed, wake whoever waits for news of the study, in every process.
+
+        work  whether a worker has something to do now
+        """
         self.news[study] = max(event, self.news.get(study, 0))
+        if work:
+            self.work.add(study)
 
     def after_commit(self, act: Callable[[], None]) -> None:
         """Do something in memory once this is committed, and only then."""
@@ -97,7 +105,8 @@ class Transaction:
 class Database:
     """The coordinator's database. `clock` replaces the database's own clock in simulations.
 
-    time  its clock as an expression: seconds since the epoch
+    time           its clock as an expression: seconds since the epoch
+    is_in_process  whether it is in this very process: a question costs less than another thread
     """
 
     def __init__(
@@ -111,8 +120,9 @@ class Database:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
         self._readers = self.engine.execution_options(read_only=True)
-        self._lookers = self.engine.execution_options(**_looking(self.engine))
-        self._listeners: list[Listener] = []
+        self._lookers = _looking(self.engine)
+        self.is_in_process = self.engine.dialect.name == "sqlite"
+        self._listeners: list[tuple[Listener, bool]] = []
         self._groups = Groups[Transaction](self.write)
         # Rows are read after their commit, when no transaction is there to load them again.
         self._sessions = sessionmaker(expire_on_commit=False)
@@ -128,11 +138,11 @@ class Database:
         """
         return self._run(name, work, self.engine)
 
-    def write_with_others(self, group: str, name: str, work: Callable[[Transaction], T]) -> T:
+    def write_with_others(self, group: str, name: str, work: Callable[[Transaction], T]) -> Future[T]:
         """As `write`; what others write in this group in the same moment is committed in one transaction with it.
 
         All of a group lock the same rows in the same order. What `work` has locked or read is then known to those after
-        it (`Transaction.shared`).
+        it (`Transaction.shared`). Done once it is committed; whatever `work` raises is raised by the result.
         """
         return self._groups.write(group, name, work)
 
@@ -151,18 +161,23 @@ class Database:
         self._observer.answered("look", started)
         return rows
 
-    def listen(self, listener: Listener) -> None:
-        """Tell `listener` of everything that this process commits; it is called in the thread that commits."""
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, *, work: bool = False) -> None:
+        """Tell `listener` of everything that this process commits; it is called in the thread that commits.
 
-    def tell(self, study: str, event: int) -> None:
+        work  only of what a worker has to look at
+        """
+        self._listeners.append((listener, work))
+
+    def tell(self, study: str, event: int, *, work: bool = True) -> None:
         """Tell every listener of this process."""
-        for listener in self._listeners:
-            listener(study, event)
+        for listener, workers in self._listeners:
+            if work or not workers:
+                listener(study, event)
 
     def dispose(self) -> None:
         """Close every connection."""
         self.engine.dispose()
+        self._lookers.dispose()
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
         with self._observer.transaction(name) as again:
@@ -192,7 +207,7 @@ class Database:
         for act in tx.afterwards:
             act()
         for study, number in tx.news.items():
-            self.tell(study, number)
+            self.tell(study, number, work=study in tx.work)
 
 
 def _notify(tx: Transaction) -> None:
@@ -210,9 +225,9 @@ def is_retryable(error: DBAPIError) -> bool:
     return isinstance(error, OperationalError) and "database is locked" in str(error.orig)
 
 
-def connect(url: URL | str) -> Engine:
+def connect(url: URL | str, **options: Any) -> Engine:
     """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock."""
-    engine = create_engine(url, json_deserializer=_read_json, **_options(url))
+    engine = create_engine(url, json_deserializer=_read_json, **_options(url), **options)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: _make_private(engine.url.database))
         event.listen(engine, "connect", _prepare_sqlite)
@@ -249,9 +264,13 @@ def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
     return type_coerce((func.julianday("now") - 2440587.5) * 86400.0, Double)
 
 
-def _looking(engine: Engine) -> dict[str, Any]:
-    # Without a word from us SQLite's driver begins nothing; PostgreSQL's would, and would have to end it.
-    return {"looking": True} if engine.dialect.name == "sqlite" else {"isolation_level": "AUTOCOMMIT"}
+def _looking(engine: Engine) -> Engine:
+    """For single questions without a transaction."""
+    if engine.dialect.name != "sqlite":
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+    # Its own connections, so that a question waits for nobody who writes. The driver begins nothing without a word from
+    # us, so that there is nothing to roll back.
+    return connect(engine.url, pool_reset_on_return=None).execution_options(looking=True)
 
 
 def _make_private(database: str | None) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from client_sdk.protocol.study.messages import Event
 from server.db import rows
@@ -13,6 +12,8 @@ from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
 from server.services.coordinator import Coordinator
 from server.services.views import at
+
+_MARKS = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(bindparam("studies", expanding=True)))
 
 
 def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> list[Event]:
@@ -28,11 +29,6 @@ def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500
 
 def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
     """The newest event number of each of these studies: one cheap query for everybody who waits."""
-
-    def work(tx: Transaction) -> dict[str, int]:
-        wanted = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(studies))
-        # Whoever waits compares them; what is no number is no news, and must not end everybody's wait.
-        found: list[tuple[str, Any]] = [(name, version) for name, version in tx.session.execute(wanted)]
-        return {name: version for name, version in found if isinstance(version, int)}
-
-    return coordinator.database.read("event-marks", work)
+    found = coordinator.database.look(_MARKS, {"studies": list(studies)})
+    # Whoever waits compares them; what is no number is no news, and must not end everybody's wait.
+    return {name: version for name, version in found if isinstance(version, int)}

@@ -1,11 +1,13 @@
-"""Whose key signs for a client. Asked at every request, so: one question, one statement, nothing remembered."""
+"""Whose key signs for a client. Asked at every request, so: one statement for all who ask, nothing remembered."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import get_args
+from typing import Any, get_args
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import bindparam, select
@@ -18,10 +20,10 @@ from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
 
 NAME = re.compile(NAME_PATTERN)
-_MEMBER = (
-    select(ClientRow.public_key, ClientRow.state)
+_MEMBERS = (
+    select(ClientRow.name, ClientRow.public_key, ClientRow.state)
     .join(StudyRow, StudyRow.id == ClientRow.study_id)
-    .where(StudyRow.name == bindparam("study"), ClientRow.name == bindparam("client"))
+    .where(StudyRow.name == bindparam("study"), ClientRow.name.in_(bindparam("clients", expanding=True)))
 )
 _key = lru_cache(maxsize=4096)(decode_public_key)
 
@@ -36,21 +38,47 @@ class Known:
 
 
 def identify(coordinator: Coordinator, study: str, client: str) -> Known | None:
-    """None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
+    """As `identify_all`.
 
     Raises:
         RowBroken: the member's row holds what the coordinator never writes.
     """
+    (found,) = identify_all(coordinator, [(study, client)])
+    if isinstance(found, RowBroken):
+        raise found
+    return found
+
+
+def identify_all(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
+    """Of each (study, client), in their order: its key and state, or what is wrong with its row.
+
+    None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
+    """
+    asked: defaultdict[str, set[str]] = defaultdict(set)
+    for study, client in members:
+        asked[_named(study)].add(_named(client))
+    found = {study: _rows(coordinator, study, clients) for study, clients in asked.items()}
+    return [_known(found[_named(study)].get(_named(client))) for study, client in members]
+
+
+def _named(name: str) -> str:
     # What is no name is in no row; PostgreSQL would refuse a text with NUL as an error.
-    study, client = (name if NAME.fullmatch(name) else "" for name in (study, client))
-    found = coordinator.database.look(_MEMBER, {"study": study, "client": client})
-    if not found:
+    return name if NAME.fullmatch(name) else ""
+
+
+def _rows(coordinator: Coordinator, study: str, clients: Iterable[str]) -> Mapping[str, tuple[Any, Any]]:
+    rows = coordinator.database.look(_MEMBERS, {"study": study, "clients": list(clients)})
+    return {name: (public_key, state) for name, public_key, state in rows}
+
+
+def _known(row: tuple[Any, Any] | None) -> Known | RowBroken | None:
+    if row is None:
         return None
-    public_key, state = found[0]
+    public_key, state = row
     try:
         key = _key(public_key)
-    except (SigningError, TypeError, AttributeError) as error:
-        raise RowBroken("clients.public_key holds what the coordinator never writes") from error
+    except (SigningError, TypeError, AttributeError):
+        return RowBroken("clients.public_key holds what the coordinator never writes")
     if state not in get_args(ClientState):
-        raise RowBroken("clients.state holds what the coordinator never writes")
+        return RowBroken("clients.state holds what the coordinator never writes")
     return Known(public_key, key, state)

@@ -43,10 +43,10 @@ class Greedy:
         self.here, self.kept = here, KeptSums(here, STUDY, monkeypatch)
         put, decided = exchanges.put, close._decided
 
-        def without_one(coordinator: Any, study: str, round: int, message: Any, *rest: Any, **more: Any) -> Any:
+        async def without_one(coordinator: Any, study: str, round: int, message: Any, *rest: Any, **more: Any) -> Any:
             if isinstance(message, KeysMessage) and message.client == NAMES[round - 1]:
                 raise Rejected("round-closed", "not you")
-            return put(coordinator, study, round, message, *rest, **more)
+            return await put(coordinator, study, round, message, *rest, **more)
 
         def lose(blobs: Any, due: Any) -> Any:
             # Read, and kept.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,10 +34,13 @@ from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution
+from server.db.blobs import Blob
 from server.domain.errors import Rejected
+from server.domain.secure_sum import Message
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum.exchanges import Heard
 from server.services.secure_sum.lists import What
 from tests.factories.hospital_double import Hospital
 from tests.factories.secure_sum import MemoryStore
@@ -53,6 +57,13 @@ def shown(coordinator: Coordinator, study: str, round: int, what: What, model: t
     if found is None:
         raise Rejected("too-early", f"{what} is not there yet")
     return model.model_validate_json(found)
+
+
+def said(
+    coordinator: Coordinator, round: int, message: Message, study: str = "sepsis", octets: Blob | None = None
+) -> Heard:
+    """What the coordinator answers when a client has said this."""
+    return asyncio.run(exchanges.put(coordinator, study, round, message, octets=octets))
 
 
 def body_of(upload: MaskedUpload) -> bytes:
@@ -124,11 +135,14 @@ class Turn:
     def take(self, step: str) -> None:
         getattr(self, step)()
 
+    def say(self, message: Message) -> None:
+        said(self.coordinator, self.round, message, self.study)
+
     def keys(self) -> None:
-        exchanges.put(self.coordinator, self.study, self.round, self.keys_message())
+        self.say(self.keys_message())
 
     def shares(self) -> None:
-        exchanges.put(self.coordinator, self.study, self.round, self.shares_message())
+        self.say(self.shares_message())
 
     def masked(self) -> None:
         upload = self.upload()
@@ -141,13 +155,14 @@ class Turn:
             return False
         with self.coordinator.blobs.receive(slot.limit) as incoming:
             incoming.write(body)
-            return exchanges.keep_octets(self.coordinator, slot, incoming, hashlib.sha256(body).hexdigest()).created
+            octets = exchanges.keep_octets(self.coordinator, slot, incoming, hashlib.sha256(body).hexdigest())
+        return said(self.coordinator, self.round, manifest, self.study, octets).created
 
     def consistency(self) -> None:
-        exchanges.put(self.coordinator, self.study, self.round, self.consistency_message())
+        self.say(self.consistency_message())
 
     def unmask(self) -> None:
-        exchanges.put(self.coordinator, self.study, self.round, self.unmask_message())
+        self.say(self.unmask_message())
 
     def keys_message(self) -> KeysMessage:
         view = lists.read_session(self.coordinator, self.study, self.round)[1]

@@ -85,7 +85,7 @@ def begin(
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
-    slot = coordinator.database.write_with_others(_group(study), "begin-update", work)
+    slot = coordinator.database.write_with_others(_group(study), "begin-update", work).result()
     failpoint("api.after-begin-commit")
     return slot
 
@@ -109,7 +109,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     try:
         written = coordinator.database.write_with_others(
             _group(slot.study), "submit-update", lambda tx: _record(tx, slot, blob, findings)
-        )
+        ).result()
     except Rejected:
         # The same bytes on another connection are rejected too, unless they are recorded: rounds do not open again.
         _forget_unless_recorded(coordinator, slot, blob)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,11 +116,11 @@ def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Man
     return coordinator.database.read("begin-octets", work)
 
 
-def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Heard:
-    """All vectors are in `incoming`. They and their manifest are durable when this returns.
+def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Blob:
+    """All vectors are in `incoming`, and durable when this returns; they count once their manifest is recorded.
 
     Raises:
-        Rejected: as `put`, `digest-mismatch`, `different-message`; `invalid-request` for another length.
+        Rejected: `digest-mismatch`, `different-message`; `invalid-request` for another length.
     """
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -131,9 +132,7 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
     # The file before the row: whatever is acknowledged can be found after a crash.
     blob = coordinator.blobs.keep(incoming, masked_of(slot.study, slot.round, slot.manifest.client))
     failpoint("api.after-octets-file")
-    heard = put(coordinator, slot.study, slot.round, slot.manifest, octets=blob)
-    failpoint("api.after-octets-commit")
-    return heard
+    return blob
 
 
 def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
@@ -149,7 +148,7 @@ def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
     return found
 
 
-def put(
+async def put(
     coordinator: Coordinator,
     study: str,
     round: int,
@@ -157,7 +156,7 @@ def put(
     witness: str | None = None,
     octets: Blob | None = None,
 ) -> Heard:
-    """What a client says at the step of this message.
+    """What a client says at the step of this message. Recorded durably when this returns; no thread waits for it.
 
     witness  the header that vouches for the ledger, kept in the same transaction
     octets   with a manifest: its vectors, durable under their hash
@@ -187,8 +186,10 @@ def put(
         return Heard(study_row.version, created=True)
 
     failpoint("api.before-session-message")
-    heard = coordinator.database.write_with_others(study, f"session-{step}", work)
+    heard = await asyncio.wrap_future(coordinator.database.write_with_others(study, f"session-{step}", work))
     failpoint("api.after-session-message")
+    if octets is not None:
+        failpoint("api.after-octets-commit")
     return heard
 
 
@@ -201,7 +202,7 @@ def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None
             raise Rejected("not-sampled", "this client takes no part in this session")
         leave_session(coordinator, tx, study_row, row, client)
 
-    coordinator.database.write_with_others(study, "leave-session", work)
+    coordinator.database.write_with_others(study, "leave-session", work).result()
 
 
 def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
@@ -222,7 +223,8 @@ def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: Ses
         store_phase(tx, row, advanced)
         if advanced.survivors and not session.survivors:
             _mark_survivors(tx, row, advanced)
-        rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round)
+        # What comes next is the clients', until the time is up, which a worker looks for by itself.
+        rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round, work=has_ended(row))
     if advanced.phase == "unmask" and rules.is_openable(advanced):
         # What follows is a worker's. It is called once, unless it has tried and waits for more.
         if row.replies == 0 or row.tried > 0:

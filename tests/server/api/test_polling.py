@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from client_sdk.protocol.study.messages import OperatorKeyCreate
 from server.api.auth import Context, poll
+from server.api.lookups import Lookups
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator
+from server.services.identities import identify_all
 from server.services.studies import operators
 from server.services.studies.operators import Operator
 
@@ -28,7 +31,8 @@ def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **setti
     async def scenario() -> tuple[int | None, float]:
         watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
         chosen = Settings.model_validate(settings)
-        context = Context(chosen, coordinator, watcher, lambda: 0.0)
+        identities = Lookups(partial(identify_all, coordinator), at_once=False)
+        context = Context(chosen, coordinator, watcher, lambda: 0.0, identities)
         began = asyncio.get_running_loop().time()
         found = await poll(context, who, "sepsis", wait, looked)
         return found, asyncio.get_running_loop().time() - began

@@ -50,7 +50,7 @@ def together(groups: Groups, pieces: dict[str, object]) -> dict[str, object]:
 
     def run(label: str, work: object) -> None:
         try:
-            found[label] = groups.write("sepsis", label, work)  # type: ignore[arg-type]
+            found[label] = groups.write("sepsis", label, work).result()  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - looked at by the test
             found[label] = error
 
@@ -93,21 +93,27 @@ def test_a_thread_that_ends_while_it_commits_for_others_leaves_nobody_waiting(da
     found = together(groups, {"dies": dies, "good": lambda tx: add(tx, "good"), "other": lambda tx: add(tx, "other")})
     assert labels(database) == {"good", "other"}
     assert set(found) == {"good", "other"}
-    assert groups.write("sepsis", "after", lambda tx: 1) == 1
+    assert groups.write("sepsis", "after", lambda tx: 1).result() == 1
 
 
 def test_pieces_that_were_rolled_back_together_do_not_wait_for_each_other(database: Database) -> None:
     """Where the database is away, each would wait as long for it as all before it together."""
-    threads: set[int] = set()
+    tried: list[str] = []
+    # Broken where they come one after the other.
+    alone = threading.Barrier(4)
 
     def write(name: str, work: object) -> None:
-        threads.add(threading.get_ident())
-        database.write(name, work)  # type: ignore[arg-type]
-        if name != "first":
-            raise ConnectionError
+        if name == "first":
+            database.write(name, work)  # type: ignore[arg-type]
+            return
+        tried.append(name)
+        if len(tried) > 1:
+            alone.wait(10)
+        raise ConnectionError
 
-    together(Groups(write), {f"k{i}": lambda tx: None for i in range(4)})  # type: ignore[arg-type]
-    assert len(threads) == 5, "the first, and each of the four in its own thread"
+    found = together(Groups(write), {f"k{i}": lambda tx: None for i in range(4)})  # type: ignore[arg-type]
+    assert len(tried) == 5, "all together, and each alone"
+    assert all(isinstance(error, ConnectionError) for error in found.values())
 
 
 def test_studies_do_not_wait_for_each_other(database_url: str) -> None:
@@ -124,7 +130,7 @@ def test_studies_do_not_wait_for_each_other(database_url: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(groups.write, "a", "slow", slow)
         assert begun.wait(10)
-        assert groups.write("b", "quick", lambda tx: tx.name) == "quick"
+        assert groups.write("b", "quick", lambda tx: tx.name).result() == "quick"
         go.set()
     database.dispose()
 
@@ -146,6 +152,6 @@ def test_what_happens_after_the_commit_happens_once_for_each_piece(database: Dat
 def test_a_thousand_pieces_all_get_their_own_answer(database: Database) -> None:
     groups = Groups(database.write)
     with ThreadPoolExecutor(32) as pool:
-        found = list(pool.map(lambda i: groups.write("sepsis", "count", lambda tx: i), range(1000)))
+        found = list(pool.map(lambda i: groups.write("sepsis", "count", lambda tx: i).result(), range(1000)))
     assert found == list(range(1000))
     assert groups.waiting("sepsis") == []

@@ -9,11 +9,11 @@ from client_sdk.protocol.secure_sum.messages import Inbox
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum import lists
 from server.worker import find_due
 from tests.factories.hospital_double import MODEL
 from tests.factories.masked_rounds import round_of
-from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
+from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, said
 from tests.factories.settings import settings
 from tests.factories.studies import open_study, work
 
@@ -68,7 +68,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     turns = turns_of(coordinator)
     until(coordinator, turns, step)
     late = getattr(turns[0], f"{step}_message")()
-    assert exchanges.put(coordinator, "sepsis", 1, late).created
+    assert said(coordinator, 1, late).created
     for turn in turns[1:]:
         turn.take(step)
     work(coordinator)
@@ -77,7 +77,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
             turn.take(following)
         work(coordinator)
     assert round_of(coordinator).scrubbed_at is not None
-    assert not exchanges.put(coordinator, "sepsis", 1, late).created
+    assert not said(coordinator, 1, late).created
 
 
 def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordinator: Coordinator) -> None:

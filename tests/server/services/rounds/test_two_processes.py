@@ -11,9 +11,9 @@ from client_sdk.protocol.secure_sum.messages import KeyList
 from server.db.session_states import States
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum import lists
 from tests.factories.masked_rounds import begin, round_of
-from tests.factories.masked_studies import STEPS, Turn
+from tests.factories.masked_studies import STEPS, Turn, said
 from tests.factories.settings import settings
 from tests.factories.studies import work
 
@@ -44,17 +44,17 @@ def test_a_message_that_the_database_has_lost_is_recorded_again(coordinator: Coo
     turns[0].keys()
     version = coordinator.database.read("version", lambda tx: tx.session.query(SessionRow.version).scalar())
     messages = [turn.keys_message() for turn in turns]
-    exchanges.put(coordinator, "sepsis", 1, messages[1])
+    said(coordinator, 1, messages[1])
 
     def lose(tx: object) -> None:
         tx.session.execute(delete(SessionMessageRow).where(SessionMessageRow.client == messages[1].client))  # type: ignore[attr-defined]
         tx.session.execute(update(SessionRow).values(version=version))  # type: ignore[attr-defined]
 
     coordinator.database.write("lose", lose)
-    assert exchanges.put(coordinator, "sepsis", 1, messages[2]).created
-    assert exchanges.put(coordinator, "sepsis", 1, messages[1]).created
+    assert said(coordinator, 1, messages[2]).created
+    assert said(coordinator, 1, messages[1]).created
     for message in messages[3:]:
-        exchanges.put(other, "sepsis", 1, message)
+        said(other, 1, message)
     found = lists.shown(coordinator, "sepsis", 1, "keys", "")[1]
     assert found is not None
     assert len(KeyList.model_validate_json(found).entries) == len(turns)
