@@ -5,7 +5,7 @@
 For every way of a round (in the clear and under masks, noise of the hospitals and of the coordinator, each server
 optimiser, a median) a coordinator of its own (`wardround serve` with its worker, SQLite), two rounds, and the peak of
 its resident set as Linux counts it (VmHWM: code, heap and touched pages of files together). `idle` is a coordinator
-that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are threads here.
+that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are here.
 Results go to benchmarks/results/coordinator_memory.json.
 """
 
@@ -16,23 +16,18 @@ import json
 import math
 import os
 import platform
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.measured import peak_mib
-from benchmarks.secure_sessions import Case, Hospital, Meter, open_study
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from benchmarks.load.coordinators import served
+from benchmarks.load.jobs import run_masked, run_plain
+from benchmarks.load.studies import Case
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import UPDATE, encode, spec_of
 from experiments import tiny
-from experiments.live import LiveCoordinator
-from experiments.processes import Processes
 
 RESULTS = Path(__file__).parent / "results" / "coordinator_memory.json"
 LIMIT_MIB = 350
@@ -54,14 +49,6 @@ class Large(Case):
     scheme: str = "parallel"
     optimiser: str = "plain"
     aggregation: str = "mean"
-
-    @property
-    def name(self) -> str:
-        return f"{self.scheme}-{'masked' if self.masked else 'clear'}-{self.optimiser}-{self.aggregation}"
-
-    @property
-    def rounds(self) -> int:
-        return ROUNDS
 
     @property
     def model(self) -> dict[str, np.ndarray]:
@@ -94,40 +81,24 @@ class Large(Case):
         robust = made.robustness.model_copy(update={"aggregation": self.aggregation})
         return StudySettings.model_validate(made.model_copy(update={"robustness": robust}).model_dump())
 
-    def body(self) -> bytes:
-        """What every hospital sends: words to be masked, or a whole update."""
-        if not self.masked:
-            return encode({UPDATE + name: np.full_like(array, 1e-9) for name, array in self.model.items()})
-        plan = SessionPlan.of(
-            self.settings(), spec_of(self.model), study=self.name, round=1, roster="ab" * 32, model="cd" * 32
-        )
-        (spec,) = plan.parameters(self.clients, session=bytes(32), now=0).vectors
-        return np.ones(self.values, spec.dtype).tobytes()
+
+def of_way(values: int, scheme: str, masked: bool, optimiser: str, aggregation: str) -> Large:
+    name = f"{scheme}-{'masked' if masked else 'clear'}-{optimiser}-{aggregation}"
+    how = {"scheme": scheme, "optimiser": optimiser, "aggregation": aggregation}
+    return Large(name, 4 if masked else 3, ROUNDS, values, masked, **how)
 
 
 def measure(case: Large) -> dict[str, Any]:
     """One study on a coordinator of its own."""
-    with tempfile.TemporaryDirectory() as home, Processes() as processes:
-        coordinator = LiveCoordinator(Path(home), processes)
-        coordinator.prepare()
-        pid = coordinator.serve(log_level="WARNING").popen.pid
-        begun, started = time.perf_counter(), peak_mib(pid)
-        hospitals = open_study(coordinator, Path(home), case)
-        meter, body = Meter(case, pid), case.body()
-        with coordinator.operator() as operator:
-            operator.move_study(case.name, "start")
-        with ThreadPoolExecutor(case.clients) as pool:
-            done = [pool.submit(Hospital.take_part, hospital, body, meter) for hospital in hospitals]
-            for each in done:
-                each.result()
-        for hospital in hospitals:
-            hospital.close()
+    with served("sqlite", keeps_freed=False) as here:
+        begun, started = time.perf_counter(), here.peak_mib()
+        figures = run_masked(here, case) if case.masked else run_plain(here, case)
         return {
             "way": case.name,
             "clients": case.clients,
             "parameters": case.values,
             "started_mib": started,
-            "peak_mib": peak_mib(pid),
+            "peak_mib": figures["peak_mib"],
             "seconds": time.perf_counter() - begun,
         }
 
@@ -139,13 +110,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="ways whose name holds this")
     options = parser.parse_args()
     values = 13_000 if options.small else math.floor(options.megabytes * 1e6 / 4)
-    cases = [Large("sqlite", 2, 104, False)]
-    cases += [Large("sqlite", 4 if way[1] else 3, values, way[1], way[0], *way[2:]) for way in WAYS]
+    cases = [Large("idle", 2, ROUNDS, 104), *(of_way(values, *way) for way in WAYS)]
     rows: list[dict[str, Any]] = []
-    for number, case in enumerate(cases):
+    for case in cases:
         if options.only not in case.name:
             continue
-        row = measure(case) | ({"way": "idle"} if number == 0 else {})
+        row = measure(case)
         rows.append(row)
         print(f"{row['way']:32} {row['started_mib']:6} {row['peak_mib']:6} MiB {row['seconds']:7.1f} s", flush=True)
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}

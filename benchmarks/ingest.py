@@ -30,7 +30,7 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request
 
-from benchmarks.measured import RETAIN, processor_seconds
+from benchmarks.load.meter import RETAIN, processor_seconds
 from client_sdk.protocol.wire.tensors import UPDATE, encode
 from experiments import tiny
 from tests.factories.live_coordinator import live
@@ -95,7 +95,7 @@ class Server:
         return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
 
     def processor_seconds(self) -> float:
-        return processor_seconds(self._process.pid)
+        return processor_seconds([self._process.pid])
 
     def close(self) -> None:
         self._process.kill()

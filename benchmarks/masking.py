@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measured import RETAIN
+from benchmarks.load.meter import RETAIN
 from client_sdk.protocol.secure_sum import masking, shamir
 from client_sdk.protocol.secure_sum.masking import keystream as stream_of
 from client_sdk.protocol.secure_sum.messages import least_threshold

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.measured import RETAIN
+from benchmarks.load.meter import RETAIN
 from client_sdk.gradients import ClippedSum
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.training.noise import SecureSource, add_float_noise, add_noise, grid, normal

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measured import peak_mib
+from benchmarks.load.meter import peak_mib
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.layers import cross_entropy as losses
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison

@@ -17,10 +17,8 @@ from sqlalchemy import create_engine, make_url, text
 from experiments.live import LiveCoordinator, embedded_postgres, postgres_folder
 from experiments.processes import Processes
 
-from .meter import peak_mib, processor_seconds, processor_seconds_below
+from .meter import RETAIN, peak_mib, processor_seconds, processor_seconds_below
 
-# Freed memory is kept, so that page faults do not count against whoever allocates.
-RETAIN = {"MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_MMAP_THRESHOLD_": "100000000000"}
 _COUNTED = Path(__file__).parent / "counted"
 
 
@@ -54,10 +52,14 @@ class Served:
 
 @contextmanager
 def served(
-    database: str, *, processes: int = 1, variables: Mapping[str, str] | None = None
+    database: str, *, processes: int = 1, variables: Mapping[str, str] | None = None, keeps_freed: bool = True
 ) -> Generator[Served, None, None]:
-    """A coordinator on a database of its own: `sqlite` or `postgres`. `variables`: of everybody's environment."""
-    os.environ |= {**RETAIN, **(variables or {})}
+    """A coordinator on a database of its own: `sqlite` or `postgres`.
+
+    variables    of everybody's environment
+    keeps_freed  nothing that it frees goes back to the system, as its seconds are of interest, and not its memory
+    """
+    os.environ |= {**(RETAIN if keeps_freed else {}), **(variables or {})}
     with tempfile.TemporaryDirectory() as home, database_of(database) as (url, pid), Processes() as running:
         first = LiveCoordinator(Path(home), running, url)
         first.prepare()

@@ -49,7 +49,10 @@ def masked(
     lost: int = 0,
 ) -> Figures:
     """A secure sum of all clients."""
-    case = Case(study, clients, rounds, values, True, neighbours, lost)
+    return run_masked(here, Case(study, clients, rounds, values, True, neighbours, lost))
+
+
+def run_masked(here: Served, case: Case) -> Figures:
     members = open_study(here.first, case)
     meter = Meter(case.clients - case.lost, here.pids)
     load = MaskedLoad(members, meter, here.first.origin)

@@ -17,7 +17,7 @@ X = TypeVar("X")
 X_co = TypeVar("X_co", covariant=True)
 # More would keep the first of them waiting for the last.
 _MOST = 64
-# As long as others keep coming, the next transaction waits for them: seconds without anybody, and altogether.
+# While others keep coming, a transaction waits for them: at most so many seconds after the last one, and altogether.
 _PAUSE, _LONGEST = 0.002, 0.05
 # Of different studies, and of pieces that could not be committed together.
 _AT_ONCE = 8
