@@ -61,13 +61,14 @@ class Groups(Generic[X]):
         # Whoever asked may go away, and would take it back; it is under way.
         piece.done.set_running_or_notify_cancel()
         with self._lock:
-            first = study not in self._waiting
-            self._waiting.setdefault(study, deque()).append(piece)
             now = time.monotonic()
             company = now - self._last.get(study, 0.0) < _LONGEST
             self._last[study] = now
-        if first:
-            self._threads.submit(self._commit_all, study, company)
+            if study not in self._waiting:
+                # Before it is noted that somebody commits: a process that ends takes no more work.
+                self._threads.submit(self._commit_all, study, company)
+                self._waiting[study] = deque()
+            self._waiting[study].append(piece)
         return cast("Future[T]", piece.done)
 
     def waiting(self, study: str) -> list[str]:
@@ -90,7 +91,9 @@ class Groups(Generic[X]):
             self._commit(group)
 
     def _gather(self, study: str) -> None:
-        waiting, end, before = self._waiting[study], time.monotonic() + _LONGEST, 0
+        with self._lock:
+            waiting = self._waiting[study]
+        end, before = time.monotonic() + _LONGEST, 0
         while before < len(waiting) < _MOST and time.monotonic() < end:
             before = len(waiting)
             time.sleep(_PAUSE)
