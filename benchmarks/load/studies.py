@@ -55,7 +55,7 @@ class Case:
             clients=self.clients,
             rounds=self.rounds,
             bayesian=False,
-            deadline_seconds=1200.0,
+            deadline_seconds=60.0 if self.lost else 1200.0,
             training={"task": "last-layer", "task_parameters": {}, "algorithm": "fedsgd", "learning_rate": 1.0},
             limits=[{"level": "instance", "definition": "classical", "epsilon": 20.0, "delta": 1e-5}],
             noise_multiplier=8.0,
@@ -70,7 +70,7 @@ class Case:
             "mask_updates": True,
             "allow_three": False,
             # Nobody waits for it but who waits for the lost.
-            "step_deadline_seconds": 120.0 if self.lost else 1200.0,
+            "step_deadline_seconds": 60.0 if self.lost else 1200.0,
             "expiry_seconds": 3600.0,
         }
         if self.neighbours is None:
