@@ -35,7 +35,7 @@ from server.monitoring import monitored
 from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
-from server.services.identities import identify_all
+from server.services.identities import identify
 from server.services.secure_sum import lists
 from server.telemetry import RequestLog, configure_logging
 from server.web import pages
@@ -97,7 +97,7 @@ def create_app(
     )
     opened.database.listen(partial(lists.follow, opened))
     opened.database.listen(watcher.tell)
-    identities = Lookups(partial(identify_all, opened), at_once=opened.database.is_in_process)
+    identities = Lookups(partial(identify, opened), at_once=opened.database.is_in_process)
     app.state.context = Context(settings, opened, watcher, clock, identities)
     for router in ROUTERS:
         app.include_router(router)
@@ -169,7 +169,7 @@ def _settle_memory() -> None:
     """What is there before the first request stays: the garbage collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
-    # A request makes thousands of objects and leaves no circles.
+    # A request makes thousands of objects, few of them in circles.
     gc.set_threshold(20_000, 20, 20)
 
 

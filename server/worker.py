@@ -58,7 +58,8 @@ class Worker:
     """Any number may run, in threads or processes; killing one at any moment loses nothing.
 
     Args:
-        poll_seconds: pause before it is looked whether another process has committed something.
+        poll_seconds: pause before it is looked whether another process has committed something; longer, up to a
+            second, while there is much of it and nothing to do.
         lease_seconds: how long a study waits for this worker after its last commit.
         owner: unique among all workers; by default from host, process and chance.
     """
@@ -141,7 +142,7 @@ class Worker:
 
     def _wait(self) -> None:
         """Until this process or another has written something, or something falls due."""
-        while not self._news.wait(self._pause_seconds):
+        while not self._news.wait(min(self._pause_seconds, max(0.0, self._due_at - time.monotonic()))):
             try:
                 if time.monotonic() >= self._due_at:
                     return
@@ -153,6 +154,7 @@ class Worker:
             except DBAPIError:
                 # The next look says so.
                 return
+        self._pause_seconds = self._poll_seconds
 
     def _pass(self) -> bool:
         """One look at everything; what goes wrong in one study does not keep the others waiting."""

@@ -100,6 +100,8 @@ async def _said(
 
 async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
     what, wait = then
+    # The body and the commit may have taken their time.
+    await require_standing(here, me)
     if wait > 0:
         # Whoever says it again may have missed what came of it, and so may this process.
         found = await _list(here, me, round, what, wait, heard.mark if heard.created else None)
@@ -171,8 +173,6 @@ async def put_masked(
         async with received(request, here.coordinator.blobs, slot.limit) as incoming:
             octets = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
         heard = await exchanges.put(here.coordinator, me.study, round, manifest, octets=octets)
-    # The body may have taken minutes.
-    await require_standing(here, me)
     return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 

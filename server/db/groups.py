@@ -19,18 +19,19 @@ X_co = TypeVar("X_co", covariant=True)
 _MOST = 64
 # While others keep coming, a transaction waits for them: at most so many seconds after the last one, and altogether.
 _PAUSE, _LONGEST = 0.002, 0.05
-# Of different studies, and of pieces that could not be committed together.
+# Groups, and pieces that could not be committed together.
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """context: of whoever asks, below whose span its transaction is shown."""
+    """context: of whoever asks, below whose span its transaction is shown. taken: by a thread that runs it alone."""
 
     name: str
     work: Callable[[Any], Any]
     context: Context = field(default_factory=copy_context)
     done: Future[Any] = field(default_factory=Future[Any])
+    taken: list[bool] = field(default_factory=list[bool])
 
 
 class Write(Protocol[X_co]):
@@ -42,8 +43,8 @@ class Write(Protocol[X_co]):
 class Groups(Generic[X]):
     """Writes about one study that come while another is being committed share the next transaction.
 
-    Whoever comes alone waits for nobody. No thread waits for a commit but the one that makes it. Each piece sees what
-    the pieces before it have done. A piece that raises takes nobody with it: all is rolled back, and each is run alone.
+    Whoever comes alone waits for nobody. One thread commits for all of a group. Each piece sees what the pieces before
+    it have done. A piece that raises takes nobody with it: all is rolled back, and each is run alone.
     """
 
     def __init__(self, write: Write[X]) -> None:
@@ -53,7 +54,9 @@ class Groups(Generic[X]):
         self._waiting: dict[str, deque[_Piece]] = {}
         # When the last piece of each study came, of this machine's own clock.
         self._last: dict[str, float] = {}
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
+        self._groups = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
+        # Apart: those of one study must not keep the groups of the others waiting.
+        self._alone = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
 
     def write(self, study: str, name: str, work: Callable[[X], T]) -> Future[T]:
         """What `work` returns, possibly in one transaction with others of this study; done once it is committed."""
@@ -66,7 +69,7 @@ class Groups(Generic[X]):
             self._last[study] = now
             if study not in self._waiting:
                 # Before it is noted that somebody commits: a process that ends takes no more work.
-                self._threads.submit(self._commit_all, study, company)
+                self._groups.submit(self._commit_next, study, company)
                 self._waiting[study] = deque()
             self._waiting[study].append(piece)
         return cast("Future[T]", piece.done)
@@ -76,19 +79,24 @@ class Groups(Generic[X]):
         with self._lock:
             return [piece.name for piece in self._waiting.get(study, ())]
 
-    def _commit_all(self, study: str, company: bool) -> None:
-        while True:
-            if company:
-                self._gather(study)
-            company = True
-            with self._lock:
-                waiting = self._waiting[study]
-                group = [waiting.popleft() for _ in range(min(_MOST, len(waiting)))]
-                if not group:
-                    # Under the lock: whoever comes after this is the first again.
-                    del self._waiting[study]
-                    return
-            self._commit(group)
+    def _commit_next(self, study: str, company: bool) -> None:
+        """One group, and then this study's turn comes after that of the others."""
+        if company:
+            self._gather(study)
+        with self._lock:
+            waiting = self._waiting[study]
+            group = [waiting.popleft() for _ in range(min(_MOST, len(waiting)))]
+        self._commit(group)
+        with self._lock:
+            if not waiting:
+                # Under the lock: whoever comes after this is the first again.
+                del self._waiting[study]
+                return
+        try:
+            self._groups.submit(self._commit_next, study, True)
+        except RuntimeError:
+            # The process ends, or may start no thread: nobody is left waiting.
+            self._commit_next(study, company=False)
 
     def _gather(self, study: str) -> None:
         with self._lock:
@@ -104,13 +112,27 @@ class Groups(Generic[X]):
         elif not self._commit_together(group):
             # At once: where the database is away, each would wait as long for it as all before it together.
             for piece in group:
-                self._threads.submit(self._commit_alone, piece)
+                try:
+                    self._alone.submit(self._commit_alone, piece)
+                except RuntimeError:
+                    self._commit_alone(piece)
 
     def _commit_alone(self, piece: _Piece) -> None:
         try:
+            # It may be queued although its thread could not be started, and come here twice.
+            with self._lock:
+                if piece.taken:
+                    return
+                piece.taken.append(True)
             piece.done.set_result(piece.context.run(self._write, piece.name, piece.work))
+        except StopIteration as error:
+            # Nothing that waits can be told of one.
+            piece.done.set_exception(RuntimeError(f"{piece.name} ended early: {error!r}"))
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for this piece
             piece.done.set_exception(error)
+        finally:
+            # Or the error's traceback and the piece would keep each other, and the session that they read.
+            del piece
 
     def _commit_together(self, group: list[_Piece]) -> bool:
         def work(tx: X) -> list[Any]:

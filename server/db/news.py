@@ -62,8 +62,8 @@ class _News:
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
             while not self.stopping.is_set():
                 for heard in driver.notifies(timeout=_LISTEN_SECONDS):
-                    study, _, number = heard.payload.rpartition(":")
-                    self._database.tell(study, int(number))
+                    study, number, work = heard.payload.rsplit(":", 2)
+                    self._database.tell(study, int(number), work=work != "0")
                     if self.stopping.is_set():
                         return
 

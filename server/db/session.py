@@ -214,7 +214,8 @@ def _notify(tx: Transaction) -> None:
     """Other processes are told by the database, in the moment of the commit; SQLite cannot, and is looked at."""
     if tx.news and tx.session.get_bind().dialect.name == "postgresql":
         for study, number in tx.news.items():
-            tx.session.execute(_NOTIFY, {"channel": CHANNEL, "news": f"{study}:{number}"})
+            news = f"{study}:{number}:{int(study in tx.work)}"
+            tx.session.execute(_NOTIFY, {"channel": CHANNEL, "news": news})
 
 
 def is_retryable(error: DBAPIError) -> bool:
@@ -225,9 +226,9 @@ def is_retryable(error: DBAPIError) -> bool:
     return isinstance(error, OperationalError) and "database is locked" in str(error.orig)
 
 
-def connect(url: URL | str, **options: Any) -> Engine:
+def connect(url: URL | str) -> Engine:
     """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock."""
-    engine = create_engine(url, json_deserializer=_read_json, **_options(url), **options)
+    engine = create_engine(url, json_deserializer=_read_json, **_options(url))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: _make_private(engine.url.database))
         event.listen(engine, "connect", _prepare_sqlite)
@@ -251,7 +252,10 @@ def _options(url: URL | str) -> dict[str, Any]:
     # A connection that died while the database was away is replaced before it is used.
     # Writers lock the rows that they decide on, and READ COMMITTED shows them as they are after the wait; a snapshot
     # would fail there.
-    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED"}
+    # A peer that is gone without a word is given up after seconds, not after the quarter of an hour that the kernel
+    # takes: everybody's next question may wait behind this one.
+    gone = {"connect_timeout": 10, "tcp_user_timeout": 10_000}
+    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": gone}
 
 
 def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
@@ -269,8 +273,8 @@ def _looking(engine: Engine) -> Engine:
     if engine.dialect.name != "sqlite":
         return engine.execution_options(isolation_level="AUTOCOMMIT")
     # Its own connections, so that a question waits for nobody who writes. The driver begins nothing without a word from
-    # us, so that there is nothing to roll back.
-    return connect(engine.url, pool_reset_on_return=None).execution_options(looking=True)
+    # us.
+    return connect(engine.url).execution_options(looking=True)
 
 
 def _make_private(database: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Whose key signs for a client. Asked at every request, so: one statement for all who ask, nothing remembered."""
+"""Whose key signs for a client. Asked at every request: one statement for all of a study, nothing remembered."""
 
 from __future__ import annotations
 
@@ -37,19 +37,7 @@ class Known:
     state: ClientState
 
 
-def identify(coordinator: Coordinator, study: str, client: str) -> Known | None:
-    """As `identify_all`.
-
-    Raises:
-        RowBroken: the member's row holds what the coordinator never writes.
-    """
-    (found,) = identify_all(coordinator, [(study, client)])
-    if isinstance(found, RowBroken):
-        raise found
-    return found
-
-
-def identify_all(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
+def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
     """Of each (study, client), in their order: its key and state, or what is wrong with its row.
 
     None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.

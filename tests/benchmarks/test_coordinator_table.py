@@ -36,7 +36,7 @@ def test_a_ratio_is_after_by_before_and_a_goal_is_reached_or_missed() -> None:
 def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:
     rows = rows_of(
         [
-            _figures("after", "masked", {"clients": 1000, "lost": 50}, cpu_ms_each=25.0, seconds=1.0),
+            _figures("after", "masked", {"clients": 300, "lost": 15}, cpu_ms_each=25.0, seconds=1.0),
             _figures("after", "masked", {"clients": 1000}, cpu_ms_each=20.0, seconds=1.0),
             _figures("after", "masked", {"clients": 30}, "postgres", cpu_ms_each=31.0, seconds=1.0),
             _figures("after", "masked", {"clients": 30}, cpu_ms_each=29.0, seconds=1.0),
@@ -45,7 +45,7 @@ def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:
     found = {(row["what"].rsplit("session", 1)[1], row["database"]): row["after"] for row in rows if row["goal"]}
     assert found == {
         (", ring, 1000 hospitals", "sqlite"): 20.0,
-        (", ring, 50 lost, 1000 hospitals", "sqlite"): 25.0,
+        (", ring, 15 lost, 300 hospitals", "sqlite"): 25.0,
         (", 30 hospitals", "sqlite"): 29.0,
         (", 30 hospitals", "postgres"): 31.0,
     }

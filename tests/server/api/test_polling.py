@@ -14,7 +14,7 @@ from server.api.lookups import Lookups
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator
-from server.services.identities import identify_all
+from server.services.identities import identify
 from server.services.studies import operators
 from server.services.studies.operators import Operator
 
@@ -31,7 +31,7 @@ def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **setti
     async def scenario() -> tuple[int | None, float]:
         watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
         chosen = Settings.model_validate(settings)
-        identities = Lookups(partial(identify_all, coordinator), at_once=False)
+        identities = Lookups(partial(identify, coordinator), at_once=False)
         context = Context(chosen, coordinator, watcher, lambda: 0.0, identities)
         began = asyncio.get_running_loop().time()
         found = await poll(context, who, "sepsis", wait, looked)

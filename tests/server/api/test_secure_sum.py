@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,6 +134,25 @@ def revoking(here: Live, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return slot
 
     monkeypatch.setattr(exchanges, "begin_octets", begin)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_whoever_is_revoked_while_its_message_is_recorded_is_shown_nothing(
+    here: Live, opened: Session, monkeypatch: pytest.MonkeyPatch, repeated: bool
+) -> None:
+    who, message = opened.hospitals[0], opened.turns[0].keys_message().model_dump_json().encode()
+    if repeated:
+        opened.take("keys")
+    known = exchanges.put
+
+    async def put(*asked: Any, **more: Any) -> Any:
+        heard = await known(*asked, **more)
+        await asyncio.to_thread(here.operator, "PUT", f"/v1/studies/{asked[1]}/clients/north/revoked")
+        return heard
+
+    monkeypatch.setattr(exchanges, "put", put)
+    sent = here.signed(who, "PUT", f"{opened.path}/keys/north?wait=5", message, "application/json")
+    assert code_of(sent) == (403, "revoked")
 
 
 @pytest.mark.parametrize("repeated", [False, True])

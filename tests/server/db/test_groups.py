@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -155,3 +156,30 @@ def test_a_thousand_pieces_all_get_their_own_answer(database: Database) -> None:
         found = list(pool.map(lambda i: groups.write("sepsis", "count", lambda tx: i).result(), range(1000)))
     assert found == list(range(1000))
     assert groups.waiting("sepsis") == []
+
+
+def test_a_piece_that_ends_early_is_an_error_to_whoever_waits_for_it(database: Database) -> None:
+    async def asked() -> None:
+        await asyncio.wrap_future(Groups(database.write).write("sepsis", "early", lambda tx: next(iter([]))))
+
+    with pytest.raises(RuntimeError, match="early"):
+        asyncio.run(asyncio.wait_for(asked(), 10))
+
+
+def test_whoever_goes_away_does_not_take_back_what_it_wrote(database: Database) -> None:
+    groups, begun, go = Groups(database.write), threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> int:
+        begun.set()
+        assert go.wait(10)
+        return add(tx, "kept")
+
+    async def asked() -> None:
+        writing = asyncio.ensure_future(asyncio.wrap_future(groups.write("sepsis", "slow", slow)))
+        await asyncio.to_thread(begun.wait, 10)
+        writing.cancel()
+        go.set()
+
+    asyncio.run(asked())
+    assert groups.write("sepsis", "after", lambda tx: 1).result(10) == 1
+    assert labels(database) == {"kept"}

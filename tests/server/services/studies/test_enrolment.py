@@ -10,11 +10,17 @@ from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.identities import identify
+from server.services.identities import Known, identify
 from server.services.rounds.assign import find_assignment
 from server.services.studies import enrolment, lifecycle, operators
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import FakeClock, open_study, work
+
+
+def member(coordinator: Coordinator, study: str, client: str) -> Known | None:
+    (found,) = identify(coordinator, [(study, client)])
+    assert not isinstance(found, Exception)
+    return found
 
 
 @pytest.fixture
@@ -110,12 +116,12 @@ def test_a_finished_study_admits_nobody(coordinator: Coordinator, newcomer: Hosp
 
 
 def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    known = identify(coordinator, "sepsis", "h0")
+    known = member(coordinator, "sepsis", "h0")
     assert known is not None
     assert (known.public_key, known.state) == (hospitals[0].public_key, "active")
     invite(coordinator)
     for study, client in (("nowhere", "h0"), ("sepsis", "h9"), ("sepsis", "h8"), ("", ""), ("sep\0sis", "h\0")):
-        assert identify(coordinator, study, client) is None
+        assert member(coordinator, study, client) is None
 
 
 def test_the_fingerprint_covers_the_active_members(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
@@ -133,7 +139,7 @@ def test_a_rotated_key_replaces_the_old_one(coordinator: Coordinator, hospitals:
     for _ in range(2):
         entry = enrolment.rotate_key(coordinator, "sepsis", "h0", new.rotation())
         assert entry.public_key == new.public_key
-    known = identify(coordinator, "sepsis", "h0")
+    known = member(coordinator, "sepsis", "h0")
     assert known is not None
     assert known.public_key == new.public_key
     assert views.roster(coordinator, "sepsis").fingerprint != before
@@ -146,7 +152,7 @@ def test_a_client_that_left_is_out_however_it_left(coordinator: Coordinator, hos
     for _ in range(2):
         assert enrolment.revoke(coordinator, "sepsis", "h0").state == "revoked"
         assert enrolment.withdraw(coordinator, "sepsis", "h1").state == "withdrawn"
-    states = [known.state for name in ("h0", "h1") if (known := identify(coordinator, "sepsis", name))]
+    states = [known.state for name in ("h0", "h1") if (known := member(coordinator, "sepsis", name))]
     assert states == ["revoked", "withdrawn"]
     for client in ("h0", "h1"):
         with pytest.raises(Rejected, match="revoked"):
