@@ -5,7 +5,7 @@
 For every way of a round (in the clear and under masks, noise of the hospitals and of the coordinator, each server
 optimiser, a median) a coordinator of its own (`wardround serve` with its worker, SQLite), two rounds, and the peak of
 its resident set as Linux counts it (VmHWM: code, heap and touched pages of files together). `idle` is a coordinator
-that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are here.
+that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are in this process.
 Results go to benchmarks/results/coordinator_memory.json.
 """
 
@@ -58,7 +58,7 @@ class Large(Case):
 
     def settings(self) -> StudySettings:
         level = "client" if self.scheme == "client" else "instance"
-        masking = {"colluders": 1, "min_survivors": 4, "mask_updates": True, "allow_three": False}
+        masking = {"colluders": 1, "neighbours": None, "min_survivors": 4, "mask_updates": True, "allow_three": False}
         masking |= {"step_deadline_seconds": 600.0, "expiry_seconds": 3600.0}
         made = tiny.settings(
             self.scheme,  # type: ignore[arg-type]

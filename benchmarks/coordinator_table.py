@@ -140,6 +140,8 @@ def _shown(value: float | str | None, unit: str) -> str:
         return "–"
     if isinstance(value, str):
         return value
+    # What is less than nothing by its noise is nothing.
+    value = round(value, 2) + 0.0
     digits = 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}{' ' if unit else ''}{unit}"
 

@@ -142,7 +142,8 @@ class Worker:
 
     def _wait(self) -> None:
         """Until this process or another has written something, or something falls due."""
-        while not self._news.wait(min(self._pause_seconds, max(0.0, self._due_at - time.monotonic()))):
+        # Never less than the shortest pause: what is due may be another worker's, or wait after a failure.
+        while not self._news.wait(min(self._pause_seconds, max(self._poll_seconds, self._due_at - time.monotonic()))):
             try:
                 if time.monotonic() >= self._due_at:
                     return

@@ -172,3 +172,32 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     clock.sleep(5.0)
     assert other.step()
     assert not holder.step()
+
+
+@pytest.mark.parametrize("why", ["a lease that ran out", "a step that failed"])
+def test_a_worker_that_can_do_nothing_pauses_between_its_looks(
+    coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    open_study(coordinator)
+    if why == "a step that failed":
+
+        def fails(*_: object) -> None:
+            raise OSError("no space left")
+
+        monkeypatch.setattr(Worker, "_move", fails)
+    else:
+        dead = Worker(coordinator)
+        dead.perform(dead._tasks()[0])
+        clock.sleep(100.0)
+    read, looks = Database.read, [0]
+
+    def counted(database: Database, name: str, work: Any) -> Any:
+        looks[0] += name == "find-due"
+        return read(database, name, work)
+
+    monkeypatch.setattr(Database, "read", counted)
+    with running(Worker(coordinator, poll_seconds=0.1)):
+        eventually(lambda: looks[0] > 0)
+        time.sleep(1.0)
+    # Ten pauses fit into a second; without them it looked hundreds of times.
+    assert looks[0] < 30
