@@ -122,11 +122,15 @@ class Settings(BaseModel):
         if value == "":
             return value
         try:
-            driver = make_url(value).drivername
+            url = make_url(value)
         except ArgumentError as error:
             raise ValueError("not a database URL") from error
-        if driver not in DRIVERS:
+        if url.drivername not in DRIVERS:
             raise ValueError(f"write the driver: one of {', '.join(DRIVERS)}")
+        if url.drivername == "sqlite" and (url.database or ":memory:").startswith((":memory:", "file:")):
+            raise ValueError(
+                "SQLite needs a file, or the ledger is lost with the process: sqlite:////path/wardround.db"
+            )
         return value
 
     def database(self) -> URL:

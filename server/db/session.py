@@ -103,7 +103,7 @@ class Transaction:
 
 
 class Database:
-    """The coordinator's database. `clock` replaces the database's own clock in simulations.
+    """The coordinator's database: SQLite in a file, or PostgreSQL. `clock` replaces its own clock in simulations.
 
     time           its clock as an expression: seconds since the epoch
     is_in_process  whether it is in this very process: a question costs less than another thread
@@ -279,7 +279,7 @@ def _looking(engine: Engine) -> Engine:
 
 def _make_private(database: str | None) -> None:
     """The file is its owner's alone, and so are the two beside it, whose mode SQLite copies from it."""
-    if not database or database == ":memory:" or database.startswith("file:"):
+    if not database:
         return
     # Before SQLite makes it, with the mode of the umask. What is wrong with a path, SQLite says itself.
     # Never a file that is there: closing any descriptor of it takes this process's locks away, and with them what keeps

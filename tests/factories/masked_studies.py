@@ -66,6 +66,17 @@ def said(
     return asyncio.run(exchanges.put(coordinator, study, round, message, octets=octets))
 
 
+def octets_said(coordinator: Coordinator, round: int, manifest: Manifest, body: bytes, study: str = "sepsis") -> bool:
+    """A manifest with its octets. Whether they were not here before."""
+    slot = exchanges.begin_octets(coordinator, study, round, manifest)
+    if slot.repeated:
+        return False
+    with coordinator.blobs.receive(slot.limit) as incoming:
+        incoming.write(body)
+        octets = exchanges.keep_octets(coordinator, slot, incoming, hashlib.sha256(body).hexdigest())
+    return said(coordinator, round, manifest, study, octets).created
+
+
 def body_of(upload: MaskedUpload) -> bytes:
     """The octets of all vectors."""
     return b"".join(words.tobytes() for words in upload.vectors.values())
@@ -150,13 +161,7 @@ class Turn:
 
     def send_octets(self, manifest: Manifest, body: bytes) -> bool:
         """Whether they were not here before."""
-        slot = exchanges.begin_octets(self.coordinator, self.study, self.round, manifest)
-        if slot.repeated:
-            return False
-        with self.coordinator.blobs.receive(slot.limit) as incoming:
-            incoming.write(body)
-            octets = exchanges.keep_octets(self.coordinator, slot, incoming, hashlib.sha256(body).hexdigest())
-        return said(self.coordinator, self.round, manifest, self.study, octets).created
+        return octets_said(self.coordinator, self.round, manifest, body, self.study)
 
     def consistency(self) -> None:
         self.say(self.consistency_message())

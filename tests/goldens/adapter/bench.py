@@ -1,4 +1,4 @@
-"""One process's bench: a database in memory, one thread, and randomness from the study's name."""
+"""One process's bench: one database, one thread, and randomness from the study's name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Bench:
         self._open = ExitStack()
         for entered in (_one_thread(), _without_warnings(), _remembered_privacy_losses()):
             self._open.enter_context(entered)
-        self._database, self._blobs = Database("sqlite://", clock=FakeClock(NOW)), FileBlobs(folder)
+        self._database = Database(f"sqlite:///{folder / 'goldens.db'}", clock=FakeClock(NOW))
+        self._blobs = FileBlobs(folder / "blobs")
         self._open.callback(self._database.dispose)
         migrate(self._database.engine)
 

@@ -36,11 +36,11 @@ from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
-from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum import lists
 from server.services.studies import lifecycle, models
 from server.worker import Worker
 from tests.factories.hospital_double import Hospital, UseCases
-from tests.factories.masked_studies import body_of, shown
+from tests.factories.masked_studies import body_of, octets_said, said, shown
 from tests.factories.secure_sum import MemoryStore
 from tests.goldens.adapter.settings import CLIENTS, RECORDS, ROUNDS, Json, records_of
 from tests.goldens.adapter.words import ENDS, ENTRIES, VECTORS, fingerprint, limit_of, report_of, rounded
@@ -150,19 +150,19 @@ class Study:
         members = views.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
         for half in halves.values():
-            exchanges.put(at, *place, half.advertise(view.signed, expected, NOW))
+            said(at, round, half.advertise(view.signed, expected, NOW), self._name)
         # What all are shown alike is read once.
         keys = shown(at, *place, "keys", KeyList)
         for half in halves.values():
-            exchanges.put(at, *place, half.share(keys, NOW))
+            said(at, round, half.share(keys, NOW), self._name)
         for side in self._sides:
             self._upload(side, halves[side.hospital.name], round)
         survivors = shown(at, *place, "survivors", SurvivorList)
         for half in halves.values():
-            exchanges.put(at, *place, half.confirm(survivors, NOW))
+            said(at, round, half.confirm(survivors, NOW), self._name)
         confirmed = shown(at, *place, "consistency", ConsistencyList)
         for half in halves.values():
-            exchanges.put(at, *place, half.unmask(confirmed, NOW))
+            said(at, round, half.unmask(confirmed, NOW), self._name)
         self._worker.step()
         self._sums.append(self._opened(round, parameters))
 
@@ -193,11 +193,7 @@ class Study:
         )
         inbox = shown(self._coordinator, self._name, round, "inbox", Inbox, name)
         upload = half.mask(inbox, words, NOW)
-        body = body_of(upload)
-        slot = exchanges.begin_octets(self._coordinator, self._name, round, upload.manifest)
-        with self._coordinator.blobs.receive(slot.limit) as incoming:
-            incoming.write(body)
-            exchanges.keep_octets(self._coordinator, slot, incoming, hashlib.sha256(body).hexdigest())
+        octets_said(self._coordinator, round, upload.manifest, body_of(upload), self._name)
 
     def _total_records(self) -> float | None:
         if not sums_as_in_papers(self._settings.privacy):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -34,9 +36,9 @@ def test_a_transaction_that_raises_is_timed_and_raises() -> None:
     assert _count(instruments, "wardround_transaction_seconds_count", transaction="show-study") == 1
 
 
-def test_a_question_without_a_transaction_is_timed() -> None:
+def test_a_question_without_a_transaction_is_timed(tmp_path: Path) -> None:
     instruments = Instruments()
-    database = Database("sqlite://", observer=Observer(instruments))
+    database = Database(f"sqlite:///{tmp_path / 'observed.db'}", observer=Observer(instruments))
     assert database.look(text("SELECT :one"), {"one": 1}) == [(1,)]
     assert _count(instruments, "wardround_transaction_seconds_count", transaction="look") == 1
     database.dispose()
@@ -49,9 +51,9 @@ def test_a_step_that_raises_is_timed_and_raises() -> None:
     assert _count(instruments, "wardround_worker_step_seconds_count", kind="close") == 1
 
 
-def test_every_attempt_after_the_first_is_a_retry() -> None:
+def test_every_attempt_after_the_first_is_a_retry(tmp_path: Path) -> None:
     instruments = Instruments()
-    database = Database("sqlite://", attempts=4, observer=Observer(instruments))
+    database = Database(f"sqlite:///{tmp_path / 'observed.db'}", attempts=4, observer=Observer(instruments))
     left = [1, 1]
 
     def work(_: object) -> str:
