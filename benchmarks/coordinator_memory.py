@@ -5,8 +5,9 @@
 For every way of a round (in the clear and under masks, noise of the hospitals and of the coordinator, each server
 optimiser, a median) a coordinator of its own (`wardround serve` with its worker, SQLite), two rounds, and the peak of
 its resident set as Linux counts it (VmHWM: code, heap and touched pages of files together). `idle` is a coordinator
-that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are in this process.
-Results go to benchmarks/results/coordinator_memory.json.
+that has served a study of 104 numbers: imports and the accounting of a settlement. Hospitals are in this
+process; a third one asks `/livez` up to fifty times a second meanwhile, and its longest wait stands beside. Results
+go to benchmarks/results/coordinator_memory.json.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 from benchmarks.load.coordinators import served
 from benchmarks.load.jobs import run_masked, run_plain
+from benchmarks.load.liveness import asked_meanwhile
 from benchmarks.load.studies import Case
 from client_sdk.protocol.study.settings import StudySettings
 from experiments import tiny
@@ -92,13 +94,15 @@ def measure(case: Large) -> dict[str, Any]:
     """One study on a coordinator of its own."""
     with served("sqlite", keeps_freed=False) as here:
         begun, started = time.perf_counter(), here.peak_mib()
-        figures = run_masked(here, case) if case.masked else run_plain(here, case)
+        with asked_meanwhile(here.ports[0]) as waits:
+            figures = run_masked(here, case) if case.masked else run_plain(here, case)
         return {
             "way": case.name,
             "clients": case.clients,
             "parameters": case.values,
             "started_mib": started,
             "peak_mib": figures["peak_mib"],
+            "livez_ms": waits,
             "seconds": time.perf_counter() - begun,
         }
 
@@ -117,7 +121,8 @@ def main() -> None:
             continue
         row = measure(case)
         rows.append(row)
-        print(f"{row['way']:32} {row['started_mib']:6} {row['peak_mib']:6} MiB {row['seconds']:7.1f} s", flush=True)
+        used = f"{row['started_mib']:6} {row['peak_mib']:6} MiB {row['seconds']:7.1f} s"
+        print(f"{row['way']:32} {used} {row['livez_ms']['longest']:7.0f} ms", flush=True)
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
     if not options.small and not options.only:
         RESULTS.write_text(json.dumps({"machine": machine, "limit_mib": LIMIT_MIB, "rows": rows}, indent=1) + "\n")
