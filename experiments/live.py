@@ -87,9 +87,12 @@ class LiveCoordinator:
         """
         self.home.mkdir(parents=True, exist_ok=True)
         self.processes.run("wardround migrate", ["migrate"], env=self.environment(), log=self.log)
-        for role, path in (("operator", self.operator_key_file), ("viewer", self.viewer_key_file)):
-            arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
-            self.processes.run("wardround operator init", arguments, env=self.environment(), log=self.log)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._make_operator, ("operator", "viewer"), (self.operator_key_file, self.viewer_key_file)))
+
+    def _make_operator(self, role: str, path: Path) -> None:
+        arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
+        self.processes.run("wardround operator init", arguments, env=self.environment(), log=self.log)
 
     def serve(self, **extra: str | Path | None) -> Process:
         """Start it and wait until it answers.

@@ -69,6 +69,7 @@ def run(scenario: Scenario, settings: StudySettings, options: Options, console: 
     with ExitStack() as stack:
         url = stack.enter_context(embedded_postgres(keep=options.keep)) if options.postgres else None
         processes = stack.enter_context(Processes())
+        stage = _prepared(scenario, settings, options, processes)
         coordinator = LiveCoordinator(options.home / "coordinator", processes, database_url=url)
         with console.status("starting the coordinator"):
             coordinator.prepare()
@@ -76,7 +77,7 @@ def run(scenario: Scenario, settings: StudySettings, options: Options, console: 
         board = Board(console, settings)
         board.opening(scenario, coordinator.origin, str(options.home))
         with coordinator.operator() as operator:
-            ending = _study(scenario, settings, options, coordinator, operator, board, console)
+            ending = _study(stage, coordinator, operator, board, console)
         if options.keep:
             processes.leave(serving)
             database = "" if url is None else f" $(head -1 {postgres_folder(url)}/postmaster.pid)"
@@ -84,27 +85,36 @@ def run(scenario: Scenario, settings: StudySettings, options: Options, console: 
         return ending
 
 
-def _study(
-    scenario: Scenario,
-    settings: StudySettings,
-    options: Options,
-    coordinator: LiveCoordinator,
-    operator: Client,
-    board: Board,
-    console: Console,
-) -> Ending:
-    processes = coordinator.processes
+@dataclass(frozen=True)
+class _Stage:
+    """What is there before the coordinator: everybody's files, and the baselines, already at work."""
+
+    scenario: Scenario
+    settings: StudySettings
+    options: Options
+    hospitals: dict[str, LiveHospital]
+    evaluation: Path
+    baselines: Process
+
+
+def _prepared(scenario: Scenario, settings: StudySettings, options: Options, processes: Processes) -> _Stage:
     hospitals = _hospitals(scenario, options.home, processes)
     evaluation = scenarios.write(scenario.evaluation, options.home / "evaluation")
+    # They ask nobody: a core is idle while the coordinator starts.
+    baselines = _start_baselines(settings, options.home, evaluation, hospitals, processes)
+    return _Stage(scenario, settings, options, hospitals, evaluation, baselines)
+
+
+def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board: Board, console: Console) -> Ending:
+    scenario, settings, options, hospitals = stage.scenario, stage.settings, stage.options, stage.hospitals
     with console.status("opening the study, enrolling the hospitals"):
         open_study(operator, STUDY, scenario.source, settings, hospitals, coordinator.origin)
     if settings.privacy.masking is not None:
         board.pinned(list(hospitals), roster_number(STUDY, Hospital.open(next(iter(hospitals.values())).home)))
     spare = len(hospitals) - settings.schedule.min_clients
-    joined = Joined(STUDY, coordinator.origin, hospitals, processes, spare, board.note, options.drop_out)
+    joined = Joined(STUDY, coordinator.origin, hospitals, coordinator.processes, spare, board.note, options.drop_out)
     joined.start_all()
-    _start_evaluator(coordinator, scenario, evaluation)
-    baselines = _start_baselines(settings, options.home, evaluation, hospitals, processes)
+    _start_evaluator(coordinator, scenario, stage.evaluation)
     board.heading()
     follower = Follower(operator, STUDY, joined.check)
     accuracies: dict[int, float] = {}
@@ -118,8 +128,8 @@ def _study(
     budget = operator.budget(STUDY)
     _require_agreement(budget.model_dump(mode="json"), follower)
     with console.status("waiting for the baselines"):
-        baselines.wait(BASELINE_SECONDS)
-        baselines.check()
+        stage.baselines.wait(BASELINE_SECONDS)
+        stage.baselines.check()
     found: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
     board.ending(budget, found, accuracies[max(accuracies)] if accuracies else None)
     page = report.write(

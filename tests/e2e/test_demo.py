@@ -74,7 +74,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
-        _wait_for(tmp_path / "baselines.log", process)
+        _wait_for(tmp_path / "evaluator.log", process)
         yield process
     finally:
         if process.poll() is None:
@@ -85,7 +85,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_process_behind(running: subprocess.Popen[str], number: signal.Signals):
     family = psutil.Process(running.pid).children(recursive=True)
-    assert len(family) >= 7, "coordinator, four hospitals, evaluator, baselines"
+    assert len(family) >= 6, "coordinator, four hospitals, evaluator; the baselines may be done"
     running.send_signal(number)
     printed, _ = running.communicate(timeout=60)
     assert running.returncode == 130, printed
@@ -97,7 +97,7 @@ def test_a_process_that_dies_is_shown_with_the_end_of_its_log(running: subproces
     hospital = next(
         c
         for c in psutil.Process(running.pid).children()
-        if str(tmp_path / "hospitals" / "city") in " ".join(c.cmdline())
+        if "join" in c.cmdline() and str(tmp_path / "hospitals" / "city") in " ".join(c.cmdline())
     )
     hospital.kill()
     printed, _ = running.communicate(timeout=120)
