@@ -143,6 +143,9 @@ def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Li
         assert "note" not in said
     said, shown = masking_of(run, tmp_path, neighbours=8, min_clients=4)
     assert "with 8 neighbours on a ring: 6 of these 9 rebuild one" in shown
+    # An auditor reads it off the ledger.
+    found = json.loads(run("ledger", "verify", "s-8-4", "--json", operator=True).stdout)["found"]
+    assert any("with 8 neighbours on a ring: 6 of these 9 rebuild one" in line for line in found)
 
 
 def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:
