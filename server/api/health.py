@@ -10,6 +10,7 @@ from client_sdk.protocol.study.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.coordinator import Coordinator
+from server.telemetry import logger
 
 router = APIRouter(tags=["health"])
 
@@ -35,7 +36,8 @@ def readyz(here: Here) -> Health:
     try:
         check(here.coordinator)
     except Exception as error:
-        # Whatever stands in the way, a load balancer must hear 503 and nothing about the inside.
+        # Whatever stands in the way, a load balancer must hear 503, and nothing about the inside but in the log.
+        logger.warning("not ready", exc_info=error)
         detail = "the database or the store of model files is away; try again"
         raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS) from error
     return Health(status="ok")
