@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Host = Annotated[str | None, typer.Option(help="address to listen on")]
 Port = Annotated[int | None, typer.Option(help="port to listen on")]
 Working = Annotated[bool | None, typer.Option(help="move rounds on in this process")]
-Check = Annotated[bool, typer.Option(help="only check that database and folder of model files answer")]
+Check = Annotated[bool, typer.Option(help="only check that the database and the store of model files answer")]
 RoleOption = Annotated[Literal["operator", "viewer"], typer.Option(help="a viewer reads, an operator acts")]
 Label = Annotated[str, typer.Option(help="who holds the key")]
 KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new file (mode 0600), not to the screen")]
@@ -151,13 +151,14 @@ def _plain_errors() -> Generator[None]:
     from sqlalchemy.exc import DBAPIError
 
     from server.config import SettingsError
+    from server.db.blobs import StoreAway, StoreUnusable
     from server.db.schema import SchemaOutdated
     from server.domain.errors import Rejected
     from server.signing_key import SigningKeyUnusable
 
     try:
         yield
-    except (SettingsError, SchemaOutdated, SigningKeyUnusable, Rejected, OSError) as error:
+    except (SettingsError, SchemaOutdated, SigningKeyUnusable, StoreAway, StoreUnusable, Rejected, OSError) as error:
         _fail(str(error))
     except DBAPIError as error:
         # Its kind alone: the driver's text may quote the address.

@@ -81,7 +81,7 @@ def open_coordinator(settings: Settings) -> Coordinator:
         blobs.check()
     except StoreAway as error:
         # It may come back; until then `readyz` says no.
-        logger.warning("the object store is away", exc_info=error)
+        logger.warning("%s", error)
     # Asks the operating system; only simulations are given a seeded one.
     randomness = SecureRandomness()
     return Coordinator(

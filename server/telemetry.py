@@ -27,7 +27,8 @@ logger = logging.getLogger("wardround.api")
 
 
 class JsonLines(logging.Formatter):
-    """`{"at", "level", "logger", "message", "request_id", …FIELDS}`; an exception adds its type and its frames."""
+    """`{"at", "level", "logger", "message", "request_id", …FIELDS}`; an exception adds its type and its frames, and its
+    text where that names nobody."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -43,6 +44,8 @@ class JsonLines(logging.Formatter):
             # The message of an exception may quote what a client sent; its type and place are enough to find it.
             line["exception"] = record.exc_info[0].__name__
             line["frames"] = _frames(record.exc_info[2])
+            if getattr(record.exc_info[1], "names_nobody", False):
+                line["reason"] = str(record.exc_info[1])
         return json.dumps(line, default=str)
 
 

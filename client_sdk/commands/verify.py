@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from client_sdk.api.config import load
+from client_sdk.commands.agreement import sums
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -134,6 +135,7 @@ def verify(
                 told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
         found, rows = _checked(study, entries, told.head, trusted, shown)
         words = [f"the head is signed with {trusted.why}", *found.words()]
+        words += [f"under masks: {line}" for line in sums(found.settings.privacy.masking)]
         unknown = None
         if (asks := trusted.hospital) is not None:
             words += asks.compared(entries, found.settings.digest())

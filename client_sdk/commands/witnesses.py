@@ -120,7 +120,7 @@ class Witnesses:
         lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
         if self.agreed.entries:
             last = self.agreed.entries
-            typer.echo(f"entries 1 to {last} are what the hospitals saw: {needed} of {of} signed them, {lies}")
+            typer.echo(f"entries 1 to {last} are what the hospitals saw: at least {needed} of {of} signed them, {lies}")
         elif needed > len(self.found):
             typer.echo(f"{of} cannot vouch for a ledger {lies}: it would take {needed}")
         else:

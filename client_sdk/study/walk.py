@@ -13,8 +13,8 @@ from client_sdk.guard.seen import SeenHead, SeenLedger, Step
 from client_sdk.protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
 
 _REWRITTEN = (
-    "the coordinator's ledger was rewritten: it does not continue the one that this hospital saw, so that what was "
-    "charged before may be charged no more"
+    "the coordinator's ledger was rewritten, or an older copy of it was restored and written on: it does not continue "
+    "the one that this hospital saw, so that what was charged before may be charged no more"
 )
 
 

@@ -24,14 +24,30 @@ from server.api.refusals import OPEN, refusals_of
 
 Node = dict[str, Any]
 _REF = "#/components/schemas/"
+_SIGNED = """A hospital signs every request: a JWT (`EdDSA`, its Ed25519 identity key), new for each, with the claims
+
+- `iss`, `sub`: the client's name and the study's, as enrolled;
+- `aud`: the coordinator's public origin, `https://study.example.org`;
+- `htm`, `htu`: the method in capitals, and origin, path and query as they are sent;
+- `bh`: SHA-256 of the body in hex, of no bytes where there is no body;
+- `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later;
+- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before.
+
+Other signatures in bodies, but those of a secure sum, are Ed25519 over the length of a label (four octets, the highest
+first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys sorted, no spaces); octets in JSON are
+base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
     "client": {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "EdDSA, a request: iss client, sub study, aud origin, htm, htu, bh, iat, exp; jti if used once",
+        "description": _SIGNED,
     },
-    "key": {"type": "http", "scheme": "bearer", "description": "wrk_<id>_<secret>"},
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. Nothing is signed.",
+    },
 }
 # What is 422 for a field is 400 for a body that cannot be read at all.
 _UNREADABLE = "invalid-request"

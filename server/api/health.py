@@ -10,6 +10,7 @@ from client_sdk.protocol.study.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.coordinator import Coordinator
+from server.telemetry import logger
 
 router = APIRouter(tags=["health"])
 
@@ -31,17 +32,18 @@ async def livez() -> Health:
 
 @router.get("/readyz")
 def readyz(here: Here) -> Health:
-    """The database answers a question and the blob folder takes a file."""
+    """The database answers a question, and the folder or object store of model files takes a file."""
     try:
         check(here.coordinator)
     except Exception as error:
-        # Whatever stands in the way, a load balancer must hear 503 and nothing about the inside.
-        detail = "the database or the blob folder is away; try again"
+        # Whatever stands in the way, a load balancer must hear 503, and nothing about the inside but in the log.
+        logger.warning("not ready", exc_info=error)
+        detail = "the database or the store of model files is away; try again"
         raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS) from error
     return Health(status="ok")
 
 
 def check(coordinator: Coordinator) -> None:
-    """Ask the database its time and write a byte to the blob folder. Raises whatever stands in the way."""
+    """Ask the database its time and write a byte to where model files lie. Raises whatever stands in the way."""
     coordinator.database.read("readiness", lambda transaction: transaction.now())
     coordinator.blobs.check()

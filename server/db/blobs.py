@@ -49,6 +49,10 @@ class Place:
     def key(self, sha256: str) -> str:
         return f"{self.folder}/{self.name(sha256)}"
 
+    def shown(self, sha256: str) -> str:
+        """For the log, which names no hospital."""
+        return f"{self.folder}/….{sha256}"
+
 
 def models_of(study: str) -> Place:
     """Published models."""
@@ -87,6 +91,9 @@ def noised_of(study: str, round: int) -> Place:
 
 class StoreAway(Exception):
     """The store cannot be asked now. Nothing was changed; the same again may succeed."""
+
+    # Its text may stand in the log.
+    names_nobody = True
 
 
 class StoreUnusable(Exception):

@@ -67,7 +67,7 @@ class FileBlobs:
             opened.close()
             raise
         opened.close()
-        logger.error("a file is not what its name says: it is not used", extra={"event": place.key(sha256)})
+        logger.error("a file is not what its name says: it is not used", extra={"event": place.shown(sha256)})
         return None
 
     def has(self, place: Place, sha256: str) -> bool:

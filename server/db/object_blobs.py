@@ -7,6 +7,7 @@ before anybody sees it, and lies in the cache, from which files may go at any ti
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Generator, Iterable, Mapping
@@ -33,6 +34,7 @@ _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 3
 _READ_BYTES = 1 << 20
 _RETRIES = 3
+_PATHS = re.compile(r"\S*/\S*")
 
 
 def open_store(
@@ -122,7 +124,8 @@ class ObjectBlobs:
             if not self._fetched(place.key(sha256), incoming):
                 return None
             if incoming.sha256 != sha256:
-                logger.error("an object is not what its name says: it is not used", extra={"event": place.key(sha256)})
+                event = place.shown(sha256)
+                logger.error("an object is not what its name says: it is not used", extra={"event": event})
                 return None
             # Opened first: from here on another process may evict it.
             opened = incoming.opened()
@@ -250,7 +253,7 @@ def _asking() -> Generator[None]:
     try:
         yield
     except (BaseError, TimeoutError, ConnectionError) as error:
-        raise StoreAway("the object store does not answer as it should; the log says more") from error
+        raise StoreAway(f"the object store does not answer as it should: {_without_names(error)}") from error
 
 
 def _raise_if_refused(error: BaseException | None) -> None:
@@ -262,6 +265,11 @@ def _raise_if_refused(error: BaseException | None) -> None:
 
 def _reason(error: BaseException) -> str:
     return str(error).splitlines()[0][:200]
+
+
+def _without_names(error: BaseException) -> str:
+    """The reason without addresses and paths: an object's name holds the hospital's, which no log may."""
+    return _PATHS.sub("…", str(error).splitlines()[0])[:300]
 
 
 @contextmanager

@@ -99,6 +99,8 @@ class Instruments:
     def stepped(self, kind: str, seconds: float) -> None:
         """One step of a worker, however it ended."""
         self._step_seconds.labels(neutral(kind)).observe(seconds)
+        # A series that begins at its first failure shows no increase there.
+        self._failures.labels(neutral(kind))
 
     def failed(self, kind: str) -> None:
         """A step that will be tried again."""

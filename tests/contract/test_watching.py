@@ -113,6 +113,15 @@ def test_every_alert_has_a_summary_and_a_row_for_operators() -> None:
         assert named <= grouping | ITS_LABELS, rule["alert"]
 
 
+def test_a_coordinator_of_which_nothing_is_left_alarms() -> None:
+    """Processes are found by name: who has ended has no series any more, and every other alert is silent then."""
+    (down,) = [rule["expr"] for rule in RULES if rule["alert"] == "WardroundDown"]
+    parsed = promql_parser.parse(down)
+    assert str(parsed.op) == "or"
+    assert parsed.rhs.func.name == "absent"
+    assert [name for name, _ in _selected(parsed.rhs)] == ["up"]
+
+
 def test_panels_have_ids_of_their_own_and_one_source() -> None:
     ids = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)

@@ -20,6 +20,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from experiments.object_store import ObjectStore
 from server.cli import register
 from server.config import load
 from server.coordinator import open_coordinator
@@ -121,6 +122,32 @@ def test_a_mistyped_setting_stops_the_start(environment: dict[str, str], monkeyp
 def test_worker_check(environment: dict[str, str]) -> None:
     _run("migrate")
     assert _run("worker", "--check") == (0, "", "")
+
+
+def test_an_object_store_that_is_away_is_one_line(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _run("migrate")
+    monkeypatch.setenv("WARDROUND_BLOBS", "s3://bucket/x")
+    monkeypatch.setenv("WARDROUND_BLOBS_ENDPOINT", f"http://127.0.0.1:{_free_port()}")
+    monkeypatch.setenv("WARDROUND_BLOBS_REGION", "us-east-1")
+    monkeypatch.setenv("WARDROUND_BLOBS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("WARDROUND_BLOBS_SECRET_ACCESS_KEY", "s")
+    code, _, complaint = _run("worker", "--check")
+    assert code == 1
+    assert re.fullmatch(r"wardround: the object store does not answer as it should: .+\n", complaint)
+    # Keys are made in the database: that works without the store, and says no more than a line.
+    assert _run("operator", "list")[0] == 0
+    assert "Traceback" not in caplog.text
+
+
+def test_a_bucket_that_is_not_there_is_one_line(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, object_store: ObjectStore
+) -> None:
+    _run("migrate")
+    for name, value in object_store.settings("s3://nobody-made-it/x").items():
+        monkeypatch.setenv(f"WARDROUND_{name.upper()}", value)
+    assert _run("operator", "list") == (1, "", "wardround: the object store has no bucket of this name\n")
 
 
 @contextmanager

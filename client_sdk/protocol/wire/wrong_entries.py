@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +19,7 @@ _WORDS = {
 def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line for each entry that `model` refused; a name that does not exist comes with the nearest one that does."""
     return [
-        _line(tuple(one["loc"]), one["type"], one["msg"], model)
+        _line(tuple(one["loc"]), one["type"], _counted(one.get("ctx", {})) or one["msg"], model)
         for one in error.errors(include_input=False, include_url=False)
     ]
 
@@ -31,6 +31,14 @@ def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[Bas
         return f"{where}: there is no such entry{_nearest(place, model)}"
     words = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must", 1)
     return f"{where}: {words}" if where else words
+
+
+def _counted(told: Mapping[str, Any]) -> str:
+    """Of a list or a table that is too long or too short: Python's own words for it are no user's."""
+    if "actual_length" not in told:
+        return ""
+    word, number = ("most", told["max_length"]) if "max_length" in told else ("least", told["min_length"])
+    return f"must have at {word} {number} entr{'y' if number == 1 else 'ies'}"
 
 
 def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:

@@ -114,7 +114,7 @@ def test_a_person_at_a_terminal_is_asked_once(
         (None, "all others: (n + c) // 2 + 1 of a round's n hospitals rebuild one"),
         (60, "60 neighbours on a ring: 39 of these 61 rebuild one"),
         (60, "nothing where more than 22 of a hospital and its 60 neighbours are lost, or fewer than (n + c)"),
-        (60, "no sum is opened that 15 hospitals could take apart"),
+        (60, "no sum is opened that 15 of its hospitals could take apart"),
         (None, "158 hospitals at least are in every sum; c = 15 may side with the coordinator, 143 then do not"),
     ],
     ids=["all: threshold", "ring: threshold", "ring: losses", "ring: no cut", "all: in every sum"],

@@ -57,11 +57,17 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     broken["privacy"].pop("noise_multiplier")
     broken["privacy"]["clip_norm"] = -1
     broken["privacy"]["limits"][0]["epsillon"] = 1.0
+    broken["training"]["task_parameters"] = {f"column.p{number}": "0..1" for number in range(65)}
     path = tmp_path / "study.json"
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
     assert "privacy.noise_multiplier: is missing" in said
     assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
+    assert "training.task_parameters: must have at most 64 entries\n" in said
+    broken["privacy"]["limits"] = []
+    path.write_text(json.dumps(broken))
+    said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
+    assert "privacy.limits: must have at least 1 entry\n" in said
     assert "privacy.clip_norm" in said
     assert here.operator("GET", "/v1/studies/sepsis").status_code == 404
 
@@ -143,6 +149,9 @@ def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Li
         assert "note" not in said
     said, shown = masking_of(run, tmp_path, neighbours=8, min_clients=4)
     assert "with 8 neighbours on a ring: 6 of these 9 rebuild one" in shown
+    # An auditor reads it off the ledger.
+    found = json.loads(run("ledger", "verify", "s-8-4", "--json", operator=True).stdout)["found"]
+    assert any("with 8 neighbours on a ring: 6 of these 9 rebuild one" in line for line in found)
 
 
 def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:

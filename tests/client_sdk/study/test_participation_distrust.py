@@ -60,7 +60,7 @@ def test_a_ledger_that_was_rewritten_and_grew_since_is_refused(tmp_path: Path) -
     for kind, number, body in history:
         # The same rounds, one charge made smaller: every hash after it differs.
         other._append(kind, number, body | {"note": "x"} if number == 1 else body)
-    with pytest.raises(LedgerNotExtended, match="rewritten"):
+    with pytest.raises(LedgerNotExtended, match="rewritten, or an older copy of it was restored and written on"):
         join(here)
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.study.values import Message
+from client_sdk.protocol.wire.signing import ENROLMENT, request_token
 from server.api import description, refusals
 from server.api.description import docstring_table, problem_example
 from server.api.problems import CATALOGUE, MEDIA_TYPE
@@ -144,3 +147,14 @@ class _Child(_Parent):
 def test_the_table_of_a_docstring_is_read_row_by_row() -> None:
     two = "said by the child, on two lines"
     assert docstring_table(_Child) == {"first": "said by the parent", "second": two, "third": two}
+
+
+def test_how_a_request_is_signed_is_described_to_the_last_claim() -> None:
+    """Whoever writes another client has this document alone."""
+    said = DOCUMENT["components"]["securitySchemes"]["client"]["description"]
+    key = Ed25519PrivateKey.generate()
+    target = {"audience": "a", "method": "POST", "url": "u", "body_sha256": "b"}
+    token = request_token(key, client="c", study="s", **target, now=1.0, token_id="t")
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert [name for name in (*claims, ENROLMENT) if f"`{name}`" not in said] == []
+    assert f"at most {claims['exp'] - claims['iat']} later" in said

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.factories.live_coordinator import Live, live
 
@@ -28,13 +29,16 @@ def test_answers_are_neither_stored_nor_guessed_at(here: Live) -> None:
     assert here.send("GET", "/static/docs.js").headers["etag"]
 
 
-def test_ready_needs_the_blob_folder(tmp_path: Path) -> None:
+def test_ready_needs_the_blob_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with live(tmp_path / "home") as here:
         blobs = tmp_path / "home" / "blobs"
         blobs.rename(tmp_path / "elsewhere")
         answer = here.send("GET", "/readyz")
         assert _status(answer) == (503, "unavailable")
         assert int(answer.headers["retry-after"]) >= 1
+        # Whoever asks is told nothing about the inside; the log is.
+        (record,) = [record for record in caplog.records if record.getMessage() == "not ready"]
+        assert record.exc_info
         assert _status(here.send("GET", "/livez")) == (200, "ok")
         (tmp_path / "elsewhere").rename(blobs)
         assert _status(here.send("GET", "/readyz")) == (200, "ok")

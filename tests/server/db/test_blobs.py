@@ -162,6 +162,10 @@ def test_a_file_that_is_damaged_is_reported_and_never_used(here: Here, caplog: p
         caplog.clear()
         assert here.another().open(UPDATE, kept.sha256) is None
         assert "not what its name says" in caplog.text
+        # The log names no hospital.
+        said = [vars(record)["event"] for record in caplog.records]
+        assert [event for event in said if kept.sha256 in event] == said
+        assert not [event for event in said if "h1" in event]
     # Sent again it is there again.
     here.blobs.write(UPDATE, body)
     assert read(here.another(), UPDATE, kept.sha256) == body

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import json
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from experiments.object_store import ObjectStore
 from experiments.processes import free_port
 from server.db.blobs import StoreAway, StoreUnusable, models_of, round_folder, sum_of, update_of
 from server.db.object_blobs import ObjectBlobs, open_store
+from server.telemetry import JsonLines
 
 MODELS, UPDATE = models_of("a"), update_of("a", 1, "h1")
 KIB = 1 << 10
@@ -123,6 +126,16 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
             ask()
     with pytest.raises(StoreAway):
         blobs.remove(UPDATE, "0" * 64)
+
+
+def test_why_a_store_is_away_is_in_the_log_without_names(liar: tuple[type[Liar], str], tmp_path: Path) -> None:
+    liar[0].status = 500
+    with pytest.raises(StoreAway) as failed:
+        at(liar[1], tmp_path).write(UPDATE, b"update")
+    record = logging.LogRecord("x", logging.ERROR, "", 0, "step failed", None, (StoreAway, failed.value, None))
+    reason = json.loads(JsonLines().format(record))["reason"]
+    assert "500" in reason
+    assert not [word for word in ("h1", "rounds/", "127.0.0.1") if word in reason]
 
 
 def test_a_model_that_is_cached_needs_no_store(object_store: ObjectStore, address: str, tmp_path: Path) -> None:

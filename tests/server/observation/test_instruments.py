@@ -46,6 +46,7 @@ def test_transactions_and_steps_are_timed_and_what_went_wrong_is_counted() -> No
     instruments.committed("worker-noise", 0.5, 2)
     instruments.committed("worker-noise", 0.5, 0)
     instruments.stepped("close", 2.0)
+    assert 'wardround_worker_step_failures_total{kind="close"} 0.0' in _lines(instruments)
     instruments.failed("close")
     lines = _lines(instruments)
     assert 'wardround_transaction_seconds_sum{transaction="worker-*"} 1.0' in lines
