@@ -75,7 +75,6 @@ class LiveCoordinator:
             port=str(self.port),
             host="127.0.0.1",
             database_url=self.database_url,
-            watch_seconds="0.05",
             **{**self.settings, **extra},
         )
 

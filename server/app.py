@@ -64,7 +64,8 @@ def create_app(
     """
     opened = coordinator or open_coordinator(settings)
     worker = Worker(opened, lease_seconds=settings.lease_seconds) if settings.worker else None
-    watcher = Watcher(partial(marks, opened), settings.watch_seconds)
+    in_process = opened.database.is_in_process
+    watcher = Watcher(partial(marks, opened), settings.watch_seconds, at_once=in_process)
     observer = opened.observer
     observed = [] if observer.idle else [Middleware(ObservedRequests, observer=observer)]
     app = FastAPI(
@@ -97,7 +98,7 @@ def create_app(
     )
     opened.database.listen(partial(lists.follow, opened))
     opened.database.listen(watcher.tell)
-    identities = Lookups(partial(identify, opened), at_once=opened.database.is_in_process)
+    identities = Lookups(partial(identify, opened), at_once=in_process)
     app.state.context = Context(settings, opened, watcher, clock, identities)
     for router in ROUTERS:
         app.include_router(router)

@@ -70,22 +70,19 @@ async def session(
     return found or (await run_in_threadpool(lists.read_session, here.coordinator, study, round))[1]
 
 
-async def _list(
+async def _list(here: Context, me: Member, round: int, what: What, wait: float) -> bytes | None:
+    """The list once it is frozen."""
+    # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
+    found = lists.seen(here.coordinator, me.study, round, what, me.name)
+    return found or await _awaited(here, me, round, what, wait)
+
+
+async def _awaited(
     here: Context, me: Member, round: int, what: What, wait: float, mark: int | None = None
 ) -> bytes | None:
-    """The list once it is frozen. mark: the newest event by the time that was looked last."""
-    coordinator, study = here.coordinator, me.study
-    # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
-    found = lists.seen(coordinator, study, round, what, me.name)
-    if found is not None:
-        return found
-
-    def glance() -> tuple[int, bytes] | None:
-        found = lists.seen(coordinator, study, round, what, me.name)
-        return None if found is None else (0, found)
-
-    look = partial(lists.shown, coordinator, study, round, what, me.name)
-    return await poll(here, me, study, wait, look, mark, glance)
+    """As `_list`. mark: the newest event by the time that was looked last."""
+    asked = here.coordinator, me.study, round, what, me.name
+    return await poll(here, me, me.study, wait, partial(lists.shown, *asked), mark, partial(lists.glance, *asked))
 
 
 async def _said(
@@ -100,13 +97,16 @@ async def _said(
 
 async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
     what, wait = then
-    # The body and the commit may have taken their time.
-    await require_standing(here, me)
-    if wait > 0:
-        # Whoever says it again may have missed what came of it, and so may this process.
-        found = await _list(here, me, round, what, wait, heard.mark if heard.created else None)
+    found = lists.seen(here.coordinator, me.study, round, what, me.name)
+    if found is None and heard.created and wait > 0:
+        # Who asks is looked at when there is something to answer with.
+        found = await _awaited(here, me, round, what, wait, heard.mark)
     else:
-        found = lists.seen(here.coordinator, me.study, round, what, me.name)
+        # The body and the commit may have taken their time.
+        await require_standing(here, me)
+        if wait > 0:
+            # Whoever says it again may have missed what came of it, and so may this process.
+            found = found or await _awaited(here, me, round, what, wait)
     return json_answer(found or b"null", 201 if heard.created else 200)
 
 

@@ -24,11 +24,15 @@ class Watcher:
     Args:
         read_marks: the newest event number of each of these studies; runs in the thread pool, one call at a time.
         interval: seconds between two looks.
+        at_once: a look takes less time than another thread: it is made where it is.
     """
 
-    def __init__(self, read_marks: Callable[[Collection[str]], Marks], interval: float) -> None:
+    def __init__(
+        self, read_marks: Callable[[Collection[str]], Marks], interval: float, *, at_once: bool = False
+    ) -> None:
         self._read_marks = read_marks
         self._interval = interval
+        self._at_once = at_once
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._since: dict[asyncio.Future[None], int] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -90,7 +94,10 @@ class Watcher:
             # First the pause: every waiter has just looked for itself.
             await asyncio.sleep(self._interval)
             try:
-                marks = await run_in_threadpool(self._read_marks, tuple(self._waiting))
+                studies = tuple(self._waiting)
+                marks = (
+                    self._read_marks(studies) if self._at_once else await run_in_threadpool(self._read_marks, studies)
+                )
             except Exception as error:  # noqa: BLE001 - a waiter must hear that the database is away, whatever it raised
                 self._fail(error)
                 continue

@@ -226,13 +226,17 @@ def is_retryable(error: DBAPIError) -> bool:
     return isinstance(error, OperationalError) and "database is locked" in str(error.orig)
 
 
-def connect(url: URL | str) -> Engine:
-    """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock."""
+def connect(url: URL | str, *, transactions: bool = True) -> Engine:
+    """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock.
+
+    transactions  False: SQLite's driver begins nothing, and every statement is by itself
+    """
     engine = create_engine(url, json_deserializer=_read_json, **_options(url))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: _make_private(engine.url.database))
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+        if transactions:
+            event.listen(engine, "begin", _begin_sqlite)
     else:
         event.listen(engine, "begin", _begin_postgres)
     return engine
@@ -272,9 +276,8 @@ def _looking(engine: Engine) -> Engine:
     """For single questions without a transaction."""
     if engine.dialect.name != "sqlite":
         return engine.execution_options(isolation_level="AUTOCOMMIT")
-    # Its own connections, so that a question waits for nobody who writes. The driver begins nothing without a word from
-    # us.
-    return connect(engine.url).execution_options(looking=True)
+    # Its own connections, so that a question waits for nobody who writes.
+    return connect(engine.url, transactions=False)
 
 
 def _make_private(database: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
@@ -20,11 +20,14 @@ from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
 
 NAME = re.compile(NAME_PATTERN)
-_MEMBERS = (
+_OF_STUDY = (
     select(ClientRow.name, ClientRow.public_key, ClientRow.state)
     .join(StudyRow, StudyRow.id == ClientRow.study_id)
-    .where(StudyRow.name == bindparam("study"), ClientRow.name.in_(bindparam("clients", expanding=True)))
+    .where(StudyRow.name == bindparam("study"))
 )
+_MEMBERS = _OF_STUDY.where(ClientRow.name.in_(bindparam("clients", expanding=True)))
+# Its text is the same every time: asked at every request, it need not be put together again.
+_MEMBER = _OF_STUDY.where(ClientRow.name == bindparam("client"))
 _key = lru_cache(maxsize=4096)(decode_public_key)
 
 
@@ -54,8 +57,11 @@ def _named(name: str) -> str:
     return name if NAME.fullmatch(name) else ""
 
 
-def _rows(coordinator: Coordinator, study: str, clients: Iterable[str]) -> Mapping[str, tuple[Any, Any]]:
-    rows = coordinator.database.look(_MEMBERS, {"study": study, "clients": list(clients)})
+def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Mapping[str, tuple[Any, Any]]:
+    if len(clients) == 1:
+        rows = coordinator.database.look(_MEMBER, {"study": study, "client": next(iter(clients))})
+    else:
+        rows = coordinator.database.look(_MEMBERS, {"study": study, "clients": list(clients)})
     return {name: (public_key, state) for name, public_key, state in rows}
 
 

@@ -76,24 +76,45 @@ def shown(coordinator: Coordinator, study: str, round: int, what: What, client: 
     found = seen(coordinator, study, round, what, client)
     if found is not None:
         return 0, found
-    newest = coordinator.database.look(_VERSION, {"study": study})
-    state = coordinator.sessions.seen(study, round)
-    if not newest or state is None or state.mark < newest[0][0]:
-        state = coordinator.sessions.refreshed(coordinator.database, study, round)
+    state = _newest(coordinator, study, round) or coordinator.sessions.refreshed(coordinator.database, study, round)
     if state is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
-    listed = _listed(state, what, client)
-    if listed is None:
-        listed = _read_inbox(coordinator, study, round, client)
+    return state.mark, _shown(state, _listed(state, what, client) or _read_inbox(coordinator, study, round, client))
+
+
+def glance(
+    coordinator: Coordinator, study: str, round: int, what: What, client: str
+) -> tuple[int, bytes | None] | None:
+    """As `shown`, where that takes less time than another thread; else None.
+
+    Raises:
+        As `shown`.
+    """
+    found = seen(coordinator, study, round, what, client)
+    if found is not None:
+        return 0, found
+    state = _newest(coordinator, study, round) if coordinator.database.is_in_process else None
+    listed = None if state is None else _listed(state, what, client)
+    return None if state is None or listed is None else (state.mark, _shown(state, listed))
+
+
+def _newest(coordinator: Coordinator, study: str, round: int) -> State | None:
+    """The session as this process saw it last, if nothing has happened in the study since."""
+    newest = coordinator.database.look(_VERSION, {"study": study})
+    state = coordinator.sessions.seen(study, round)
+    return None if not newest or state is None or state.mark < newest[0][0] else state
+
+
+def _shown(state: State, listed: bytes | Declined) -> bytes | None:
     if isinstance(listed, bytes):
-        return state.mark, listed
+        return listed
     # After the view: what froze before the failure can still be read.
     if state.session.phase == "failed":
         failure = state.session.failure
         raise Rejected("session-failed", f"the session ended: {failure}", failure=failure)
     if listed.code != "too-early":
         raise rejected(listed)
-    return state.mark, None
+    return None
 
 
 def follow(coordinator: Coordinator, study: str, event: int) -> None:

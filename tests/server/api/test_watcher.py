@@ -153,3 +153,15 @@ def test_what_is_told_while_the_process_stops_fails_nobody() -> None:
     watcher = Watcher(_Marks(), 0.01)
     asyncio.run(watcher.wait("a", 0, 0.02))
     watcher.tell("a", 1)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_look_that_takes_no_time_is_made_without_another_thread(at_once: bool) -> None:
+    threads: set[threading.Thread] = set()
+
+    def read(studies: Collection[str]) -> dict[str, int]:
+        threads.add(threading.current_thread())
+        return dict.fromkeys(studies, 4)
+
+    assert asyncio.run(Watcher(read, 0.01, at_once=at_once).wait("a", 3, 5))
+    assert (threads == {threading.current_thread()}) is at_once

@@ -28,6 +28,16 @@ def hospitals(coordinator: Coordinator) -> list[Hospital]:
     return open_study(coordinator, clients=2)
 
 
+def test_members_are_known_by_study_and_name_alone_or_together(
+    coordinator: Coordinator, hospitals: list[Hospital]
+) -> None:
+    asked = [("sepsis", hospital.name) for hospital in hospitals]
+    asked += [("sepsis", "nobody"), ("none", hospitals[0].name), ("sepsis", "\0")]
+    alone = [member(coordinator, *one) for one in asked]
+    assert [known is not None for known in alone] == [True, True, False, False, False]
+    assert identify(coordinator, asked) == alone
+
+
 def invite(coordinator: Coordinator, client: str = "h9", seconds: int = 3600) -> str:
     request = InvitationCreate(client=client, expires_in_seconds=seconds)
     return enrolment.invite(coordinator, "sepsis", request).token
