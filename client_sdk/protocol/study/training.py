@@ -65,7 +65,7 @@ class Training(Message):
 
     task: Text = Field(min_length=1, max_length=128, description="name of a task that the hospital has installed")
     task_parameters: dict[Text, float | int | bool | Text] = Field(
-        default_factory=dict, max_length=64, description="public numbers and names that it takes"
+        default_factory=dict, max_length=1024, description="public numbers and names that it takes"
     )
     algorithm: Literal["fedsgd", "fedavg"] = Field(description="fedsgd: one gradient a round; fedavg: local steps")
     local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round")

@@ -57,13 +57,13 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     broken["privacy"].pop("noise_multiplier")
     broken["privacy"]["clip_norm"] = -1
     broken["privacy"]["limits"][0]["epsillon"] = 1.0
-    broken["training"]["task_parameters"] = {f"column.p{number}": "0..1" for number in range(65)}
+    broken["training"]["task_parameters"] = {f"column.p{number}": "0..1" for number in range(1025)}
     path = tmp_path / "study.json"
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
     assert "privacy.noise_multiplier: is missing" in said
     assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
-    assert "training.task_parameters: must have at most 64 entries\n" in said
+    assert "training.task_parameters: must have at most 1024 entries\n" in said
     broken["privacy"]["limits"] = []
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
