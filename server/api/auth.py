@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, cast
 
@@ -193,6 +193,8 @@ class SignedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
         signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+        if signed:
+            self.openapi_extra = {"security": _schemes(asks)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if signed:
@@ -224,6 +226,13 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
     for needed in dependant.dependencies:
         yield needed.call
         yield from _dependencies(needed)
+
+
+def _schemes(asks: Collection[Callable[..., Any] | None]) -> list[dict[str, list[str]]]:
+    """Whose requests the API's description says are let in; see `server.api.description`."""
+    needed = "client" if member in asks or streaming_itself in asks else None
+    needed = "key" if viewer in asks or operator in asks or streaming_operator in asks else needed
+    return [{scheme: []} for scheme in ("client", "key") if needed in (scheme, None)]
 
 
 def target(request: Request, origin: str) -> str:

@@ -20,7 +20,7 @@ from fastapi.openapi.utils import get_openapi
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.study.values import Message
 from server.api.problems import CATALOGUE, MEDIA_TYPE
-from server.api.refusals import OPEN, refusals_of
+from server.api.refusals import refusals_of
 
 Node = dict[str, Any]
 _REF = "#/components/schemas/"
@@ -75,8 +75,6 @@ def describe(app: FastAPI) -> Node:
 
 def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
     operation["responses"].pop("422", None)
-    if path not in OPEN:
-        operation["security"] = [{"client": []}, {"key": []}]
     responses: Node = operation["responses"]
     if method == "put" and "201" in responses and "200" not in responses:
         # What is sent again is answered again.

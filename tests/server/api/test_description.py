@@ -112,6 +112,22 @@ def test_what_is_open_to_anybody_is_listed() -> None:
     assert found == refusals.OPEN
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "schemes"),
+    [
+        ("post", "/v1/studies", ["key"]),
+        ("get", "/v1/studies", ["key"]),
+        ("put", "/v1/studies/{study}/models/0", ["key"]),
+        ("get", "/v1/studies/{study}/budget", ["client", "key"]),
+        ("get", "/v1/studies/{study}/assignment", ["client"]),
+        ("put", "/v1/studies/{study}/rounds/{round}/updates/{client}", ["client"]),
+        ("put", "/v1/studies/{study}/clients/{client}/withdrawn", ["client"]),
+    ],
+)
+def test_an_operation_says_whose_requests_it_takes(method: str, path: str, schemes: list[str]) -> None:
+    assert [name for one in DOCUMENT["paths"][path][method]["security"] for name in one] == schemes
+
+
 def test_operations_have_names_of_their_own() -> None:
     assert len(set(IDS)) == len(IDS) > 30
     assert {"HTTPValidationError", "ValidationError"}.isdisjoint(SCHEMAS)
