@@ -184,3 +184,27 @@ def test_runs_add_up_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kept = json.loads((tmp_path / "chaos.json").read_text())
     assert [run["seed"] for run in kept["runs"]] == [1, 2]
     assert kept["faults"] == {"kill": 6, "pause": 3}
+
+
+def test_the_page_shows_every_recorded_run() -> None:
+    root = Path(chaos.__file__).parents[1]
+    record = json.loads((root / "benchmarks/results/chaos.json").read_text())
+    lines = (root / "docs/reliability.md").read_text().splitlines()
+    table = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    start = next(at for at, cells in enumerate(table) if cells[:2] == ["run", "models in"])
+    end = next(at for at in range(start, len(table)) if table[at][0] == "all")
+    names, shown = table[start], {cells[0]: cells for cells in table[start + 2 : end + 1]}
+    for run in record["runs"]:
+        row = dict(zip(names, shown.pop(f"{run['database']}, seed {run['seed']}"), strict=True))
+        studies = tuple(int(part) for part in row["studies, masked / clear"].split("/"))
+        assert studies == tuple(run["studies"].get(kind, 0) for kind in ("masked", "clear"))
+        assert (row["models in"], int(row["rounds"])) == (run.get("blobs", "files"), run["charged rounds"])
+        assert {kind: int(row[kind]) for kind in record["faults"]} == {
+            **dict.fromkeys(record["faults"], 0),
+            **run["faults"],
+        }
+        assert int(row["all"]) == sum(run["faults"].values())
+    total = dict(zip(names, shown.pop("all"), strict=True))
+    assert {kind: int(total[kind]) for kind in record["faults"]} == record["faults"]
+    assert int(total["all"]) == sum(record["faults"].values())
+    assert not shown
