@@ -82,7 +82,11 @@ def migrate() -> None:
     from server.coordinator import prepare
 
     with _plain_errors():
-        prepare(_settings())
+        done = prepare(_settings())
+    if done.after is None:
+        typer.echo(f"the database is at revision {done.before}: nothing to do")
+    else:
+        typer.echo(f"the database went from {_revision(done.before)} to revision {done.after}")
 
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
@@ -124,6 +128,10 @@ def operator_revoke(id: KeyId) -> None:
 
     with _coordinator(_settings()) as coordinator:
         typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")
+
+
+def _revision(found: str | None) -> str:
+    return "no tables" if found is None else f"revision {found}"
 
 
 def _settings(**options: object) -> Settings:

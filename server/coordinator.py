@@ -11,7 +11,7 @@ from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomne
 from server.config import Settings, SettingsError
 from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
-from server.db.schema import migrate, require_current
+from server.db.schema import Migrated, migrate, require_current
 from server.db.session import Database, keep_private
 from server.observation.observer import Observer
 from server.services.coordinator import Coordinator
@@ -48,7 +48,7 @@ def open_blobs(settings: Settings) -> Blobs:
     return ObjectBlobs(store, settings.blobs_cache or settings.home / "cache", settings.blobs_cache_bytes)
 
 
-def prepare(settings: Settings) -> None:
+def prepare(settings: Settings) -> Migrated:
     """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One that was there before, as a container's volume is.
@@ -57,7 +57,7 @@ def prepare(settings: Settings) -> None:
         create_signing_key(settings.home)
     database = Database(settings.database())
     try:
-        migrate(database.engine)
+        return migrate(database.engine)
     finally:
         database.dispose()
 
