@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def migrate(engine: Engine) -> Migrated:
     with engine.connect() as connection:
         config = _config(connection)
         # Told under the lock: what stood there before may be another process's doing a moment ago.
-        config.attributes["on_version_apply"] = lambda *, step, **_: ran.append(step)
+        config.attributes["on_version_apply"] = _noting(ran)
         # On PostgreSQL each migration has committed by itself; on SQLite all of them end here.
         command.upgrade(config, "head")
         connection.commit()
@@ -65,6 +65,13 @@ def revision(connection: Connection) -> str | None:
 def head() -> str | None:
     """The newest migration there is."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+def _noting(ran: list[MigrationInfo]) -> Callable[..., None]:
+    def note(*, step: MigrationInfo, **_: object) -> None:
+        ran.append(step)
+
+    return note
 
 
 def _one(revisions: Sequence[str]) -> str | None:
