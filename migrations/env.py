@@ -34,6 +34,7 @@ def run(connection: Connection) -> None:
             target_metadata=Base.metadata,
             transaction_per_migration=postgres,
             compare_type=True,
+            on_version_apply=context.config.attributes.get("on_version_apply", ()),
         )
         with context.begin_transaction():
             context.run_migrations()

@@ -36,6 +36,7 @@ from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
 from server.services.identities import identify
+from server.services.readiness import Readiness
 from server.services.secure_sum import lists
 from server.telemetry import RequestLog, configure_logging
 from server.web import pages
@@ -99,7 +100,7 @@ def create_app(
     opened.database.listen(partial(lists.follow, opened))
     opened.database.listen(watcher.tell)
     identities = Lookups(partial(identify, opened), at_once=in_process)
-    app.state.context = Context(settings, opened, watcher, clock, identities)
+    app.state.context = Context(settings, opened, watcher, clock, identities, Readiness(opened))
     for router in ROUTERS:
         app.include_router(router)
     docs.mount_static(app)

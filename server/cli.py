@@ -57,17 +57,16 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
 
 def worker(check: Check = False) -> None:
     """Move rounds on in a process of its own."""
-    from server.api.health import check as ask
     from server.db.news import news_of
     from server.monitoring import monitored
     from server.telemetry import configure_logging
     from server.worker import Worker
 
     settings = _settings()
+    if check:
+        _check(settings)
+        return
     with _coordinator(settings) as coordinator:
-        if check:
-            ask(coordinator)
-            return
         configure_logging(settings.log_level)
         moving = Worker(coordinator, lease_seconds=settings.lease_seconds)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -77,12 +76,35 @@ def worker(check: Check = False) -> None:
             moving.run()
 
 
+def _check(settings: Settings) -> None:
+    from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS, NoAnswer, Readiness, Single
+
+    def ask() -> None:
+        with _coordinator(settings) as coordinator:
+            for what, result in Readiness(coordinator).ask().items():
+                try:
+                    result.result(CHECK_SECONDS)
+                except TimeoutError as error:
+                    raise NoAnswer(f"{what} gave no answer within {CHECK_SECONDS:g} seconds") from error
+
+    with _plain_errors():
+        try:
+            # Opening may hang as well.
+            Single("check", ask).ask().result(COMMAND_SECONDS)
+        except TimeoutError:
+            _fail(f"database and store of model files gave no answer within {COMMAND_SECONDS:g} seconds")
+
+
 def migrate() -> None:
     """Bring the database to this version's schema and make the signing key if there is none."""
     from server.coordinator import prepare
 
     with _plain_errors():
-        prepare(_settings())
+        done = prepare(_settings())
+    if done.after is None:
+        typer.echo(f"the database is at revision {done.before}: nothing to do")
+    else:
+        typer.echo(f"the database went from {_revision(done.before)} to revision {done.after}")
 
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
@@ -126,6 +148,10 @@ def operator_revoke(id: KeyId) -> None:
         typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")
 
 
+def _revision(found: str | None) -> str:
+    return "no tables" if found is None else f"revision {found}"
+
+
 def _settings(**options: object) -> Settings:
     from server.config import load
 
@@ -154,11 +180,13 @@ def _plain_errors() -> Generator[None]:
     from server.db.blobs import StoreAway, StoreUnusable
     from server.db.schema import SchemaOutdated
     from server.domain.errors import Rejected
+    from server.services.readiness import NoAnswer
     from server.signing_key import SigningKeyUnusable
 
+    unusable = (SettingsError, SchemaOutdated, SigningKeyUnusable, StoreUnusable)
     try:
         yield
-    except (SettingsError, SchemaOutdated, SigningKeyUnusable, StoreAway, StoreUnusable, Rejected, OSError) as error:
+    except (*unusable, StoreAway, NoAnswer, Rejected, OSError) as error:
         _fail(str(error))
     except DBAPIError as error:
         # Its kind alone: the driver's text may quote the address.

@@ -6,17 +6,20 @@ import logging
 import resource
 from pathlib import Path
 
+from sqlalchemy import Dialect
+
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings, SettingsError
 from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
-from server.db.schema import migrate, require_current
+from server.db.schema import Migrated, migrate, require_current
 from server.db.session import Database, keep_private
 from server.observation.observer import Observer
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 
+_OLDEST_POSTGRESQL = (15,)
 logger = logging.getLogger("wardround.blobs")
 
 
@@ -48,7 +51,7 @@ def open_blobs(settings: Settings) -> Blobs:
     return ObjectBlobs(store, settings.blobs_cache or settings.home / "cache", settings.blobs_cache_bytes)
 
 
-def prepare(settings: Settings) -> None:
+def prepare(settings: Settings) -> Migrated:
     """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One that was there before, as a container's volume is.
@@ -57,7 +60,7 @@ def prepare(settings: Settings) -> None:
         create_signing_key(settings.home)
     database = Database(settings.database())
     try:
-        migrate(database.engine)
+        return migrate(database.engine)
     finally:
         database.dispose()
 
@@ -76,6 +79,7 @@ def open_coordinator(settings: Settings) -> Coordinator:
     database = Database(settings.database(), observer=observer)
     # Before anything is opened for writing: an older program must not work on newer tables, nor the other way round.
     require_current(database.engine)
+    _warn_of_an_old_server(database.engine.dialect)
     blobs = open_blobs(settings)
     try:
         blobs.check()
@@ -93,6 +97,13 @@ def open_coordinator(settings: Settings) -> Coordinator:
         origin=settings.origin,
         observer=observer,
     )
+
+
+def _warn_of_an_old_server(dialect: Dialect) -> None:
+    version = dialect.server_version_info or ()
+    if dialect.name == "postgresql" and version < _OLDEST_POSTGRESQL:
+        words = (".".join(map(str, version)), _OLDEST_POSTGRESQL[0])
+        logger.warning("PostgreSQL %s is older than %d, the oldest that was ever tried", *words)
 
 
 def _observer(settings: Settings) -> Observer:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from typing import Generic, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,11 +18,16 @@ from prometheus_client.metrics_core import Metric
 from sqlalchemy.pool import QueuePool
 
 from server.config import Settings
+from server.domain.secure_sum_session import Failure
 from server.services.coordinator import Coordinator
-from server.services.measures import Measures, measure
+from server.services.measures import Measures, Past, measure, measure_past
+from server.services.readiness import CHECK_SECONDS, Single
 
+T = TypeVar("T")
 # Whoever asks more often is given the same again.
 _FRESH_SECONDS = 5.0
+# Of what has ended, whose whole history is counted.
+_PAST_FRESH_SECONDS = 60.0
 
 
 @contextmanager
@@ -88,22 +94,58 @@ class ProcessState:
             yield GaugeMetricFamily("wardround_database_pool_size", "Connections that are kept open.", pool.size())
 
 
+class Kept(Generic[T]):
+    """What the database said last; whoever asks after `seconds` has it looked up again, by one thread at a time."""
+
+    def __init__(self, name: str, look: Callable[[], T], seconds: float) -> None:
+        self._look, self._seconds = look, seconds
+        self._reading = Single(name, self._read)
+        self._found: tuple[float, T] | None = None
+
+    def fresh(self, wait_seconds: float) -> T:
+        """Raises TimeoutError, and whatever the look raised. What comes too late is there for who asks next."""
+        found = self._found
+        if found is None or time.monotonic() >= found[0] + self._seconds:
+            found = self._reading.ask().result(max(0.0, wait_seconds))
+        return found[1]
+
+    def newest(self, wait_seconds: float) -> T | None:
+        """As `fresh`; where that fails, what was found before, if anything was."""
+        try:
+            return self.fresh(wait_seconds)
+        except Exception:  # noqa: BLE001 - whatever stands in the way, the rest must be answered
+            return None if self._found is None else self._found[1]
+
+    def _read(self) -> tuple[float, T]:
+        found = self._look()
+        self._found = time.monotonic(), found
+        return self._found
+
+
 class StoredState:
-    """What the database and the disk hold, looked up when it is asked for; the same from every process."""
+    """What the database and the disk hold, looked up when it is asked for; the same from every process.
+
+    A database that is away or hangs keeps nobody from the rest: it is waited for as long as a readiness check is.
+    """
 
     def __init__(self, settings: Settings, coordinator: Coordinator) -> None:
         self._home = settings.home
-        self._coordinator = coordinator
+        self._now = Kept("measure", lambda: measure(coordinator), _FRESH_SECONDS)
+        self._past = Kept("measure-past", lambda: measure_past(coordinator), _PAST_FRESH_SECONDS)
         self._lock = threading.Lock()
-        self._found: Measures | None = None
-        self._looked_at = 0.0
+        self._failures = 0
 
     def collect(self) -> Iterable[Metric]:
-        """The counts; without a database only that there is none."""
+        """The numbers; without a database only that there are none."""
+        until = time.monotonic() + CHECK_SECONDS
         found = self._measures()
-        yield GaugeMetricFamily("wardround_database_up", "Whether the database answers.", 0 if found is None else 1)
+        text = "Whether the database's numbers could be read just now, within two seconds."
+        yield GaugeMetricFamily("wardround_database_up", text, 0 if found is None else 1)
+        text = "Times that the database's numbers could not be read for whoever asked for metrics."
+        yield CounterMetricFamily("wardround_database_read_failures", text, self._failures)
         if found is not None:
-            yield from _stored(found)
+            # A long history may take longer; what it was a minute ago serves as well.
+            yield from _stored(found, self._past.newest(until - time.monotonic()))
         try:
             free = shutil.disk_usage(self._home).free
         except OSError:
@@ -111,33 +153,31 @@ class StoredState:
         yield GaugeMetricFamily("wardround_home_free_bytes", "Room on the disk of WARDROUND_HOME.", free)
 
     def _measures(self) -> Measures | None:
-        with self._lock:
-            if time.monotonic() >= self._looked_at + _FRESH_SECONDS or self._found is None:
-                try:
-                    self._found = measure(self._coordinator)
-                except Exception:  # noqa: BLE001 - whatever stands in the way, the rest must be answered
-                    self._found = None
-                self._looked_at = time.monotonic()
-            return self._found
+        try:
+            return self._now.fresh(CHECK_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever stands in the way, the rest must be answered
+            with self._lock:
+                self._failures += 1
+            return None
 
 
-def _stored(found: Measures) -> Iterable[Metric]:
+def _stored(found: Measures, past: Past | None) -> Iterable[Metric]:
+    # Gauges, also what only grows: a database that is put back to a backup has fewer, and a counter that falls counts
+    # as one that began anew.
     yield _gauges("wardround_studies", "Studies by state.", "state", found.studies)
-    ended = ("released", "abandoned", "stopped")
-    rounds = CounterMetricFamily("wardround_rounds", "Rounds that ended, by outcome.", labels=("outcome",))
-    for outcome in ended:
-        rounds.add_metric((outcome,), found.rounds.get(outcome, 0))
-    yield rounds
-    under_way = {state: number for state, number in found.rounds.items() if state not in ended}
-    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", under_way)
-    yield _gauges("wardround_sessions", "Secure sums by phase.", "phase", found.sessions)
-    failures = CounterMetricFamily("wardround_session_failures", "Secure sums without a sum.", labels=("failure",))
-    for failure, number in found.failures.items():
-        failures.add_metric((failure,), number)
-    yield failures
+    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", found.rounds)
+    sessions = {**(past.sessions if past else {}), **found.sessions}
+    yield _gauges("wardround_sessions", "Secure sums by phase.", "phase", sessions)
     text = "Since anything happened in a study that runs."
     yield _gauges("wardround_study_idle_seconds", text, "study", found.idle_seconds)
-    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", found.blob_bytes)
+    held = {"updates": found.updates} | ({"models": past.models} if past else {})
+    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", held)
+    if past is not None:
+        # A series that begins with its first one shows no difference there.
+        ended = {outcome: past.rounds.get(outcome, 0) for outcome in ("released", "abandoned", "stopped")}
+        yield _gauges("wardround_rounds_ended", "Rounds that ended, by outcome.", "outcome", ended)
+        failures = dict.fromkeys(get_args(Failure), 0) | dict(past.failures)
+        yield _gauges("wardround_sessions_failed", "Secure sums without a sum, by reason.", "failure", failures)
 
 
 def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:

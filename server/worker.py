@@ -40,6 +40,8 @@ _PAUSE_AFTER_FAILURE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 1.0
 # A clock is set, a machine sleeps: what is due by the database's clock is looked up again.
 _LONGEST_WAIT_SECONDS = 2.0
+# A step that takes longer renews its lease this often before it would run out.
+_RENEWALS = 3
 logger = logging.getLogger("wardround.worker")
 Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
 
@@ -108,16 +110,18 @@ class Worker:
 
     def perform(self, task: WorkItem) -> bool:
         """Take one step under the study's lease; False when another worker holds it."""
+        began = time.monotonic()
         try:
             lease = self._hold(task)
             if lease is None:
                 return False
+            began = time.monotonic()
             with self._coordinator.observer.step(task.kind):
                 self._move(task, lease)
         except LeaseLost:
             # It is void for good: the next look asks for a new one.
             self._leases.pop(task.study_id, None)
-            logger.warning("lease lost", extra={"study": task.study, "owner": self.owner})
+            self._tell_lost(task, time.monotonic() - began)
             return False
         except IllegalMove:
             # An operator ended the round while this step was under way; the next look finds what is left to do.
@@ -130,6 +134,19 @@ class Worker:
                 raise
         self._renewed[task.study_id] = time.monotonic()
         return True
+
+    def _tell_lost(self, task: WorkItem, seconds: float) -> None:
+        """Nothing of the step was committed. A lease runs out while its study waits for hospitals, and the first of all
+        workers that finds the next step goes on: that is how several share their studies, and costs this one a look.
+        Lost in the middle of a long step it is work that another one does again: this process or its database stood
+        still, or was too slow for the lease.
+        """
+        details = {"study": task.study, "round": task.round, "event": task.kind, "owner": self.owner}
+        if seconds > self._lease_seconds / _RENEWALS:
+            lost = details | {"milliseconds": round(1000 * seconds)}
+            logger.warning("lease lost in the middle of a step: its work is done again by another worker", extra=lost)
+        else:
+            logger.info("another worker has taken over", extra=details)
 
     def wake(self) -> None:
         """Something arrived: look now rather than at the next poll. Safe from any thread."""
@@ -234,7 +251,7 @@ class Worker:
 
     def _renew_lease(self, lease: Lease) -> None:
         """Renew the lease when a third of it is gone."""
-        if time.monotonic() - self._renewed[lease.study_id] > lease.seconds / 3:
+        if time.monotonic() - self._renewed[lease.study_id] > lease.seconds / _RENEWALS:
             self._coordinator.database.write("renew-lease", lease.check)
             self._renewed[lease.study_id] = time.monotonic()
 

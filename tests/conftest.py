@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, create_engine, text
 
 from experiments.object_store import ObjectStore
 from experiments.processes import Processes
@@ -42,6 +45,24 @@ class Postgres:
         name = f"test_{next(self.numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """The server and every connection to the database `name` are stopped: nothing is refused, nothing answered."""
+        engine = create_engine(self.url("postgres"))
+        with engine.connect() as connection:
+            wanted = text("SELECT pid FROM pg_stat_activity WHERE datname = :name")
+            backends = list(connection.scalars(wanted, {"name": name}))
+            data = Path(connection.exec_driver_sql("SHOW data_directory").scalar_one())
+        engine.dispose()
+        pids = [int((data / "postmaster.pid").read_text().split()[0]), *backends]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def drop(self, name: str) -> None:
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")

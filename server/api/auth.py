@@ -35,6 +35,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
 from server.services.identities import Known
+from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
 
@@ -47,6 +48,7 @@ class Context:
 
     clock       seconds since the epoch, for the time window of request tokens
     identities  by (study, client), whose key signs for it now
+    readiness   whether this process can do its work
     """
 
     settings: Settings
@@ -54,6 +56,7 @@ class Context:
     watcher: Watcher
     clock: Callable[[], float]
     identities: Lookups[tuple[str, str], Known | None]
+    readiness: Readiness
 
 
 def _context_of(request: Request) -> Context:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
 from typing import Literal
 
 from fastapi import APIRouter
@@ -9,7 +11,7 @@ from fastapi import APIRouter
 from client_sdk.protocol.study.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
-from server.services.coordinator import Coordinator
+from server.services.readiness import CHECK_SECONDS, NoAnswer
 from server.telemetry import logger
 
 router = APIRouter(tags=["health"])
@@ -31,19 +33,30 @@ async def livez() -> Health:
 
 
 @router.get("/readyz")
-def readyz(here: Here) -> Health:
-    """The database answers a question, and the folder or object store of model files takes a file."""
-    try:
-        check(here.coordinator)
-    except Exception as error:
-        # Whatever stands in the way, a load balancer must hear 503, and nothing about the inside but in the log.
-        logger.warning("not ready", exc_info=error)
-        detail = "the database or the store of model files is away; try again"
-        raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS) from error
+async def readyz(here: Here) -> Health:
+    """The database answers a question, and the folder or object store of model files takes a file, each in time."""
+    # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
+    asked = here.readiness.ask()
+    errors = await asyncio.gather(*(_error(what, result) for what, result in asked.items()))
+    reasons = [_reason(what, error) for what, error in zip(asked, errors, strict=True) if error is not None]
+    if reasons:
+        detail = f"{'; '.join(reasons)}; try again"
+        raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
     return Health(status="ok")
 
 
-def check(coordinator: Coordinator) -> None:
-    """Ask the database its time and write a byte to where model files lie. Raises whatever stands in the way."""
-    coordinator.database.read("readiness", lambda transaction: transaction.now())
-    coordinator.blobs.check()
+async def _error(what: str, result: Future[object]) -> Exception | None:
+    try:
+        # Shielded: the result is shared with others, and is not given up because one of them stops waiting.
+        await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(result)), CHECK_SECONDS)
+    except TimeoutError:
+        return NoAnswer(f"{what} gave no answer within {CHECK_SECONDS:g} seconds")
+    except Exception as error:  # noqa: BLE001 - a load balancer must hear 503, whatever stands in the way
+        return error
+    return None
+
+
+def _reason(what: str, error: Exception) -> str:
+    """For whoever asks, without a word about the inside; that is in the log alone."""
+    logger.warning("not ready", exc_info=error)
+    return str(error) if isinstance(error, NoAnswer) else f"{what} is away"

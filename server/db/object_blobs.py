@@ -6,6 +6,7 @@ before anybody sees it, and lies in the cache, from which files may go at any ti
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
@@ -34,6 +35,11 @@ _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 3
 _READ_BYTES = 1 << 20
 _RETRIES = 3
+_PROBES = ".probe"
+_PROBE_SHA256 = hashlib.sha256(b"\0").hexdigest()
+# No check takes nearly as long.
+_PROBE_LEFT = timedelta(hours=1)
+_REFUSALS = (PermissionDeniedError, UnauthenticatedError)
 _PATHS = re.compile(r"\S*/\S*")
 
 
@@ -172,15 +178,34 @@ class ObjectBlobs:
     def check(self) -> None:
         """A byte goes there, comes back, is listed, and goes away again."""
         self.cache.check()
-        probe = Place(".probe", os.urandom(8).hex())
+        # A name of its own: another process may be taking its own away in this moment.
+        probe = Place(_PROBES, os.urandom(8).hex())
         try:
             kept = self.write(probe, b"\0")
-            if self.kept(probe) != [kept.sha256]:
-                raise StoreAway("the object store does not list what it keeps")
+            self._tidy_probes(probe.key(kept.sha256))
             self.remove(probe, kept.sha256)
         except StoreAway as error:
+            # Who does not answer is not waited for again: a later check takes it away.
+            if error.__cause__ is None or isinstance(error.__cause__, _REFUSALS):
+                with suppress(StoreAway):
+                    self.remove(probe, _PROBE_SHA256)
             _raise_if_refused(error.__cause__)
             raise
+
+    def _tidy_probes(self, mine: str) -> None:
+        """Take away what a killed process left long ago, by the store's own clock. Raises StoreAway without `mine`."""
+        with _asking():
+            found = {
+                str(entry["path"]): entry["last_modified"]
+                for page in _pages(self._store, f"{_PROBES}/")
+                for entry in page
+            }
+        if mine not in found:
+            raise StoreAway("the object store does not list what it keeps")
+        left = [key for key, at in found.items() if found[mine] - at > _PROBE_LEFT]
+        if left:
+            with _asking(), suppress(FileNotFoundError):
+                obstore.delete(self._store, left)
 
     def _size(self, key: str) -> int | None:
         with _asking():
@@ -257,7 +282,7 @@ def _asking() -> Generator[None]:
 
 
 def _raise_if_refused(error: BaseException | None) -> None:
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    if isinstance(error, _REFUSALS):
         raise StoreUnusable("the object store refuses the credentials: it must allow to put, get, list and delete")
     if isinstance(error, FileNotFoundError):
         raise StoreUnusable("the object store has no bucket of this name")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
@@ -17,12 +19,30 @@ class SchemaOutdated(Exception):
     """The tables are not those of this version: run `wardround migrate`."""
 
 
-def migrate(engine: Engine) -> None:
+@dataclass(frozen=True)
+class Migrated:
+    """What one call of `migrate` did: `before` is None where there were no tables, and `after` where nothing was to do.
+
+    before, after  revisions
+    """
+
+    before: str | None
+    after: str | None
+
+
+def migrate(engine: Engine) -> Migrated:
     """Run every migration that is missing. Repeatable; a second process waits for the first."""
+    ran: list[MigrationInfo] = []
     with engine.connect() as connection:
+        config = _config(connection)
+        # Told under the lock: what stood there before may be another process's doing a moment ago.
+        config.attributes["on_version_apply"] = _noting(ran)
         # On PostgreSQL each migration has committed by itself; on SQLite all of them end here.
-        command.upgrade(_config(connection), "head")
+        command.upgrade(config, "head")
         connection.commit()
+        if not ran:
+            return Migrated(revision(connection), None)
+    return Migrated(_one(ran[0].source_revision_ids), _one(ran[-1].destination_revision_ids))
 
 
 def is_current(engine: Engine) -> bool:
@@ -45,6 +65,17 @@ def revision(connection: Connection) -> str | None:
 def head() -> str | None:
     """The newest migration there is."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+def _noting(ran: list[MigrationInfo]) -> Callable[..., None]:
+    def note(*, step: MigrationInfo, **_: object) -> None:
+        ran.append(step)
+
+    return note
+
+
+def _one(revisions: Sequence[str]) -> str | None:
+    return revisions[0] if revisions else None
 
 
 def _config(connection: Connection | None) -> Config:

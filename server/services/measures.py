@@ -5,62 +5,111 @@ A study is named by its public name, which is what an operator has to act on, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import ColumnElement, and_, func, select
 
 from server.db.session import Transaction
 from server.db.tables import EventRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
+from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
+
+_ENDED: tuple[Phase, ...] = ("summed", "failed")
+
+
+@dataclass(frozen=True)
+class Past:
+    """Counts of what has ended, over the whole history: reading them takes longer the more there is.
+
+    rounds    by outcome: released, abandoned, stopped
+    sessions  secure sums by phase, of those that came to an end
+    failures  failed secure sums by reason
+    models    bytes of all models
+    """
+
+    rounds: Mapping[str, int]
+    sessions: Mapping[str, int]
+    failures: Mapping[str, int]
+    models: int
 
 
 @dataclass(frozen=True)
 class Measures:
     """Counts over all studies; `idle_seconds` by study, of those that run.
 
-    rounds       by state: released, abandoned or stopped for those that ended
-    sessions     secure sums by phase
-    failures     failed secure sums by reason
-    blob_bytes   sizes of the files that the database knows of, by what they hold
+    rounds    by state, of those under way
+    sessions  secure sums by phase, of rounds under way
+    updates   bytes of updates of rounds that are not scrubbed
     """
 
     studies: Mapping[str, int]
     rounds: Mapping[str, int]
     sessions: Mapping[str, int]
-    failures: Mapping[str, int]
     idle_seconds: Mapping[str, float]
-    blob_bytes: Mapping[str, int]
+    updates: int
 
 
 def measure(coordinator: Coordinator) -> Measures:
-    """Everything in one snapshot. Raises what the database raises."""
+    """What is under way, in one snapshot: its cost does not grow with the history. Raises what the database raises."""
     return coordinator.database.read("measure", _measure)
 
 
+def measure_past(coordinator: Coordinator) -> Past:
+    """What has ended, in one snapshot. Raises what the database raises."""
+    return coordinator.database.read("measure-past", _measure_past)
+
+
 def _measure(tx: Transaction) -> Measures:
-    def counts(column: Any) -> Mapping[str, int]:
-        wanted = select(column, func.count()).where(column.is_not(None)).group_by(column)
-        return {str(word): int(number) for word, number in tx.session.execute(wanted)}
-
-    def total(wanted: Select[Any]) -> int:
-        return int(tx.session.scalar(wanted) or 0)
-
-    unscrubbed = and_(
-        RoundRow.study_id == ParticipantRow.study_id,
-        RoundRow.number == ParticipantRow.round,
-        RoundRow.scrubbed_at.is_(None),
+    # Of both there is an index, which holds what is under way and nothing else.
+    is_open, unscrubbed = RoundRow.ended_at.is_(None), RoundRow.scrubbed_at.is_(None)
+    updates = (
+        select(func.sum(ParticipantRow.bytes))
+        .join_from(ParticipantRow, RoundRow, _same_round(ParticipantRow))
+        .where(unscrubbed)
     )
-    updates = select(func.sum(ParticipantRow.bytes)).join_from(ParticipantRow, RoundRow, unscrubbed)
+    phases = (
+        select(SessionRow.phase, func.count())
+        .join_from(SessionRow, RoundRow, _same_round(SessionRow))
+        .where(is_open, SessionRow.phase.not_in(_ENDED))
+        .group_by(SessionRow.phase)
+    )
+    states = select(RoundRow.state, func.count()).where(is_open).group_by(RoundRow.state)
     return Measures(
-        studies=counts(StudyRow.state),
-        rounds=counts(RoundRow.state),
-        sessions=counts(SessionRow.phase),
-        failures=counts(SessionRow.failure),
+        studies=_counts(tx, select(StudyRow.state, func.count()).group_by(StudyRow.state)),
+        rounds=_counts(tx, states),
+        sessions=_counts(tx, phases),
         idle_seconds=_idle_seconds(tx),
-        blob_bytes={"models": total(select(func.sum(ModelRow.bytes))), "updates": total(updates)},
+        updates=int(tx.session.scalar(updates) or 0),
     )
+
+
+def _measure_past(tx: Transaction) -> Past:
+    ended = select(RoundRow.state, func.count()).where(RoundRow.ended_at.is_not(None)).group_by(RoundRow.state)
+    wanted = (
+        select(SessionRow.phase, SessionRow.failure, func.count())
+        .where(SessionRow.phase.in_(_ENDED))
+        .group_by(SessionRow.phase, SessionRow.failure)
+    )
+    found: Sequence[Any] = tx.session.execute(wanted).all()
+    failures = {str(failure): int(number) for _, failure, number in found if failure is not None}
+    summed = {str(phase): int(number) for phase, failure, number in found if failure is None}
+    return Past(
+        rounds=_counts(tx, ended),
+        sessions=summed | ({"failed": sum(failures.values())} if failures else {}),
+        failures=failures,
+        models=int(tx.session.scalar(select(func.sum(ModelRow.bytes))) or 0),
+    )
+
+
+def _same_round(row: Any) -> ColumnElement[bool]:
+    return and_(RoundRow.study_id == row.study_id, RoundRow.number == row.round)
+
+
+def _counts(tx: Transaction, wanted: Any) -> Mapping[str, int]:
+    found: Sequence[Any] = tx.session.execute(wanted).all()
+    return {str(word): int(number) for word, number in found}
 
 
 def _idle_seconds(tx: Transaction) -> Mapping[str, float]:

@@ -24,6 +24,7 @@ from experiments.live import embedded_postgres, postgres_folder
 from server.cli import register
 from server.config import Settings, load
 from server.coordinator import prepare
+from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -71,6 +72,12 @@ def test_health_checks_are_there_and_ask_something_that_answers(service: str) ->
             assert url == (SERVICES["api"]["environment"]["WARDROUND_PORT"], "/readyz")
         else:
             assert url[0] in PROXY_PORT.findall(CADDY)
+
+
+def test_health_checks_wait_until_what_hangs_is_named() -> None:
+    asked, given_up = (SERVICES[name]["healthcheck"] for name in ("api", "worker"))
+    assert int(re.findall(r"timeout=(\d+)", asked["test"][-1])[0]) >= 2 * CHECK_SECONDS
+    assert int(given_up["timeout"].removesuffix("s")) >= 1.5 * COMMAND_SECONDS
 
 
 @pytest.mark.parametrize("service", OURS)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from server.cli import register
 from server.config import load
+from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
 from tests.factories.kustomization import Document, built
 
 ROOT = Path(__file__).parents[2]
@@ -164,10 +165,13 @@ def test_probes_ask_what_answers_and_a_database_that_is_away_kills_nobody() -> N
     (api,) = PODS["wardround-api"]["containers"]
     assert api["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert api["readinessProbe"]["httpGet"]["path"] == api["startupProbe"]["httpGet"]["path"] == "/readyz"
+    for probe in ("readinessProbe", "startupProbe"):
+        assert api[probe]["timeoutSeconds"] >= 2 * CHECK_SECONDS
     settings = _named(EXAMPLE, "ConfigMap")["wardround-settings"]["data"]
     ports = {one["name"]: str(one["containerPort"]) for one in api["ports"]}
     assert ports == {"http": settings["WARDROUND_PORT"], "metrics": settings["WARDROUND_METRICS_PORT"]}
     (worker,) = PODS["wardround-worker"]["containers"]
+    assert worker["readinessProbe"]["timeoutSeconds"] >= 1.5 * COMMAND_SECONDS
     assert worker["livenessProbe"] == {"tcpSocket": {"port": "metrics"}, "periodSeconds": 20, "timeoutSeconds": 5}
     for pod in ("wardround-api", "wardround-worker"):
         exposed = " ".join(re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.M)).split()

@@ -17,7 +17,7 @@ from experiments.processes import free_port
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.monitoring import monitored
-from server.services.measures import Measures
+from server.services.measures import Measures, Past
 from tests.server.test_monitoring import read
 
 ROOT = Path(__file__).parents[2]
@@ -49,9 +49,10 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[s
     told.stepped("open", 0.1)
     told.failed("open")
     words = {"word": 1}
-    found = Measures(words, {**words, "released": 1}, words, words, words, words)
+    found, past = Measures(words, words, words, words, 1), Past(words, words, words, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("server.monitoring.measure", lambda _: found)
+        patch.setattr("server.monitoring.measure_past", lambda _: past)
         with monitored(settings, coordinator, lambda: 0):
             families = text_string_to_metric_families(read(port))
             yield {one.name: set(one.labels) for family in families for one in family.samples} | ITS_SERIES
@@ -120,6 +121,14 @@ def test_a_coordinator_of_which_nothing_is_left_alarms() -> None:
     assert str(parsed.op) == "or"
     assert parsed.rhs.func.name == "absent"
     assert [name for name, _ in _selected(parsed.rhs)] == ["up"]
+
+
+def test_what_stands_in_the_database_is_a_gauge_and_asked_for_as_one(series: dict[str, set[str]]) -> None:
+    """It falls when a backup is put back: `increase` would count everything again."""
+    assert {"wardround_rounds_ended", "wardround_sessions_failed"} <= set(series)
+    for _, query in ASKED:
+        for function, name in re.findall(r"(increase|rate|delta)\((\w+)", query):
+            assert (function == "delta") != name.endswith(("_total", "_bucket", "_sum", "_count")), query
 
 
 def test_panels_have_ids_of_their_own_and_one_source() -> None:

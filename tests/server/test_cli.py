@@ -24,7 +24,9 @@ from experiments.object_store import ObjectStore
 from server.cli import register
 from server.config import load
 from server.coordinator import open_coordinator
+from server.db.schema import head
 from server.services.studies.operators import authenticate
+from tests.conftest import Postgres
 
 KEY = re.compile(r"^wrk_[0-9a-f]+_[0-9a-f]+$")
 
@@ -47,11 +49,11 @@ def _run(*words: str) -> tuple[int, str, str]:
 
 
 def test_migrate_is_repeatable_and_keeps_the_key(environment: dict[str, str], tmp_path: Path) -> None:
-    assert _run("migrate") == (0, "", "")
+    assert _run("migrate") == (0, f"the database went from no tables to revision {head()}\n", "")
     keys = [path for path in (tmp_path / "home").iterdir() if stat.S_IMODE(path.stat().st_mode) == 0o600]
     before = {path.name: path.read_bytes() for path in keys}
     assert before
-    assert _run("migrate") == (0, "", "")
+    assert _run("migrate") == (0, f"the database is at revision {head()}: nothing to do\n", "")
     assert {path.name: path.read_bytes() for path in keys} == before
 
 
@@ -110,6 +112,21 @@ def test_before_the_migration_a_command_says_so(environment: dict[str, str], wor
     assert complaint.startswith("wardround: ")
     assert "wardround migrate" in complaint
     assert "Traceback" not in complaint
+
+
+def test_a_check_of_what_hangs_ends_and_says_so(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, postgres: Postgres
+) -> None:
+    name = postgres.create()
+    monkeypatch.setenv("WARDROUND_DATABASE_URL", postgres.url(name).render_as_string(hide_password=False))
+    assert _run("migrate")[0] == 0
+    assert _run("worker", "--check") == (0, "", "")
+    monkeypatch.setattr("server.services.readiness.COMMAND_SECONDS", 1.0)
+    with postgres.frozen(name):
+        code, _, complaint = _run("worker", "--check")
+    assert (code, complaint) == (1, "wardround: database and store of model files gave no answer within 1 seconds\n")
+    monkeypatch.undo()
+    postgres.drop(name)
 
 
 def test_a_mistyped_setting_stops_the_start(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
@@ -60,3 +61,22 @@ def test_a_database_that_others_could_read_is_taken_back(tmp_path: Path) -> None
     coordinator = open_coordinator(settings)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     coordinator.database.dispose()
+
+
+@pytest.mark.parametrize(("version", "told"), [((14, 11), True), ((15, 0), False), ((18, 4), False)])
+def test_a_postgresql_that_nobody_has_tried_is_told(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, int],
+    told: bool,
+) -> None:
+    """SQLite comes with Python, and is not asked."""
+    monkeypatch.setattr(PGDialect, "_get_server_version_info", lambda *_: version)
+    settings = Settings(home=tmp_path, database_url=database_url)
+    prepare(settings)
+    open_coordinator(settings).database.dispose()
+    lines = [one.getMessage() for one in caplog.records if "PostgreSQL" in one.getMessage()]
+    expected = ["PostgreSQL 14.11 is older than 15, the oldest that was ever tried"]
+    assert lines == (expected if told and database_url.startswith("postgresql") else [])

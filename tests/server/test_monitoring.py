@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -18,9 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from experiments.processes import free_port
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
+from server.db.session import Database
 from server.monitoring import monitored
 from server.services.coordinator import Coordinator
+from server.services.measures import Past
+from server.services.readiness import CHECK_SECONDS
 from server.worker import Worker
+from tests.conftest import Postgres
 from tests.factories.hospital_double import MODEL, update
 from tests.factories.live_coordinator import Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital
@@ -97,7 +103,7 @@ def test_labels_are_templates_and_words_of_ours(exported: str) -> None:
     assert used == NAMES
 
 
-NAMES = {"method", "route", "status", "transaction", "kind", "state", "outcome", "phase", "study", "le"}
+NAMES = {"method", "route", "status", "transaction", "kind", "state", "outcome", "phase", "study", "failure", "le"}
 
 
 def _all(text: str) -> list[tuple[dict[str, str], float]]:
@@ -105,8 +111,8 @@ def _all(text: str) -> list[tuple[dict[str, str], float]]:
 
 
 def test_a_round_is_counted_from_end_to_end(exported: str) -> None:
-    assert one(exported, "wardround_rounds_total", outcome="released") == 2
-    assert one(exported, "wardround_rounds_total", outcome="abandoned") == 0
+    assert one(exported, "wardround_rounds_ended", outcome="released") == 2
+    assert one(exported, "wardround_rounds_ended", outcome="abandoned") == 0
     assert one(exported, "wardround_sessions", phase="summed") == 1
     assert one(exported, "wardround_studies", state="running") == 2
     assert one(exported, "wardround_worker_step_seconds_count", kind="release") == 2
@@ -162,8 +168,96 @@ def test_without_its_database_the_process_says_so_and_the_rest(tmp_path: Path) -
         assert port is not None
         text = read(port)
         assert one(text, "wardround_database_up") == 0
-        assert "wardround_rounds_total" not in samples(text)
+        assert "wardround_rounds_ended" not in samples(text)
         assert one(text, "process_cpu_seconds_total") > 0
+
+
+def test_a_database_that_hangs_costs_a_scrape_two_seconds_and_one_thread(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back, begun, found = threading.Event(), list[str](), Database.read
+
+    def hangs(database: Database, name: str, work: Any) -> Any:
+        begun.append(name)
+        back.wait(30)
+        return found(database, name, work)
+
+    with (
+        _opened(tmp_path, metrics_port=0, database_url=database_url) as (settings, coordinator),
+        monitored(settings, coordinator) as port,
+    ):
+        assert port is not None
+        monkeypatch.setattr(Database, "read", hangs)
+        for number in (1, 2):
+            text, seconds = _timed(port)
+            assert seconds < CHECK_SECONDS + 1.5
+            assert one(text, "wardround_database_up") == 0
+            assert one(text, "wardround_database_read_failures_total") == number
+            assert "wardround_rounds_ended" not in samples(text)
+            assert one(text, "process_cpu_seconds_total") > 0
+        assert begun == ["measure"]
+        back.set()
+        text, _ = _timed(port)
+        assert one(text, "wardround_database_up") == 1
+        assert one(text, "wardround_database_read_failures_total") == 2
+        assert one(text, "wardround_rounds_ended", outcome="released") == 0
+
+
+def test_a_stopped_server_of_postgresql_is_told_in_time(tmp_path: Path, postgres: Postgres) -> None:
+    name = postgres.create()
+    url = postgres.url(name).render_as_string(hide_password=False)
+    with (
+        _opened(tmp_path, metrics_port=0, database_url=url) as (settings, coordinator),
+        monitored(settings, coordinator) as port,
+    ):
+        assert port is not None
+        with postgres.frozen(name):
+            text, seconds = _timed(port)
+        assert seconds < CHECK_SECONDS + 1.5
+        assert one(text, "wardround_database_up") == 0
+    postgres.drop(name)
+
+
+def test_a_history_that_takes_long_to_count_does_not_make_the_database_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = threading.Event()
+
+    def slow(_: Coordinator) -> Past:
+        counted.wait(30)
+        return Past({"released": 7}, {}, {}, 5)
+
+    monkeypatch.setattr("server.monitoring.measure_past", slow)
+    with _opened(tmp_path, metrics_port=0) as (settings, coordinator), monitored(settings, coordinator) as port:
+        assert port is not None
+        text, seconds = _timed(port)
+        assert seconds < CHECK_SECONDS + 1.5
+        assert one(text, "wardround_database_up") == 1
+        assert "wardround_rounds_ended" not in samples(text)
+        counted.set()
+        assert one(read(port), "wardround_rounds_ended", outcome="released") == 7
+
+
+def test_the_history_is_not_counted_at_every_scrape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, found = list[str](), Database.read
+
+    def noted(database: Database, name: str, work: Any) -> Any:
+        asked.append(name)
+        return found(database, name, work)
+
+    monkeypatch.setattr(Database, "read", noted)
+    monkeypatch.setattr("server.monitoring._FRESH_SECONDS", 0.0)
+    with _opened(tmp_path, metrics_port=0) as (settings, coordinator), monitored(settings, coordinator) as port:
+        assert port is not None
+        for _ in range(3):
+            read(port)
+    assert asked.count("measure") == 3
+    assert asked.count("measure-past") == 1
+
+
+def _timed(port: int) -> tuple[str, float]:
+    began = time.monotonic()
+    return read(port), time.monotonic() - began
 
 
 def test_a_taken_port_is_said(tmp_path: Path) -> None:

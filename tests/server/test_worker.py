@@ -19,7 +19,7 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.rounds import release
 from server.services.studies import lifecycle
-from server.worker import Worker
+from server.worker import Worker, WorkItem
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
 from tests.factories.studies import FakeClock, coordinator_on, open_study, work
@@ -201,3 +201,47 @@ def test_a_worker_that_can_do_nothing_pauses_between_its_looks(
         time.sleep(1.0)
     # Ten pauses fit into a second; without them it looked hundreds of times.
     assert looks[0] < 30
+
+
+def _overtaken(coordinator: Coordinator, clock: FakeClock) -> tuple[Worker, WorkItem]:
+    """A worker that has found a step of a study whose lease it held, and another one that was quicker."""
+    hospitals = open_study(coordinator)
+    holder, other = Worker(coordinator, lease_seconds=0.3), Worker(coordinator)
+    holder.perform(holder._tasks()[0])
+    for hospital in hospitals:
+        hospital.send(1, update())
+    # It waited for hospitals for longer than the lease.
+    clock.sleep(5.0)
+    (found,) = holder._tasks()
+    # Both were woken by the same news; this one has the lease, and has committed nothing yet.
+    assert other._hold(found)
+    return holder, found
+
+
+def test_an_ordinary_take_over_is_no_warning(
+    coordinator: Coordinator, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder, found = _overtaken(coordinator, clock)
+    with caplog.at_level("INFO", "wardround.worker"):
+        assert not holder.perform(found)
+    (record,) = [one for one in caplog.records if one.name == "wardround.worker"]
+    assert (record.levelname, record.getMessage()) == ("INFO", "another worker has taken over")
+
+
+def test_work_that_another_worker_repeats_is_a_warning(
+    coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder, found = _overtaken(coordinator, clock)
+    move = Worker._move
+
+    def slow(worker: Worker, task: WorkItem, lease: Any) -> None:
+        time.sleep(0.15)
+        move(worker, task, lease)
+
+    monkeypatch.setattr(Worker, "_move", slow)
+    with caplog.at_level("INFO", "wardround.worker"):
+        assert not holder.perform(found)
+    (record,) = [one for one in caplog.records if one.name == "wardround.worker"]
+    assert record.levelname == "WARNING"
+    assert "done again" in record.getMessage()
+    assert record.__dict__["milliseconds"] >= 150

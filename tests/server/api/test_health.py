@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from experiments.object_store import ObjectStore
+from server.db.file_blobs import FileBlobs
+from server.db.session import Database
+from server.services.readiness import CHECK_SECONDS
+from tests.conftest import Postgres
 from tests.factories.live_coordinator import Live, live
 
 
@@ -60,3 +72,88 @@ def test_the_probe_leaves_nothing_behind(here: Live) -> None:
     for _ in range(3):
         here.send("GET", "/readyz")
     assert not list((here.home / "blobs" / ".incoming").iterdir())
+
+
+def _in_time(here: Live) -> tuple[int, str]:
+    """Status and detail of an answer that came about as soon as it is promised."""
+    began = time.monotonic()
+    answer = here.send("GET", "/readyz")
+    assert time.monotonic() - began < CHECK_SECONDS + 1.5
+    return answer.status_code, answer.json().get("detail", "")
+
+
+def test_what_hangs_is_named_in_time_and_keeps_one_thread(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Database and store side by side: together they take no longer than one of them."""
+    back, begun, read = threading.Event(), list[str](), Database.read
+
+    def hangs(database: Database, name: str, work: Any) -> Any:
+        if name == "readiness":
+            begun.append(name)
+            back.wait(30)
+        return read(database, name, work)
+
+    def hangs_too(_: FileBlobs) -> None:
+        begun.append("check")
+        back.wait(30)
+
+    with live(tmp_path / "home", database_url=database_url) as here:
+        monkeypatch.setattr(Database, "read", hangs)
+        monkeypatch.setattr(FileBlobs, "check", hangs_too)
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(lambda _: _in_time(here), range(8)))
+        assert found == {
+            (
+                503,
+                "the database gave no answer within 2 seconds; "
+                "the store of model files gave no answer within 2 seconds; try again",
+            )
+        }
+        assert _in_time(here)[0] == 503
+        assert sorted(begun) == ["check", "readiness"]
+        assert _status(here.send("GET", "/livez")) == (200, "ok")
+        back.set()
+        monkeypatch.undo()
+        _until_ready(here)
+
+
+def _until_ready(here: Live) -> None:
+    give_up = time.monotonic() + 20
+    while here.send("GET", "/readyz").status_code != 200:
+        assert time.monotonic() < give_up
+
+
+def test_a_database_that_is_stopped_is_said_in_time(tmp_path: Path, postgres: Postgres) -> None:
+    name = postgres.create()
+    url = postgres.url(name).render_as_string(hide_password=False)
+    with live(tmp_path / "home", database_url=url) as here:
+        assert _status(here.send("GET", "/readyz")) == (200, "ok")
+        with ThreadPoolExecutor(50) as pool:
+            with postgres.frozen(name):
+                # More requests than the framework has threads, and all of them wait for the database.
+                waiting = [pool.submit(here.operator, "GET", "/v1/studies", timeout=60) for _ in range(50)]
+                time.sleep(0.3)
+                assert _in_time(here) == (503, "the database gave no answer within 2 seconds; try again")
+                assert not any(one.done() for one in waiting)
+            assert {one.result().status_code for one in waiting} <= {200, 503}
+        _until_ready(here)
+    postgres.drop(name)
+
+
+def test_an_object_store_that_is_stopped_is_said_in_time(tmp_path: Path, object_store: ObjectStore) -> None:
+    with live(tmp_path / "home", **object_store.settings(object_store.bucket())) as here:
+        assert _status(here.send("GET", "/readyz")) == (200, "ok")
+        with _stopped(object_store):
+            assert _in_time(here) == (503, "the store of model files gave no answer within 2 seconds; try again")
+        _until_ready(here)
+
+
+@contextmanager
+def _stopped(store: ObjectStore) -> Iterator[None]:
+    assert store.process is not None
+    os.kill(store.process.popen.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(store.process.popen.pid, signal.SIGCONT)

@@ -15,6 +15,7 @@ from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator
 from server.services.identities import identify
+from server.services.readiness import Readiness
 from server.services.studies import operators
 from server.services.studies.operators import Operator
 
@@ -32,7 +33,7 @@ def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **setti
         watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
         chosen = Settings.model_validate(settings)
         identities = Lookups(partial(identify, coordinator), at_once=False)
-        context = Context(chosen, coordinator, watcher, lambda: 0.0, identities)
+        context = Context(chosen, coordinator, watcher, lambda: 0.0, identities, Readiness(coordinator))
         began = asyncio.get_running_loop().time()
         found = await poll(context, who, "sepsis", wait, looked)
         return found, asyncio.get_running_loop().time() - began

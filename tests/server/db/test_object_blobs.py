@@ -7,7 +7,10 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -214,3 +217,48 @@ def test_sums_are_cached_where_they_are_made(object_store: ObjectStore, address:
     blobs = ObjectBlobs(object_store.store(address), tmp_path / "cache", 1 << 30)
     blobs.write(sum_of("a", 1, "update"), b"sum")
     assert cached(blobs) == ["sum"]
+
+
+def test_checks_leave_nothing_in_the_bucket_whatever_became_of_them(
+    object_store: ObjectStore, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = ObjectBlobs(object_store.store(address), tmp_path / "cache", 1 << 30)
+    for _ in range(3):
+        blobs.check()
+    assert object_store.keys(address) == cached(blobs) == []
+
+    def damaged(*_: object) -> bool:
+        raise StoreAway("cut off")
+
+    monkeypatch.setattr(blobs, "_fetched", damaged)
+    # The store answers, but not with what it was sent.
+    with pytest.raises(StoreAway, match="cut off"):
+        blobs.check()
+    monkeypatch.undo()
+    monkeypatch.setattr("server.db.object_blobs._pages", lambda *_: [])
+    with pytest.raises(StoreAway, match="list"):
+        blobs.check()
+    assert object_store.keys(address) == cached(blobs) == []
+
+
+def test_a_check_takes_away_what_a_killed_process_left_long_ago(
+    object_store: ObjectStore, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = ObjectBlobs(object_store.store(address), tmp_path / "cache", 1 << 30)
+    object_store.put(address, ".probe/0123456789abcdef.left", b"\0")
+    blobs.check()
+    assert object_store.keys(address) == [".probe/0123456789abcdef.left"], "another process may be reading it now"
+    monkeypatch.setattr("server.db.object_blobs._PROBE_LEFT", timedelta(seconds=1))
+    time.sleep(2.1)  # The store's clock has whole seconds.
+    blobs.check()
+    assert object_store.keys(address) == []
+
+
+def test_checks_of_many_processes_at_once_do_not_disturb_each_other(
+    object_store: ObjectStore, address: str, tmp_path: Path
+) -> None:
+    stores = [ObjectBlobs(object_store.store(address), tmp_path / str(n), 1 << 30) for n in range(4)]
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(blobs.check) for blobs in stores * 3]:
+            done.result()
+    assert object_store.keys(address) == []

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -13,7 +14,7 @@ from sqlalchemy import URL, Connection, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from server.db import schema
-from server.db.schema import SchemaOutdated, head, is_current, migrate, require_current, revision
+from server.db.schema import Migrated, SchemaOutdated, head, is_current, migrate, require_current, revision
 from server.db.session import Database, connect
 from server.db.tables import Base
 from tests.conftest import Postgres
@@ -26,7 +27,7 @@ def test_models_and_migrations_agree(database: Database) -> None:
 
 
 def test_migrating_twice_changes_nothing(database: Database) -> None:
-    migrate(database.engine)
+    assert migrate(database.engine) == Migrated(head(), None)
     assert is_current(database.engine)
     require_current(database.engine)
 
@@ -55,7 +56,7 @@ import sys
 from server.db import schema
 from server.db.schema import migrate
 from server.db.session import connect
-migrate(connect(sys.argv[1]))
+print(migrate(connect(sys.argv[1])).after)
 """
 
 
@@ -64,10 +65,15 @@ def test_two_migrators_at_once(kind: str, tmp_path: Path, postgres: Postgres) ->
     name = postgres.create(template="template0")
     url = postgres.url(name) if kind == "postgresql" else URL.create("sqlite", database=f"{tmp_path}/x.db")
     command = [sys.executable, "-c", _MIGRATE, url.render_as_string()]
-    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    said: list[str] = []
     for process in started:
-        _, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
+        said.append(output.strip())
+    # The one that waited had nothing to do, and does not take the other's work for its own.
+    assert sorted(said) == sorted([str(head()), "None"])
     engine = connect(url)
     with engine.connect() as connection:
         assert revision(connection) == head()
@@ -151,6 +157,25 @@ def test_each_migration_is_a_transaction_of_its_own_under_timeouts_and_one_lock(
         assert inspect(connection).get_table_names() == ["alembic_version", "seen"]
         assert _timeouts(connection) == before
         assert connection.scalar(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")) == 0
+    engine.dispose()
+    postgres.drop(name)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_migration_says_from_where_to_where(
+    kind: str, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = _write_migrations(tmp_path / "migrations", *["SELECT 1;"] * 3)
+    for path in (scripts / "versions").iterdir():
+        path.write_text(path.read_text().replace(" + SEEN", ""))
+    monkeypatch.setattr("server.db.schema._scripts", lambda: scripts)
+    name = postgres.create(template="template0")
+    engine = connect(postgres.url(name) if kind == "postgresql" else f"sqlite:///{tmp_path}/x.db")
+    with engine.connect() as connection:
+        command.upgrade(schema._config(connection), "1")
+        connection.commit()
+    assert migrate(engine) == Migrated("1", "3")
+    assert migrate(engine) == Migrated("3", None)
     engine.dispose()
     postgres.drop(name)
 
