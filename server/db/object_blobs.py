@@ -289,12 +289,17 @@ def _raise_if_refused(error: BaseException | None) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200]
+    return _first_line(error)[:200]
+
+
+def _first_line(error: BaseException) -> str:
+    # Of an error without a text, its kind.
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
 
 
 def _without_names(error: BaseException) -> str:
     """The reason without addresses and paths: an object's name holds the hospital's, which no log may."""
-    return _PATHS.sub("…", str(error).splitlines()[0])[:300]
+    return _PATHS.sub("…", _first_line(error))[:300]
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from experiments.object_store import ObjectStore
 from experiments.processes import free_port
@@ -139,6 +141,18 @@ def test_why_a_store_is_away_is_in_the_log_without_names(liar: tuple[type[Liar],
     reason = json.loads(JsonLines().format(record))["reason"]
     assert "500" in reason
     assert not [word for word in ("h1", "rounds/", "127.0.0.1") if word in reason]
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(), GenericError("\n")], ids=repr)
+def test_a_store_that_is_away_without_a_word_is_away(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(obstore, "head", fail)
+    with pytest.raises(StoreAway, match=f"as it should: {type(error).__name__}$"):
+        at("http://127.0.0.1:1", tmp_path).has(UPDATE, "0" * 64)
 
 
 def test_a_model_that_is_cached_needs_no_store(object_store: ObjectStore, address: str, tmp_path: Path) -> None:
