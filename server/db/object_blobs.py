@@ -40,7 +40,9 @@ _PROBE_SHA256 = hashlib.sha256(b"\0").hexdigest()
 # No check takes nearly as long.
 _PROBE_LEFT = timedelta(hours=1)
 _REFUSALS = (PermissionDeniedError, UnauthenticatedError)
-_PATHS = re.compile(r"\S*/\S*")
+# What a store says of itself may quote an object's name, or hold what a terminal obeys.
+_ITS_WORDS = re.compile(r"(?<=status code: )(\d+[^:]*):.*")
+_NAMING = re.compile(r"\S*/\S*|[^ -~]+")
 
 
 def open_store(
@@ -298,8 +300,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _without_names(error: BaseException) -> str:
-    """The reason without addresses and paths: an object's name holds the hospital's, which no log may."""
-    return _PATHS.sub("…", _first_line(error))[:300]
+    """The reason without addresses, paths and the store's words: an object's name holds the hospital's, which no log
+    may."""
+    return _NAMING.sub("…", _ITS_WORDS.sub(r"\1", _first_line(error)))[:300]
 
 
 @contextmanager
