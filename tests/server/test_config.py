@@ -76,7 +76,7 @@ def test_a_password_in_the_url_is_kept() -> None:
         ("ORIGIN", "ftp://study.example.org"),
         ("BLOBS", "s3://"),
         ("BLOBS", "s3://my bucket/prefix"),
-        ("BLOBS", "s3://bücket"),
+        ("BLOBS", "s3://bucket:80"),
         ("BLOBS_ENDPOINT", "http://objects.example.org"),
         ("BLOBS_ENDPOINT", "https://objects.example.org:99999"),
         ("BLOBS_ENDPOINT", "https://objects.example.org:9OOO"),

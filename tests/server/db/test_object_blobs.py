@@ -133,7 +133,11 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
         blobs.remove(UPDATE, "0" * 64)
 
 
-@pytest.mark.parametrize("said", [b"", b"update.h1.0a of h1 is locked", b"\x1b[2J\xe2\x80\xae gone"])
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"update.h1.0a of h1 is locked", b"\x1b[2J\xe2\x80\xae gone"],
+    ids=["nothing", "a name", "what a terminal obeys"],
+)
 def test_why_a_store_is_away_is_in_the_log_without_names(
     liar: tuple[type[Liar], str], tmp_path: Path, said: bytes
 ) -> None:
@@ -147,7 +151,9 @@ def test_why_a_store_is_away_is_in_the_log_without_names(
     assert reason.isprintable()
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(), GenericError("\n")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), ConnectionResetError(), GenericError("\n")], ids=["timeout", "reset", "blank"]
+)
 def test_a_store_that_is_away_without_a_word_is_away(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
