@@ -7,6 +7,7 @@ Any setting may come from a file instead (`WARDROUND_DATABASE_PASSWORD_FILE=/run
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from sqlalchemy.exc import ArgumentError
 
 PREFIX = "WARDROUND_"
 DRIVERS = ("sqlite", "postgresql+psycopg")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_ADDRESS = re.compile(r"[!-~]*")
 
 # Names that other parts of the same installation read; the coordinator lets them pass.
 FOREIGN_NAMES = frozenset(
@@ -103,7 +106,7 @@ class Settings(BaseModel):
     @classmethod
     def _is_a_folder_or_a_bucket(cls, value: str) -> str:
         parts = urlsplit(value)
-        if "://" in value and not (parts.scheme == "s3" and parts.netloc):
+        if "://" in value and not (parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc)):
             raise ValueError("write a folder, s3://bucket or s3://bucket/prefix")
         return value
 
@@ -114,6 +117,13 @@ class Settings(BaseModel):
         on_this_machine = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
         if value and not (parts.scheme == "https" and parts.hostname) and not on_this_machine:
             raise ValueError("write https://…; http is taken for a store on this machine only")
+        # The store's library ends the process over what no address holds.
+        try:
+            usable = _ADDRESS.fullmatch(value) is not None and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError("write no spaces, and a port from 1 to 65535")
         return value
 
     @field_validator("database_url")

@@ -15,8 +15,8 @@ _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "di
 _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "create_study": ("study-exists", "first-round-overspends", "beyond-bounds"),
     "start_study": ("model-missing", "study-not-running"),
-    "pause_study": ("study-not-running",),
-    "resume_study": ("study-not-running",),
+    "pause_study": ("model-missing", "study-not-running"),
+    "resume_study": ("model-missing", "study-not-running"),
     "stop_study": ("study-not-running",),
     "invite": ("frozen",),
     "enrol": (

@@ -40,7 +40,9 @@ _PROBE_SHA256 = hashlib.sha256(b"\0").hexdigest()
 # No check takes nearly as long.
 _PROBE_LEFT = timedelta(hours=1)
 _REFUSALS = (PermissionDeniedError, UnauthenticatedError)
-_PATHS = re.compile(r"\S*/\S*")
+# What a store says of itself may quote an object's name, or hold what a terminal obeys.
+_ITS_WORDS = re.compile(r"(?<=status code: )(\d+[^:]*):.*")
+_NAMING = re.compile(r"\S*/\S*|[^ -~]+")
 
 
 def open_store(
@@ -289,12 +291,18 @@ def _raise_if_refused(error: BaseException | None) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200]
+    return _first_line(error)[:200]
+
+
+def _first_line(error: BaseException) -> str:
+    # Of an error without a text, its kind.
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
 
 
 def _without_names(error: BaseException) -> str:
-    """The reason without addresses and paths: an object's name holds the hospital's, which no log may."""
-    return _PATHS.sub("…", str(error).splitlines()[0])[:300]
+    """The reason without addresses, paths and the store's words: an object's name holds the hospital's, which no log
+    may."""
+    return _NAMING.sub("…", _ITS_WORDS.sub(r"\1", _first_line(error)))[:300]
 
 
 @contextmanager

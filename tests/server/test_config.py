@@ -74,6 +74,13 @@ def test_a_password_in_the_url_is_kept() -> None:
         ("ORIGIN", "https://study.example.org/path"),
         ("ORIGIN", "study.example.org"),
         ("ORIGIN", "ftp://study.example.org"),
+        ("BLOBS", "s3://"),
+        ("BLOBS", "s3://my bucket/prefix"),
+        ("BLOBS", "s3://bucket:80"),
+        ("BLOBS_ENDPOINT", "http://objects.example.org"),
+        ("BLOBS_ENDPOINT", "https://objects.example.org:99999"),
+        ("BLOBS_ENDPOINT", "https://objects.example.org:9OOO"),
+        ("BLOBS_ENDPOINT", "https://objects example.org"),
         ("PORT", "65536"),
         ("PORT", "-1"),
         ("BODY_IDLE_SECONDS", "nan"),
@@ -90,6 +97,7 @@ def test_a_bad_value_is_refused_by_name_and_not_repeated(name: str, value: str) 
     assert f"WARDROUND_{name}:" in str(refused.value)
     assert "input_value" not in str(refused.value)
     assert "wardround@database" not in str(refused.value)
+    assert "9OOO" not in str(refused.value)
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
@@ -101,3 +109,9 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
 
 def test_options_win_over_the_environment() -> None:
     assert load({"WARDROUND_PORT": "1"}, port=2, host=None).port == 2
+
+
+@pytest.mark.parametrize("endpoint", ["https://objects.example.org:9000/tenant", "http://[::1]:9000", "https://s3"])
+def test_an_object_store_is_named_by_bucket_and_address(endpoint: str) -> None:
+    settings = load({"WARDROUND_BLOBS": "s3://My_bucket.2/a prefix", "WARDROUND_BLOBS_ENDPOINT": endpoint})
+    assert (settings.blobs, settings.blobs_endpoint) == ("s3://My_bucket.2/a prefix", endpoint)

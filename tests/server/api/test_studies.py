@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.factories.live_coordinator import Live, code_of
@@ -13,6 +15,16 @@ def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> No
     assert [here.operator("POST", "/v1/studies", json=request).status_code for _ in range(2)] == [201, 200]
     other = {"study": study, "settings": settings_json(noise_multiplier=2.0)}
     assert code_of(here.operator("POST", "/v1/studies", json=other)) == (409, "study-exists")
+
+
+@pytest.mark.parametrize("parameters", [{"a": "\udfff"}, {"\ud800": 1}], ids=["value", "name"])
+def test_half_a_character_is_no_task_parameter(here: Live, study: str, parameters: dict[str, object]) -> None:
+    chosen = settings_json()
+    chosen["training"]["task_parameters"] = parameters
+    # Written as an escape: the body itself is UTF-8.
+    body = json.dumps({"study": study, "settings": chosen}).encode()
+    answer = here.operator("POST", "/v1/studies", content=body, headers={"Content-Type": "application/json"})
+    assert code_of(answer) == (422, "invalid-request")
 
 
 def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(here: Live, study: str) -> None:

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from experiments.object_store import ObjectStore
 from experiments.processes import free_port
@@ -131,14 +133,36 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
         blobs.remove(UPDATE, "0" * 64)
 
 
-def test_why_a_store_is_away_is_in_the_log_without_names(liar: tuple[type[Liar], str], tmp_path: Path) -> None:
-    liar[0].status = 500
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"update.h1.0a of h1 is locked", b"\x1b[2J\xe2\x80\xae gone"],
+    ids=["nothing", "a name", "what a terminal obeys"],
+)
+def test_why_a_store_is_away_is_in_the_log_without_names(
+    liar: tuple[type[Liar], str], tmp_path: Path, said: bytes
+) -> None:
+    liar[0].status, liar[0].refusal = 500, said
     with pytest.raises(StoreAway) as failed:
         at(liar[1], tmp_path).write(UPDATE, b"update")
     record = logging.LogRecord("x", logging.ERROR, "", 0, "step failed", None, (StoreAway, failed.value, None))
     reason = json.loads(JsonLines().format(record))["reason"]
-    assert "500" in reason
+    assert "500 Internal Server Error" in reason
     assert not [word for word in ("h1", "rounds/", "127.0.0.1") if word in reason]
+    assert reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), ConnectionResetError(), GenericError("\n")], ids=["timeout", "reset", "blank"]
+)
+def test_a_store_that_is_away_without_a_word_is_away(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(obstore, "head", fail)
+    with pytest.raises(StoreAway, match=f"as it should: {type(error).__name__}$"):
+        at("http://127.0.0.1:1", tmp_path).has(UPDATE, "0" * 64)
 
 
 def test_a_model_that_is_cached_needs_no_store(object_store: ObjectStore, address: str, tmp_path: Path) -> None:
@@ -152,11 +176,11 @@ def test_a_model_that_is_cached_needs_no_store(object_store: ObjectStore, addres
 class Liar(http.server.BaseHTTPRequestHandler):
     """Takes everything, and gives back something else; or refuses everything."""
 
-    status, given = 200, b"something else"
+    status, given, refusal = 200, b"something else", b""
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
-        self._answer(b"")
+        self._answer(self.refusal)
 
     def do_GET(self) -> None:
         self._answer(self.given)

@@ -22,6 +22,12 @@ def test_every_control_character_and_every_turn_of_direction_is_refused() -> Non
     assert found == 65 + 2 + 9
 
 
+@pytest.mark.parametrize("half", [0xD800, 0xDBFF, 0xDC00, 0xDFFF], ids=hex)
+def test_half_a_character_is_refused(half: int) -> None:
+    with pytest.raises(ValueError, match="half a character"):
+        require_plain(f"a{chr(half)}b")
+
+
 @pytest.mark.parametrize(
     "text", ["", "Zoë – 王 – حسن – नमस्ते", "क्\u200dष", "👩\u200d⚕️"], ids=["empty", "scripts", "joiner", "emoji"]
 )
