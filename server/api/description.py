@@ -34,8 +34,8 @@ _SIGNED = """A hospital signs every request: a JWT (`EdDSA`, its Ed25519 identit
 - `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before.
 
 Other signatures in bodies, but those of a secure sum, are Ed25519 over the length of a label (four octets, the highest
-first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys sorted, no spaces); octets in JSON are
-base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
+first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no
+spaces); octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
     "client": {
         "type": "http",
