@@ -57,10 +57,11 @@ class Readiness:
     """The checks of one process, by what they ask: what `/readyz` waits for."""
 
     def __init__(self, coordinator: Coordinator) -> None:
-        database, blobs = coordinator.database, coordinator.blobs
         self._checks: Mapping[str, Single[object]] = {
-            "the database": Single("check-database", lambda: database.read("readiness", lambda tx: tx.now())),
-            "the store of model files": Single("check-store", lambda: blobs.check()),
+            "the database": Single(
+                "check-database", lambda: coordinator.database.read("readiness", lambda tx: tx.now())
+            ),
+            "the store of model files": Single("check-store", lambda: coordinator.blobs.check()),
         }
 
     def ask(self) -> Mapping[str, Future[object]]:

@@ -203,10 +203,12 @@ def test_a_store_that_is_away_is_said_and_passes(here: Live, study: str, tmp_pat
     )
     away = ObjectBlobs(store, tmp_path / "cache", 1 << 30)
     object.__setattr__(here.coordinator, "blobs", away)
-    answer = here.put_update(north, 1, update())
-    assert _code(answer) == (503, "unavailable")
-    assert answer.headers["retry-after"] == "2"
-    assert _code(here.send("GET", "/readyz")) == (503, "unavailable")
-    assert _state(here, study, "north") == "sampled"
-    object.__setattr__(here.coordinator, "blobs", there)
+    try:
+        answer = here.put_update(north, 1, update())
+        assert _code(answer) == (503, "unavailable")
+        assert answer.headers["retry-after"] == "2"
+        assert _code(here.send("GET", "/readyz")) == (503, "unavailable")
+        assert _state(here, study, "north") == "sampled"
+    finally:
+        object.__setattr__(here.coordinator, "blobs", there)
     assert here.put_update(north, 1, update()).status_code == 201
