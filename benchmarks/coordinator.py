@@ -87,7 +87,7 @@ WHOLE = (
     Session([job("idle")], databases=("sqlite",)),
     Session([job("plain", clients=2, rounds=2, values=HUNDRED_MB)], databases=("sqlite",)),
     Session([job("masked", clients=1000, neighbours=48)], databases=("sqlite",), only="after"),
-    # Not a thousand: their own work alone takes two cores eleven minutes.
+    # Not a thousand: their own work alone takes two cores five to eleven minutes.
     Session([job("masked", clients=300, neighbours=48, lost=15)], databases=("sqlite",), only="after"),
     Session([job("plain", **THROUGHPUT)], databases=("postgres",), only="after"),
     Session([job("plain", **THROUGHPUT)], databases=("postgres",), processes=2, only="after"),

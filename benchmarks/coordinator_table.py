@@ -150,7 +150,7 @@ def text_of(rows: Sequence[Row]) -> str:
     """As a table in Markdown."""
     lines = ["| what | database | before | after | ratio | goal |", "|---|---|---|---|---|---|"]
     for row in rows:
-        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        ratio = "–" if row["ratio"] is None else f"{round(row['ratio'], 2) + 0.0:.2f}"
         goal = row["goal"] and row["goal"] + {True: ": reached", False: ": **missed**"}.get(row.get("reached"), "")
         shown = (_shown(row[version], row["unit"]) for version in ("before", "after"))
         lines.append(f"| {row['what']} | {DATABASES[row['database']]} | {' | '.join(shown)} | {ratio} | {goal} |")

@@ -6,6 +6,8 @@ from typing import Any
 
 from benchmarks.coordinator_table import BEGIN, END, page_with, rows_of, text_of
 
+SIDES = (("before", 4.0), ("after", -0.004))
+
 
 def _figures(version: str, job: str, chosen: dict[str, Any], database: str = "sqlite", **found: Any) -> dict[str, Any]:
     return {"version": version, "job": job, "chosen": chosen, "database": database, "processes": 1, **found}
@@ -31,6 +33,11 @@ def test_a_ratio_is_after_by_before_and_a_goal_is_reached_or_missed() -> None:
     assert "reached" not in _row(rows, "`/livez`")
     assert "| 10 ms | 1.50 ms | 0.15 | ≤ .2 of before: reached |" in text_of(rows)
     assert "| 66 | 41 | 0.62 | ≤ 40: **missed** |" in text_of(rows)
+
+
+def test_what_is_less_than_nothing_by_its_noise_is_nothing() -> None:
+    figures = (_figures(version, "counts", {}, assignment_transactions=found) for version, found in SIDES)
+    assert "| 4 | 0 | 0.00 |  |" in text_of(rows_of(list(figures)))
 
 
 def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:
