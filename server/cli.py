@@ -92,7 +92,7 @@ def _check(settings: Settings) -> None:
             # Opening may hang as well.
             Single("check", ask).ask().result(COMMAND_SECONDS)
         except TimeoutError:
-            _fail(f"database and store of model files gave no answer within {COMMAND_SECONDS:g} seconds")
+            _fail(f"the database or the store of model files gave no answer within {COMMAND_SECONDS:g} seconds")
 
 
 def migrate() -> None:

@@ -6,7 +6,6 @@ It exists so that a test can make a coordinator misbehave in ways that the real 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable
@@ -63,6 +62,7 @@ from client_sdk.protocol.wire.signing import (
 )
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
 from tests.factories.ledgers import standing
+from tests.factories.wire_answers import problem, reply
 
 ORIGIN = "https://study.example.org"
 Json = dict[str, Any]
@@ -242,10 +242,7 @@ class Coordinator:
         # A repetition is answered as the first time, also after the round.
         if before is None and (round_ != self.round or self.budget.pending != round_):
             return problem(410, "round-closed")
-        spec = prefixed(spec_of(self.initial), UPDATE)
-        if self.settings.privacy.bayesian is not None and self.settings.privacy.scheme == "parallel":
-            spec |= terms_spec(len(self.settings.privacy.bayesian.orders))
-        decode(body, spec)
+        decode(body, self._update_spec())
         self.updates[round_][name] = body
         self._close_if_complete()
         status = 201 if before is None else 200
@@ -388,17 +385,6 @@ class Coordinator:
 
     def _key(self) -> str:
         return encode_public_key(self.key.public_key())
-
-
-def reply(message: Any, status: int = 200) -> httpx.Response:
-    return httpx.Response(status, json=json.loads(message.model_dump_json()), headers={"X-Request-Id": "r-1"})
-
-
-def problem(status: int, code: str, headers: dict[str, str] | None = None, **members: Any) -> httpx.Response:
-    body = {"type": f"urn:wardround:problem:{code}", "title": code, "status": status, "code": code}
-    body |= {"detail": f"{code}: do something about it", "request_id": "r-1", **members}
-    kind = {"Content-Type": "application/problem+json", "X-Request-Id": "r-1"}
-    return httpx.Response(status, content=json.dumps(body).encode(), headers=kind | (headers or {}))
 
 
 def _signed_by(token: str, key: str) -> bool:

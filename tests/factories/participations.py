@@ -13,8 +13,9 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
-from tests.factories.coordinator_in_process import Coordinator, problem
+from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import plain_policy, records
+from tests.factories.wire_answers import problem
 
 
 def join(here: Hospital, **options: Any) -> Outcome:

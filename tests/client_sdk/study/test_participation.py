@@ -25,10 +25,10 @@ from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
-from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import TASK_PARAMETERS, settings
+from tests.factories.wire_answers import problem
 
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 

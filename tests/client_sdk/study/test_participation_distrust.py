@@ -22,10 +22,10 @@ from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint, strangers
-from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import settings
+from tests.factories.wire_answers import problem
 
 # -- what is not believed ------------------------------------------------------------------------------------------
 

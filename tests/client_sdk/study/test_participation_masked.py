@@ -20,10 +20,11 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
-from tests.factories.coordinator_in_process import Coordinator, problem
+from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.secure_sum import World
 from tests.factories.settings import MASKING, settings
+from tests.factories.wire_answers import problem
 
 LEFT = "PUT /v1/studies/sepsis/rounds/1/secure-sum/left/mercy"
 OTHER = b"another model"

@@ -21,9 +21,9 @@ from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import PrivateGradients
 from client_sdk.training.local import weights_of
-from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
+from tests.factories.wire_answers import problem
 
 SILENT = 1e-7
 AROUND = {"clipping_centre": "previous-update", "optimiser": {"name": "plain", "learning_rate": 2.0}}

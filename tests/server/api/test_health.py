@@ -75,27 +75,27 @@ def test_the_probe_leaves_nothing_behind(here: Live) -> None:
 
 
 def _in_time(here: Live) -> tuple[int, str]:
-    """Status and detail of an answer that came about as soon as it is promised."""
+    """Status and detail of an answer that came long before what hangs came back, on a busy machine too."""
     began = time.monotonic()
     answer = here.send("GET", "/readyz")
-    assert time.monotonic() - began < CHECK_SECONDS + 1.5
+    assert time.monotonic() - began < 5 * CHECK_SECONDS
     return answer.status_code, answer.json().get("detail", "")
 
 
 def test_what_hangs_is_named_in_time_and_keeps_one_thread(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Database and store side by side: together they take no longer than one of them."""
-    back, begun, read = threading.Event(), list[str](), Database.read
+    """Database and store side by side: neither begins when the other one is given up."""
+    back, begun, read = threading.Event(), list[tuple[str, float]](), Database.read
 
     def hangs(database: Database, name: str, work: Any) -> Any:
         if name == "readiness":
-            begun.append(name)
+            begun.append((name, time.monotonic()))
             back.wait(30)
         return read(database, name, work)
 
     def hangs_too(_: FileBlobs) -> None:
-        begun.append("check")
+        begun.append(("check", time.monotonic()))
         back.wait(30)
 
     with live(tmp_path / "home", database_url=database_url) as here:
@@ -111,7 +111,9 @@ def test_what_hangs_is_named_in_time_and_keeps_one_thread(
             )
         }
         assert _in_time(here)[0] == 503
-        assert sorted(begun) == ["check", "readiness"]
+        (first, at), (second, later) = sorted(begun)
+        assert (first, second) == ("check", "readiness")
+        assert abs(at - later) < CHECK_SECONDS
         assert _status(here.send("GET", "/livez")) == (200, "ok")
         back.set()
         monkeypatch.undo()

@@ -1,0 +1,19 @@
+"""Answers as the coordinator writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+
+def reply(message: Any, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, json=json.loads(message.model_dump_json()), headers={"X-Request-Id": "r-1"})
+
+
+def problem(status: int, code: str, headers: dict[str, str] | None = None, **members: Any) -> httpx.Response:
+    body = {"type": f"urn:wardround:problem:{code}", "title": code, "status": status, "code": code}
+    body |= {"detail": f"{code}: do something about it", "request_id": "r-1", **members}
+    kind = {"Content-Type": "application/problem+json", "X-Request-Id": "r-1"}
+    return httpx.Response(status, content=json.dumps(body).encode(), headers=kind | (headers or {}))
