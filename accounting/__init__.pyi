@@ -11,6 +11,13 @@ from .accountants.classical import ClassicalAccountant as ClassicalAccountant
 from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
 from .accountants.odometer import Odometer as Odometer
+from .budget.forecast import Forecast as Forecast
+from .budget.forecast import LimitForecast as LimitForecast
+from .budget.forecast import forecast as forecast
+from .budget.solve import best_orders as best_orders
+from .budget.solve import least_epsilon as least_epsilon
+from .budget.solve import least_noise as least_noise
+from .budget.solve import most_rounds as most_rounds
 from .errors import AccountingError as AccountingError
 from .errors import EstimatorRefused as EstimatorRefused
 from .errors import InvalidArgument as InvalidArgument
@@ -45,6 +52,13 @@ from .mechanisms.general import LaplacePair as LaplacePair
 from .mechanisms.general import OutcomePair as OutcomePair
 from .mechanisms.general import RandomisedResponse as RandomisedResponse
 from .mechanisms.general import subsampled_moment as subsampled_moment
+from .plan.plan import BayesianPlan as BayesianPlan
+from .plan.plan import HistogramRelease as HistogramRelease
+from .plan.plan import LimitPlan as LimitPlan
+from .plan.plan import Plan as Plan
+from .plan.plan import PlanError as PlanError
+from .plan.signal import SignalToNoise as SignalToNoise
+from .plan.signal import signal_to_noise as signal_to_noise
 from .units import Definition as Definition
 from .units import Guarantee as Guarantee
 from .units import Level as Level

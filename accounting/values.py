@@ -9,6 +9,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import fields
+from decimal import ROUND_CEILING, Context
 from enum import Enum, StrEnum
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -185,6 +186,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return str(value)
     return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """The least number of so many significant decimal digits that is not below value; as it is where not finite.
+
+    >>> rounded_up(1.2341, 4), rounded_up(0.00123, 2), rounded_up(2.5, 4)
+    (1.235, 0.0013, 2.5)
+    """
+    if not math.isfinite(value):
+        return value
+    # Reading back is monotone: the float of a decimal that is not below value is not below it either.
+    return float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value))
 
 
 def array_to_json(array: FloatArray) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from accounting.accountants.bayesian_spec import BayesianSpec, bayesian_guarantee, capped_by
-from accounting.accountants.composition import Measurement, RunningComposition, Step
+from accounting.accountants.composition import Measurement, RunningComposition, Step, ceilings
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
 from accounting.estimation.upper_mean import MONOTONE
 from accounting.mechanisms.conversion import delta_from_moments, epsilon_from_moments, largest_moment
@@ -118,11 +118,11 @@ class BayesianAccountant:
     def project(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> float:
         """ε if the next `steps` steps all cost their worst case; nothing changes."""
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
-        return self.epsilon_after(step, check_count("steps", steps))
+        return self.epsilon_after((step, check_count("steps", steps)))
 
-    def epsilon_after(self, step: Step, steps: int) -> float:
-        """ε if these steps cost their worst case; nothing changes."""
-        return self._epsilon_of(self._ahead(step, steps))
+    def epsilon_after(self, *ahead: tuple[Step, int]) -> float:
+        """ε if these kinds of steps, each so many times, cost their worst case; nothing changes."""
+        return self._epsilon_of(self._ahead(*ahead))
 
     def close(self, reservation: Reservation, measured: Measurement | None, *, charge: bool) -> bool:
         """End the open reservation: charge it at what was measured or in full, or charge nothing.
@@ -267,7 +267,7 @@ class BayesianAccountant:
             return
         allowed = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
         # The filter's row is the last one.
-        if float(self._ahead(step, steps)[-1]) > allowed:
+        if float(self._ahead((step, steps))[-1]) > allowed:
             raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
     def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
@@ -297,9 +297,9 @@ class BayesianAccountant:
     def _moments(self) -> FloatArray:
         return self._combine(self._ledger.moments(), self._classical)
 
-    def _ahead(self, step: Step, steps: int) -> FloatArray:
-        classical = self._classical + steps * step.ceiling(self.spec.rows)
-        return self._combine(self._ledger.worst(step, steps), classical)
+    def _ahead(self, *ahead: tuple[Step, int]) -> FloatArray:
+        classical = self._classical + ceilings(self.spec.rows, ahead)
+        return self._combine(self._ledger.worst(*ahead), classical)
 
     def _epsilon_of(self, moments: FloatArray) -> float:
         fixed = self.spec
@@ -343,7 +343,7 @@ class Reservation:
 
     def epsilon(self) -> float:
         """ε of the accountant if this reservation is charged in full."""
-        return self.accountant.epsilon_after(self.step, self.steps)
+        return self.accountant.epsilon_after((self.step, self.steps))
 
     def settle(
         self,

@@ -23,6 +23,8 @@ from accounting.values import (
     order_or_alpha,
 )
 
+MOST_NOISE = 2.0**20
+LARGEST_ORDER = 2.0**16
 # Integers suffice but for large ε, where the best order lies between 0 and 2.
 DEFAULT_ORDERS = tuple(
     float(order)
@@ -68,7 +70,9 @@ def calibrate_noise(
              never adapt
     account  another ε, as a non-increasing function of the noise multiplier
 
-    Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Raises Unreachable where 2²⁰ is not enough.
+    Guarantees: account(result) ≤ epsilon was computed, not extrapolated.
+
+    Raises Unreachable where 2²⁰ is not enough; at a fixed order that is too small it names the least that is not.
 
     >>> round(calibrate_noise(epsilon=2.0, delta=1e-5, sampling_rate=0.01, steps=1000), 2)
     1.02
@@ -94,6 +98,8 @@ def calibrate_noise(
 
     if account is not None:
         return _least(lambda noise: account(noise) <= target, 1.0, 2.0, accuracy)
+    if fixed is not None:
+        _require_reachable(target, delta, sampling_rate, steps, fixed)
     enough = _least(lambda noise: by_moments(noise) <= target, 1.0, 2.0, accuracy)
     if method == "rdp":
         return enough
@@ -217,13 +223,40 @@ def prospect(
     return Prospect(epsilon_from_moments(lams, classical, total)[0], best, -math.log(unseen))
 
 
+def _require_reachable(target: float, delta: float, rate: float, steps: int, order: float) -> None:
+    """Raises Unreachable unless some noise multiplier reaches the target at this order; names the least that would do.
+
+    However much noise there is, ε at one order λ stays above (ln c_λ − ln δ) / λ, which falls with λ.
+    """
+
+    def within(lam: float) -> bool:
+        return rdp_epsilon(MOST_NOISE, sampling_rate=rate, steps=steps, delta=delta, orders=[lam]) <= target
+
+    if within(order):
+        return
+    told = f"no noise multiplier reaches epsilon = {target!r} at delta = {delta!r} and order λ = {order!r}"
+    high = order
+    while not within(high):
+        high *= 2
+        if high > LARGEST_ORDER:
+            raise Unreachable(f"{told}, nor at a larger order: raise epsilon or delta, or take fewer steps")
+    low = max(order, high / 2)
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if within(middle) else (middle, high)
+    # Three digits, upwards: what is named works, and no order below it by more than a rounding does.
+    digits = 2 - math.floor(math.log10(high))
+    least = math.ceil(high * 10**digits) / 10**digits
+    raise Unreachable(f"{told}: the order must be at least {least:g} (α = {least + 1:g})")
+
+
 def _least(holds: Callable[[float], bool], start: float, factor: float, accuracy: float) -> float:
     """The least noise for which it holds, to a relative accuracy, on the side where it holds."""
     high = start
     while not holds(high):
         high *= factor
-        if high > 2**20:
-            raise Unreachable("no noise multiplier up to 2^20 reaches this epsilon")
+        if high > MOST_NOISE:
+            raise Unreachable("no noise multiplier up to 2^20 reaches this epsilon: raise epsilon or delta")
     low = high / factor
     while low > 1e-3 and holds(low):
         low, high = low / factor, low

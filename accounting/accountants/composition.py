@@ -12,7 +12,7 @@ every G_i, sampled or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,6 +79,11 @@ class Step:
     def ceiling(self, orders: FloatArray) -> FloatArray:
         """φ at the clip norm, shape (orders,)."""
         return _ceiling(self, tuple(orders.tolist())).copy()
+
+
+def ceilings(orders: FloatArray, ahead: Iterable[tuple[Step, int]]) -> FloatArray:
+    """Σ n·φ at the clip norm over kinds of steps, each n times, shape (orders,)."""
+    return sum((steps * step.ceiling(orders) for step, steps in ahead), np.zeros_like(orders))
 
 
 @lru_cache(maxsize=256)
@@ -216,11 +221,11 @@ class HolderComposition:
     def moments(self) -> FloatArray:
         return self._sums.copy()
 
-    def worst(self, step: Step, steps: int = 1) -> FloatArray:
-        """The rows after `steps` more steps at the clip norm: a sure bound, no estimate."""
-        self.check(steps)
+    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
+        """The rows after these kinds of steps, each so many times, at the clip norm: a sure bound, no estimate."""
+        self.check(sum(steps for _, steps in ahead))
         # At the clip norm w·log E e^{φ/w} is φ, whatever the weight.
-        return self._sums + steps * step.ceiling(self._rows.orders)
+        return self._sums + ceilings(self._rows.orders, ahead)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
@@ -283,10 +288,10 @@ class RunningComposition:
             self._present = np.minimum(now, self._reserved)
         return self._present.copy()
 
-    def worst(self, step: Step, steps: int = 1) -> FloatArray:
+    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
         """The rows if the next steps cost every record its ceiling: the same estimate of G + φ(C), at V + φ(C)."""
-        self.check(steps)
-        return self._estimates(self._live, steps * step.ceiling(self._rows.orders), self._steps + steps)
+        self.check(number := sum(steps for _, steps in ahead))
+        return self._estimates(self._live, ceilings(self._rows.orders, ahead), self._steps + number)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
@@ -294,7 +299,9 @@ class RunningComposition:
         self.check()
         known = step.max_distance is not None
         ceiling = step.ceiling(self._rows.orders) if known else np.full_like(self._ceiling, np.inf)
-        most = np.where(self._rows.once, self.worst(step), np.inf) if reserved else np.full_like(self._ceiling, np.inf)
+        most = np.full_like(self._ceiling, np.inf)
+        if reserved:
+            most = np.where(self._rows.once, self.worst((step, 1)), most)
         if measured is not None:
             self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:

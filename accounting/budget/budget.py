@@ -211,7 +211,7 @@ class Budget:
             {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
             for account in bayesian
             for p in POPULATIONS
-            if math.isfinite(epsilon := self._shown(account))
+            if math.isfinite(epsilon := self.shown(account))
         ]
 
     def state(self) -> dict[str, Any]:
@@ -269,8 +269,8 @@ class Budget:
         publishes = self.plan.publishes(next_round)
         # Computed also while a round is reserved: it is then what that round may cost.
         worst = account.epsilon_after_worst_round(publishes=publishes)
-        classical = self._classical_beside(account)
-        spent = self._shown(account)
+        classical = classical_beside(self.accounts, account)
+        spent = self.shown(account)
         reserved = min(
             worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes)
         )
@@ -304,21 +304,9 @@ class Budget:
         void = VOID_WHILE_PLAIN if disclosure == "plain" else VOID_SINCE_THE_END
         return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
 
-    def _classical_beside(self, account: LimitAccount) -> LimitAccount | None:
-        """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
-
-        The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
-        """
-        if account.limit.definition is Definition.CLASSICAL:
-            return None
-        for other in self.accounts:
-            same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
-            if other.limit.definition is Definition.CLASSICAL and same:
-                return other
-        return None
-
-    def _shown(self, account: LimitAccount) -> float:
-        classical = self._classical_beside(account)
+    def shown(self, account: LimitAccount) -> float:
+        """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
+        classical = classical_beside(self.accounts, account)
         return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
 
     def _rounds_left(self, account: LimitAccount) -> int:
@@ -348,6 +336,20 @@ def replay(entries: Iterable[Entry]) -> Budget:
     if budget is None:
         raise LedgerError(0, "an empty ledger opens no study")
     return budget
+
+
+def classical_beside(accounts: Iterable[LimitAccount], account: LimitAccount) -> LimitAccount | None:
+    """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
+
+    The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
+    """
+    if account.limit.definition is Definition.CLASSICAL:
+        return None
+    for other in accounts:
+        same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
+        if other.limit.definition is Definition.CLASSICAL and same:
+            return other
+    return None
 
 
 _BAYESIAN = {Tells.HISTOGRAM: HistogramLimit, Tells.CUMULATIVE: CumulativeLimit}

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from accounting.budget.accounts.base import LimitAccount
-from accounting.plan.plan import FirstRoundOverspends, LimitPlan, Plan, PlanError
+from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
 from accounting.units import Definition
+from accounting.values import rounded_up
 
 MOST_NOISE = 1e6
 
@@ -20,31 +21,40 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
     Raises:
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
-        PlanError: no noise multiplier up to a million would do for one round; the limit's order or delta is the
-            obstacle.
+        PlanError: no noise multiplier up to a million would do for one round; names the obstacle: the order, with the
+            least one that works, or the published histograms.
     """
     offending = _first_over(plan, accounts, rounds=1)
     if offending is not None:
         one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
         if one is None:
-            name = f"the {offending.definition} limit at level {offending.level}"
-            order = "classical_order" if offending.definition is Definition.CLASSICAL else "filter_order"
-            raise PlanError("orders", f"{name} cannot be met with any noise: choose a larger {order}, or raise ε or δ")
-        raise FirstRoundOverspends(offending, one, whole)
+            raise PlanError(*_obstacle(offending))
+        raise FirstRoundOverspends(offending.limit, one, whole)
 
 
-def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitPlan | None:
+def _obstacle(account: LimitAccount) -> tuple[str, str]:
+    """The field to change, and why no noise multiplier keeps this limit."""
+    limit, least = account.limit, account.least_order
+    never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
+    if account.order >= least:
+        return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"
+    name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
+    term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
+    return name, f"{never}: {term}; choose a larger {name}, at least {least:g} (`wardround plan --solve noise`)"
+
+
+def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitAccount | None:
     for account in accounts(plan):
         # Written so that NaN reads as over.
         if not account.epsilon_at_worst(rounds, plan.published_by(rounds)) <= account.limit.epsilon:
-            return account.limit
+            return account
     return None
 
 
 def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None:
     """None: not even MOST_NOISE is enough. Histograms carry noise of their own, which this one does not touch."""
 
-    def over(noise: float) -> LimitPlan | None:
+    def over(noise: float) -> LimitAccount | None:
         return _first_over(replace(plan, noise_multiplier=noise), accounts, rounds)
 
     if over(MOST_NOISE) is not None:
@@ -54,5 +64,4 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if over(middle) is None else (middle, high)
-    digits = 2 - math.floor(math.log10(high))
-    return math.ceil(high * 10**digits) / 10**digits
+    return rounded_up(high, 3)

@@ -20,6 +20,7 @@ from accounting.values import (
     check_orders,
     order_or_alpha,
     orders_or_alphas,
+    rounded_up,
 )
 
 Conversion = Literal["improved", "chernoff"]
@@ -176,6 +177,35 @@ def largest_moment(
     offset = float(_log_constant(np.array([lam]), conversion)[0])
     spendable, log_beta = lam * check_nonnegative("epsilon", epsilon), math.log(check_delta(beta, "beta"))
     return spendable - offset + log_beta - 1e-15 * (spendable + abs(offset) - log_beta)
+
+
+def fixed_term(order: float, beta: float, *, conversion: Conversion = "improved") -> float:
+    """(ln c_λ − ln β)/λ, at least 0: the ε that the first charge brings at a fixed order, however small it is.
+
+    >>> round(fixed_term(4.0, 1e-5), 3), round(fixed_term(16.0, 1e-5), 3)
+    (2.253, 0.482)
+    """
+    return epsilon_from_moments([order], [_LEAST], beta, conversion=conversion)[0]
+
+
+def least_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
+    """The least order λ, rounded up to 3 digits, at which enough noise keeps ε: below it the fixed term is too much.
+
+    >>> least_order(1.0, 1e-5), least_order(8.0, 1e-5)
+    (8.34, 1.25)
+    """
+
+    # It grows with λ: λε and −ln c_λ both do.
+    def too_small(order: float) -> bool:
+        return largest_moment(order, epsilon, beta, conversion=conversion) <= 0
+
+    low, high = 1e-6, 1.0
+    while too_small(high):
+        low, high = high, 2 * high
+    while high / low > 1.0001:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if too_small(middle) else (low, middle)
+    return rounded_up(high, 3)
 
 
 def attack_success(epsilon: float, delta: float = 0.0) -> float:

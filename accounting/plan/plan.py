@@ -46,7 +46,8 @@ class FirstRoundOverspends(PlanError):
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} is enough for one round, {whole}",
+            f"of {one_round:g} is enough for one round, {whole}; `wardround plan --solve noise` finds the least with "
+            "the best order",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps

@@ -13,7 +13,10 @@ import accounting
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(accounting.__path__, "accounting."))
 # Words and bases that are used in the examples of others.
-SHOWN_ELSEWHERE = {"Definition", "EstimateSpec", "Event", "FilterSpec", "Level", "Observer", "OutcomePair", "Relation"}
+SHOWN_ELSEWHERE = {
+    *("BayesianPlan", "Definition", "EstimateSpec", "Event", "FilterSpec", "Forecast", "HistogramRelease", "Level"),
+    *("LimitForecast", "LimitPlan", "Observer", "OutcomePair", "Plan", "Relation", "SignalToNoise"),
+}
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,7 +1,7 @@
 """The accounts behind a budget: one class for each way in which a limit is kept."""
 
-from accounting.budget.accounts.base import ClassicalLimit, LimitAccount
+from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, ClassicalLimit, LimitAccount
 from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.budget.accounts.histogram import HistogramLimit
 
-__all__ = ["ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount"]
+__all__ = ["PRIVACY_LOSS_DISTRIBUTION", "ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount"]

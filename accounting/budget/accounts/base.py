@@ -15,11 +15,21 @@ from typing import Any, ClassVar
 from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.conversion import NOISE_AS_EXACT, spendable_delta, takes_noise_as_exact
+from accounting.mechanisms.conversion import (
+    NOISE_AS_EXACT,
+    Conversion,
+    fixed_term,
+    least_order,
+    spendable_delta,
+    takes_noise_as_exact,
+)
 from accounting.mechanisms.events import DiscreteGaussianEvent
 from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
 from accounting.plan.report import RoundReport
-from accounting.units import Guarantee
+from accounting.units import Definition, Guarantee
+
+# The name of the tight number beside a classical limit.
+PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
 
 
 class LimitAccount(ABC):
@@ -42,6 +52,22 @@ class LimitAccount(ABC):
     def enforced_by(self) -> str:
         """The public rule that says no, in words."""
 
+    @property
+    def order(self) -> float:
+        """The one order λ at which the limit is enforced."""
+        classical = self.limit.definition is Definition.CLASSICAL
+        return self.plan.classical_order if classical else self.bayesian.filter_order
+
+    @property
+    def fixed_term(self) -> float:
+        """ε that the first charge brings at this order, however small it is."""
+        return fixed_term(self.order, self.beta, conversion=self._conversion)
+
+    @property
+    def least_order(self) -> float:
+        """The least order at which the limit can be kept at all, with enough noise."""
+        return least_order(self.limit.epsilon, self.beta, conversion=self._conversion)
+
     @abstractmethod
     def epsilon(self) -> float:
         """ε charged so far, as it is enforced."""
@@ -53,6 +79,10 @@ class LimitAccount(ABC):
     @abstractmethod
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         """ε of the study's first rounds and as many published histograms as said, all at their most."""
+
+    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
+        """The tighter numbers that are known before anybody trains, after so many rounds and published histograms."""
+        return []
 
     @abstractmethod
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
@@ -141,6 +171,10 @@ class LimitAccount(ABC):
         return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
 
     @property
+    def _conversion(self) -> Conversion:
+        return "improved" if self.limit.definition is Definition.CLASSICAL else self.bayesian.conversion
+
+    @property
     def _failure(self) -> float:
         """Of the estimates; classical limits have none."""
         return self.limit.estimator_failure_probability or 0.0
@@ -194,11 +228,14 @@ class ClassicalLimit(LimitAccount):
         return self._worded(self._filter.certificate())
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        return self.reports_at_worst(self.rounds, self.published)
+
+    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
         headline = ClassicalAccountant(
             delta=self.delta, method="pld", level=self.limit.level, observer=self.plan.observer
         )
-        self._charge(headline, self.rounds, self.published)
-        return [("privacy-loss distribution", self._worded(headline.certificate()))]
+        self._charge(headline, rounds, published)
+        return [(PRIVACY_LOSS_DISTRIBUTION, self._worded(headline.certificate()))]
 
     def state(self) -> dict[str, Any]:
         return {"rounds": self.rounds, "published": self.published}

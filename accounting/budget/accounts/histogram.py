@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
 from accounting.accountants.bayesian import BayesianAccountant
+from accounting.accountants.composition import Step
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.plan.plan import LimitPlan, Plan
 from accounting.plan.report import DistanceHistogram, RoundReport, distance_edges, histogram_in
@@ -48,13 +50,19 @@ class HistogramLimit(LimitAccount):
         return ahead.epsilon()
 
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
-        account, step = self._open(), self.mechanism
-        for _ in range(published):
-            self._charge_histogram(account)
-        steps = rounds * step.steps_per_round
-        return account.project(
-            noise_std=step.noise_std, sampling_rate=step.sampling_rate, max_distance=step.clip_norm, steps=steps
+        step, release = self.mechanism, self.plan.release
+        noised = Step(
+            noise_std=step.noise_std,
+            sampling_rate=step.sampling_rate,
+            max_distance=step.clip_norm,
+            relation=step.relation,
         )
+        ahead = [(noised, rounds * step.steps_per_round)]
+        if release is not None:
+            sensitivity = self.plan.rules.histogram_sensitivity
+            histogram = dataclasses.replace(noised, noise_std=release.std, sampling_rate=1.0, max_distance=sensitivity)
+            ahead.append((histogram, published))
+        return self._open().epsilon_after(*ahead)
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 
+import mpmath
 import pytest
 
 from accounting import InvalidArgument, Unreachable, calibrate_noise, most_steps, prospect, smallest_population
@@ -32,6 +34,42 @@ def test_noise_by_loss_distributions_and_at_a_fixed_order() -> None:
     free, fixed = calibrate_noise(**plan), calibrate_noise(**plan, order=20.0)  # type: ignore[arg-type]
     assert tight < free < fixed
     assert rdp_epsilon(fixed, sampling_rate=0.02, steps=200, delta=1e-5, orders=[20.0]) <= 3.0
+
+
+# ε, δ, an order that is too small for them
+TOO_SMALL = [(1.0, 1e-5, 4.0), (0.1, 1e-6, 64.0), (3.0, 1e-9, 1.0), (8.0, 1e-5, 0.05), (2.0, 0.3, 0.01)]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "order"), TOO_SMALL)
+def test_an_order_that_is_too_small_comes_with_the_least_that_is_not(
+    epsilon: float, delta: float, order: float
+) -> None:
+    def noise(at: float) -> float:
+        return calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=0.5, steps=3, order=at)
+
+    with pytest.raises(Unreachable, match=re.escape(f"order λ = {order!r}: the order must be at least")) as told:
+        noise(order)
+    named = float(re.findall(r"at least ([\d.e+-]+) ", str(told.value))[0])
+    # What no noise can bring down, from its formula with 50 digits, is within ε from the least order on.
+    with mpmath.workdps(50):
+
+        def floor(at: float) -> mpmath.mpf:
+            lam = mpmath.mpf(at)
+            constant = lam * mpmath.log(lam) - (lam + 1) * mpmath.log(lam + 1)
+            return (constant - mpmath.log(mpmath.mpf(delta))) / lam
+
+        least = mpmath.findroot(lambda at: floor(at) - epsilon, (order, 1000 * order), solver="anderson", tol=1e-30)
+        # Three digits, rounded up, and the tolerance of the search.
+        assert least <= named <= least * 1.0102
+        assert floor(named) < epsilon
+    assert noise(named) > 0
+    with pytest.raises(Unreachable):
+        noise(float(least) * (1 - 1e-6))
+
+
+def test_where_no_order_is_large_enough_nothing_is_named() -> None:
+    with pytest.raises(Unreachable, match="nor at a larger order: raise epsilon or delta"):
+        calibrate_noise(epsilon=1e-6, delta=1e-12, sampling_rate=1.0, steps=10, order=4.0)
 
 
 def test_noise_by_any_account() -> None:

@@ -1,6 +1,7 @@
 """Before a study starts: does one round fit, and with how much noise would it?"""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -85,5 +86,17 @@ def test_histograms_that_pass_the_limit_by_themselves_leave_the_noise_of_one_rou
 
 
 def test_an_order_at_which_no_noise_would_do_is_named():
-    with pytest.raises(PlanError, match="larger classical_order"):
+    with pytest.raises(PlanError, match=r"larger classical_order, at least 1\.\d+ .*--solve noise") as refused:
         Budget.open(plan(classical_order=0.5))
+    assert refused.value.field == "classical_order"
+    (least,) = re.findall(r"at least ([\d.]+)", str(refused.value))
+    # There the first round still needs more noise than any real study has, but some noise is enough.
+    Budget.open(plan(classical_order=float(least) * 1.01, noise_multiplier=1e5, definitions=("classical",)))
+    with pytest.raises(PlanError, match="larger classical_order"):
+        Budget.open(plan(classical_order=float(least) * 0.98, noise_multiplier=1e5, definitions=("classical",)))
+
+
+def test_histograms_that_pass_the_limit_in_the_first_round_are_named() -> None:
+    with pytest.raises(PlanError, match="published histograms alone pass it") as refused:
+        Budget.open(client_plan(disclosure="noised", release=HistogramRelease(0.5, 1)))
+    assert refused.value.field == "histogram_noise"

@@ -1,0 +1,221 @@
+"""How a study will go, before anybody trains: rounds and ε at their worst, from its plan alone, by its own accounts.
+
+The coordinator asks the same accounts before every round. Classical costs are certain. Bayesian ones depend on the data
+and are at most what they are here, where every record lies at the clip norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from accounting.accountants.calibration import most_steps, prospect
+from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.budget import StopReason, account_of, classical_beside
+from accounting.plan.plan import LimitPlan, Plan
+from accounting.units import Definition, Guarantee, Level
+
+# In service the costs of rounds are added one by one: of ten million, the last bits differ by less than this.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class LimitForecast:
+    """One limit of the plan.
+
+    order         λ at which it is enforced;  least_order  below it no noise keeps the limit
+    fixed_term    ε that the first round brings at this order, however little it costs
+    first_round   ε after one round;  further_round  what each one after it adds;  both at the worst
+    rounds        that this limit alone lets begin at the worst, within max_steps
+    enforced      ε after the forecast's `rounds`, by the rule that keeps this limit, at the worst
+    epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one;
+                  at_most  the same after the forecast's `at_most_rounds`
+    least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
+                  `rounds`; None where the size is not declared, or nothing of the kind is known
+    reports       tighter numbers beside it after `rounds`, each valid under what its certificate says
+    """
+
+    limit: LimitPlan
+    enforced_by: str
+    order: float
+    least_order: float
+    fixed_term: float
+    first_round: float
+    further_round: float
+    rounds: int
+    enforced: float
+    epsilon: float
+    at_most: float
+    least: float | None
+    reports: tuple[tuple[str, Guarantee], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON; an infinite ε is null."""
+        numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least")
+        return {
+            "level": str(self.limit.level),
+            "definition": str(self.limit.definition),
+            "limit": self.limit.epsilon,
+            "delta": self.limit.delta,
+            "enforced_by": self.enforced_by,
+            "order": self.order,
+            "least_order": self.least_order,
+            "rounds": self.rounds,
+            **{name: _finite(getattr(self, name)) for name in numbers},
+            "reports": [
+                {"name": name, "epsilon": _finite(stated.epsilon), "certificate": stated.to_dict()}
+                for name, stated in self.reports
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the coordinator will do under this plan if no round is abandoned.
+
+    rounds          that it lets begin at the worst;  at_most_rounds  whatever the data cost: no classical limit lets it
+                    begin more. The two differ only where a Bayesian limit may end the study
+    reason          why no further round begins after `rounds`;  stopped_by  the limits that say no then
+    """
+
+    plan: Plan
+    rounds: int
+    at_most_rounds: int
+    reason: StopReason
+    stopped_by: tuple[LimitPlan, ...]
+    limits: tuple[LimitForecast, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON."""
+        return {
+            "rounds": self.rounds,
+            "at_most_rounds": self.at_most_rounds,
+            "steps_per_round": self.plan.steps_per_round,
+            "max_steps": self.plan.max_steps,
+            "reason": self.reason,
+            "stopped_by": [{"level": str(one.level), "definition": str(one.definition)} for one in self.stopped_by],
+            "observer": str(self.plan.observer),
+            "limits": [one.to_dict() for one in self.limits],
+        }
+
+
+def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> Forecast:
+    """How a study with this plan goes at its worst.
+
+    records  size of the accounting sample of records, where it is declared
+    tight    also the numbers that take long (tenths of a second)
+
+    >>> from accounting import Definition, Level, LimitPlan, Observer, Plan
+    >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
+    >>> plan = Plan(scheme="parallel", limits=(limit,), clip_norm=1.0, client_clip_norm=None, noise_multiplier=2.0,
+    ...             honest_survivors=1, sampling_rate=0.1, steps_per_round=1, max_steps=500, classical_order=8.0,
+    ...             bayesian=None, disclosure="at-end", release=None, observer=Observer.COORDINATOR)
+    >>> found = forecast(plan, tight=False)
+    >>> found.rounds, found.reason, round(found.limits[0].epsilon, 3), round(found.limits[0].first_round, 3)
+    (183, 'budget-exhausted', 3.986, 1.063)
+    """
+    accounts = [account_of(plan, limit) for limit in plan.limits]
+    alone = [_rounds(account) for account in accounts]
+    certain = [n for n, account in zip(alone, accounts, strict=True) if _is_classical(account)]
+    rounds, most = min(alone), min(certain)
+    return Forecast(
+        plan=plan,
+        rounds=rounds,
+        at_most_rounds=most,
+        reason="max-steps-reached" if rounds == plan.rounds else "budget-exhausted",
+        stopped_by=tuple(
+            account.limit for n, account in zip(alone, accounts, strict=True) if n == rounds < plan.rounds
+        ),
+        limits=tuple(
+            _of_limit(account, accounts, (n, rounds, most), records, tight)
+            for n, account in zip(alone, accounts, strict=True)
+        ),
+    )
+
+
+def epsilon_at_most(account: LimitAccount, rounds: int) -> float:
+    """ε of the first rounds at their most, as this account enforces it; Bayesian ones rounded up for service's sums."""
+    if rounds == 0:
+        return 0.0
+    worst = account.epsilon_at_worst(rounds, account.plan.published_by(rounds))
+    # One product, in service as here: certain to the last bit.
+    return worst if _is_classical(account) else worst * (1 + _ROUNDING)
+
+
+def _rounds(account: LimitAccount) -> int:
+    limit, plan = account.limit, account.plan
+    return most_steps(
+        epsilon=limit.epsilon,
+        delta=limit.delta,
+        account=partial(epsilon_at_most, account),
+        at_most=plan.rounds,
+    )
+
+
+def _of_limit(
+    account: LimitAccount,
+    accounts: Sequence[LimitAccount],
+    counted: tuple[int, int, int],
+    records: int | None,
+    tight: bool,
+) -> LimitForecast:
+    alone, rounds, most = counted
+    beside = classical_beside(accounts, account)
+    first = epsilon_at_most(account, 1)
+    # Of the second round: at one order every one after the first adds the same, published histograms apart.
+    two = epsilon_at_most(account, 2) if account.plan.rounds > 1 else math.nan
+    reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
+
+    def shown(rounds: int) -> float:
+        capped = math.inf if beside is None else epsilon_at_most(beside, rounds)
+        return min(epsilon_at_most(account, rounds), capped)
+
+    return LimitForecast(
+        limit=account.limit,
+        enforced_by=account.enforced_by,
+        order=account.order,
+        least_order=account.least_order,
+        fixed_term=account.fixed_term,
+        first_round=first,
+        further_round=two - first,
+        rounds=alone,
+        enforced=epsilon_at_most(account, rounds),
+        epsilon=shown(rounds),
+        # Whatever the data cost, the limit is kept.
+        at_most=min(shown(most), account.limit.epsilon),
+        least=_least(account, rounds, records, shown(rounds)),
+        reports=tuple(reports),
+    )
+
+
+def _least(account: LimitAccount, rounds: int, records: int | None, shown: float) -> float | None:
+    """ε if every record of the sample cost nothing: what no distribution-free estimate goes below."""
+    limit = account.limit
+    if limit.estimator_failure_probability is None or limit.level is not Level.INSTANCE or not rounds:
+        return None
+    bayesian, step = account.bayesian, account.mechanism
+    if records is None or bayesian.estimator == "student-t" or bayesian.conversion != "improved":
+        return None
+    found = prospect(
+        samples=records,
+        estimator_failure_probability=limit.estimator_failure_probability,
+        delta=limit.delta,
+        noise_multiplier=step.noise_multiplier,
+        sampling_rate=step.sampling_rate,
+        steps=rounds * step.steps_per_round,
+        adaptive=bayesian.adversary == "adaptive",
+        orders=[bayesian.filter_order],
+    )
+    # Rounded up on its way, to nine digits: down again, for it is a floor.
+    return min(found.best * (1 - 1e-6), shown)
+
+
+def _is_classical(account: LimitAccount) -> bool:
+    return account.limit.definition is Definition.CLASSICAL
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
