@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 # Fixed with the limit: what the noise sampler may add to δ over so many sums and histograms is taken off it. A hundred
 # studies of the longest kind that settings allow.
-_MOST_RELEASES = 1_000_000_000
+MOST_RELEASES = 1_000_000_000
 
 
 @dataclass
@@ -72,7 +72,7 @@ class IndividualBudget:
         state = _read(limit, saved)
         known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
         uncounted = sent_since(state["entries"])
-        missed = sum(_worst(charge, limit.fixed_order()) for charge in uncounted)
+        missed = sum(worst_moment(charge, limit.fixed_order()) for charge in uncounted)
         here = [patient_digest(patient) for patient in patients]
         # Who is not there today keeps a sum: a patient may come back.
         everybody = list(dict.fromkeys([*known, *here]))
@@ -161,7 +161,7 @@ def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
         # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
         order, observer = limit.fixed_order(), Observer.COORDINATOR
         spec = FilterSpec(
-            order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer, releases=_MOST_RELEASES
+            order=order, delta=limit.delta, limit_epsilon=limit.epsilon, observer=observer, releases=MOST_RELEASES
         )
         # A filter has one member at least: made with one, who is taken out.
         nobody: dict[str, Any] = IndividualFilter(spec, members=1).state() | {"spent": [], "excluded": []}
@@ -191,7 +191,8 @@ def _mechanism(privacy: Privacy) -> dict[str, Any]:
     }
 
 
-def _worst(charge: Charge, order: float) -> float:
+def worst_moment(charge: Charge, order: float) -> float:
+    """Nats at `order` that a round costs a patient at the clip norm. Raises ConfigurationError: it is not finite."""
     if charge.level != "instance":
         raise ConfigurationError("individual: an update without noise left before, which has no finite cost")
     # At distance 1: the clip norm in units of itself, as a noise multiplier counts.

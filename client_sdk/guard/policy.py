@@ -21,14 +21,8 @@ from accounting.budget.accounts import ClassicalLimit
 from accounting.mechanisms.conversion import spendable_delta
 from accounting.plan.plan import Plan
 from accounting.units import Definition
-from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
-from client_sdk.protocol.study.bounds import (
-    LARGEST_DELTA,
-    LARGEST_EPSILON,
-    LEAST_NOISE_MULTIPLIER,
-    guaranteed_noise_multiplier,
-    largest_classical,
-)
+from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
+from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, StudySettings
 from client_sdk.protocol.study.values import Name, Positive, Probability
@@ -57,9 +51,11 @@ class _Section(BaseModel):
 class LimitSection(_Section):
     """The hospital's own classical limit at one level; `order` is chosen from epsilon and delta if left out."""
 
-    epsilon: Positive
-    delta: Probability
-    order: Positive | None = None
+    epsilon: Positive = Field(description="ε is never more, whatever any coordinator claims")
+    delta: Probability = Field(description="δ is never more: below 1 / patients")
+    order: Positive | None = Field(
+        default=None, description="the one order λ by which it is enforced; left out: 2 ln(1/δ) / ε"
+    )
 
     def fixed_order(self) -> float:
         """The one Rényi moment order at which the limit is kept.
@@ -68,61 +64,89 @@ class LimitSection(_Section):
         """
         return 2 * math.log(1 / self.delta) / self.epsilon if self.order is None else self.order
 
+    def at(self, level: LevelName) -> OwnLimit:
+        """The limit with the order at which it is enforced."""
+        return OwnLimit(level, self.epsilon, self.delta, self.fixed_order())
+
 
 class Limits(_Section):
     """The hospital's own limits; None: no limit at this level."""
 
-    instance: LimitSection | None = None
-    client: LimitSection | None = None
+    instance: LimitSection | None = Field(default=None, description="of each patient; not in scheme client")
+    client: LimitSection | None = Field(default=None, description="of this hospital as a whole; in scheme client only")
+
+    def by_level(self) -> dict[LevelName, LimitSection]:
+        """Those that are set."""
+        sections: dict[LevelName, LimitSection | None] = {"instance": self.instance, "client": self.client}
+        return {level: section for level, section in sections.items() if section is not None}
 
 
 class IndividualLimit(LimitSection):
-    """What each patient may lose, over all studies on the same records: (epsilon, delta), by Rényi sums of their own.
+    """What each patient may lose over all studies on the same records: (epsilon, delta), by Rényi sums of their own."""
 
-    every_norm  compute every patient's norm at every step, not only of those who were drawn: slower, charges less
-    """
-
-    every_norm: bool = False
+    every_norm: bool = Field(
+        default=False,
+        description="compute every patient's norm in every step, not only of those drawn: slower, charges less",
+    )
 
 
 class SitePolicy(_Section):
-    """What this hospital allows. Left out: the strict reading.
+    """What this hospital allows. Left out: the strict reading."""
 
-    studies                 names of the studies it may take part in; left out: any that a person joins
-    datasets                data sets that may be used; left out: any
-    excluded_patients       identifiers that are never trained on
-    least_noise_multiplier  every noised step needs at least this much noise that is sure to be there
-    largest_epsilon         the study's classical limits may not be larger
-    largest_delta           the same of their delta
-    limits                  own budget per level, over all studies on the same records
-    individual              each patient's own limit; whoever could pass it is left out from then on
-    needs_masking           take part only where updates are masked
-    least_colluders         a secure sum must bear at least this many hospitals that side with the coordinator
-    least_survivors         no sum of fewer hospitals is opened
-    allow_three             sums of three hospitals are allowed, of which two need be honest; where least_survivors is
-                            not written down, it is 3 then
-    plain_disclosure        allow log-moments that are shown as they are
-    unnoised_updates        allow scheme client, whose updates reach the coordinator without noise
-    unpinned_roster         which studies may do without a roster that was compared out of band and pinned: refused, no
-                            study; unmasked, those that sum nothing under masks; laboratory, any: under masks made-up
-                            hospitals then read this one's values
-    """
-
-    studies: Set | None = None
-    datasets: Set | None = None
-    excluded_patients: tuple[str, ...] = Field(default=(), repr=False)
-    least_noise_multiplier: Positive = LEAST_NOISE_MULTIPLIER
-    largest_epsilon: Positive = LARGEST_EPSILON
-    largest_delta: Probability = LARGEST_DELTA
-    limits: Limits = Limits()
-    individual: IndividualLimit | None = None
-    needs_masking: bool = False
-    least_colluders: Annotated[int, Field(ge=1)] = 1
-    least_survivors: Annotated[int, Field(ge=3)] = 4
-    allow_three: bool = False
-    plain_disclosure: bool = False
-    unnoised_updates: bool = False
-    unpinned_roster: Literal["refused", "unmasked", "laboratory"] = "unmasked"
+    studies: Set | None = Field(
+        default=None, description="studies that it may take part in; left out: any that a person here joins"
+    )
+    datasets: Set | None = Field(
+        default=None,
+        description="data sets that may be used, as `wardround join --dataset NAME` says them; left out: any",
+    )
+    excluded_patients: tuple[str, ...] = Field(
+        default=(),
+        repr=False,
+        description="identifiers that are never trained on; longer lists: excluded_patients_file",
+    )
+    least_noise_multiplier: Positive = Field(
+        default=LEAST_NOISE_MULTIPLIER,
+        description="noise that must be sure in every step, over what one patient (or hospital) can change",
+    )
+    largest_epsilon: Positive = Field(
+        default=LARGEST_EPSILON, description="the study's classical limits may not be larger; 20 says next to nothing"
+    )
+    largest_delta: Probability = Field(
+        default=LARGEST_DELTA, description="the same of their delta; below 1 / patients is sensible"
+    )
+    limits: Limits = Field(
+        default=Limits(), description="own budget of one data set, over all studies that use it, kept here"
+    )
+    individual: IndividualLimit | None = Field(
+        default=None,
+        description="each patient's own limit, over all studies on one data set; it cannot be changed later",
+    )
+    needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
+    least_colluders: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="a secure sum must keep its secrets from the coordinator and so many hospitals together"
+    )
+    least_survivors: Annotated[int, Field(ge=3)] = Field(
+        default=4, description="no sum of fewer hospitals is opened; left out beside allow_three: 3"
+    )
+    allow_three: bool = Field(
+        default=False, description="allow sums of three hospitals, of which only two need be honest"
+    )
+    plain_disclosure: bool = Field(
+        default=False,
+        description="allow studies that show this hospital's log-moments (its Bayesian costs) without noise; classical "
+        "guarantees do not cover what they show",
+    )
+    unnoised_updates: bool = Field(
+        default=False,
+        description="allow scheme client (central noise), whose updates, under masks their sum, reach the coordinator "
+        "without noise",
+    )
+    unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
+        default="unmasked",
+        description="studies that may do without a roster that was compared and pinned: refused, none; unmasked, those "
+        "without masks; laboratory, any, though made-up hospitals could then read this one's values",
+    )
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -162,11 +186,7 @@ class SitePolicy(_Section):
 
     def own_limits(self) -> tuple[OwnLimit, ...]:
         """The hospital's own limits, each with the order at which it is enforced."""
-        sections: tuple[tuple[LevelName, LimitSection | None], ...] = (
-            ("instance", self.limits.instance),
-            ("client", self.limits.client),
-        )
-        return tuple(OwnLimit(level, s.epsilon, s.delta, s.fixed_order()) for level, s in sections if s is not None)
+        return tuple(section.at(level) for level, section in self.limits.by_level().items())
 
     def floors(self) -> Floors:
         """What this hospital demands of any secure sum."""
@@ -179,68 +199,6 @@ class SitePolicy(_Section):
         """Whether this hospital takes part in such a study only with a pinned roster."""
         masked = settings.privacy.masking is not None
         return self.unpinned_roster == "refused" or (masked and self.unpinned_roster == "unmasked")
-
-    def check(self, study: str, dataset: str, settings: StudySettings, *, roster_pinned: bool) -> None:
-        """Whether this hospital takes part.
-
-        Raises:
-            PolicyRefused: the first rule that says no; its text names the entry of the policy.
-        """
-        privacy = settings.privacy
-        noised_here = not privacy.rules.central
-        masked = privacy.masking is not None and privacy.masking.mask_updates
-        shown = privacy.disclosure == "plain" and privacy.bayesian is not None
-        noise, (epsilon, delta) = guaranteed_noise_multiplier(settings), largest_classical(settings)
-        least, most = self.least_noise_multiplier, f"{self.largest_epsilon:g} and {self.largest_delta:g}"
-        backstop = f"epsilon {epsilon:g}, delta {delta:g}; this hospital allows {most} at most"
-        endless = "an update without noise has no finite cost at this level"
-        rules = (
-            (self.studies is None or study in self.studies, "study", "studies: this study is not listed"),
-            (
-                self.datasets is None or dataset in self.datasets,
-                "dataset",
-                "datasets: this data set is not listed: join with --dataset",
-            ),
-            (noised_here or self.unnoised_updates, "unnoised", "unnoised_updates: updates would leave without noise"),
-            (noised_here or self.limits.instance is None, "unnoised", f"limits.instance: {endless}"),
-            (noised_here or self.individual is None, "unnoised", f"individual: {endless}"),
-            (
-                noise >= least,
-                "noise",
-                f"least_noise_multiplier: the study is sure of {noise:.3g}, this hospital asks {least:g}",
-            ),
-            # Each written so that NaN says no.
-            (epsilon <= self.largest_epsilon, "epsilon", f"largest_epsilon: the classical limit is {backstop}"),
-            (delta <= self.largest_delta, "delta", f"largest_delta: the classical limit is {backstop}"),
-            (
-                privacy.rules.central or self.limits.client is None,
-                "limits",
-                "limits.client: this hospital's own ledger counts it in scheme client (central noise) alone",
-            ),
-            (not self.needs_masking or masked, "masking", "needs_masking: the study does not mask updates"),
-            (
-                privacy.masking is None or privacy.masking.colluders >= self.least_colluders,
-                "masking",
-                f"least_colluders: the study's sums bear fewer colluders than the {self.least_colluders} asked here",
-            ),
-            (
-                not shown or self.plain_disclosure,
-                "disclosure",
-                "plain_disclosure: the study shows log-moments as they are",
-            ),
-            (
-                roster_pinned or not self.needs_pin(settings),
-                "roster",
-                "unpinned_roster: compare the roster with the other hospitals (wardround roster show), pin it "
-                "(wardround roster pin) and join again",
-            ),
-        )
-        for allowed, rule, text in rules:
-            if not allowed:
-                raise PolicyRefused(f"policy-{rule}", f"the site policy says no: {text}")
-        if self.individual is not None and privacy.histogram_noise is not None:
-            reason = "patients' own limits cannot leave anybody out of a noised histogram"
-            raise PolicyRefused("individual-limit", reason)
 
 
 class _AsWritten(SitePolicy):

@@ -7,24 +7,33 @@ what its records have spent over all studies. Nothing in it depends on a single 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
+from accounting.mechanisms.conversion import epsilon_from_moments
 from client_sdk.guard.ledger import HospitalLedger, What
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
-from client_sdk.protocol.study.messages import BudgetStatement
+from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
 
 
 @dataclass(frozen=True)
 class LimitSpent:
-    """One limit: spent so far, of epsilon at delta. None: unbounded."""
+    """One limit: spent so far, of epsilon at delta. None: unbounded.
+
+    tight       the same rounds by their privacy-loss distribution, where that is stated beside it
+    fixed_term  the part of ε that the conversion at a fixed order adds with the first round, and never again
+    """
 
     level: str
     definition: str
     spent: float | None
     epsilon: float | None
     delta: float | None
+    tight: float | None = None
+    fixed_term: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,8 @@ class Local:
 class RoundEvent:
     """One round, answered. `rounds`: most of them in the study.
 
+    rounds_left   an estimate: most that may follow, if rounds cost what the last one did
+    spent_share   the largest share of a limit of the study that is spent, rounded up; None: nothing is limited
     what, answer  update or refusal, and what the coordinator said to it
     bytes         of the body that left
     charge        what the own ledger was charged for it; None for a refusal
@@ -48,6 +59,8 @@ class RoundEvent:
     study: str
     round: int
     rounds: int
+    rounds_left: int
+    spent_share: float | None
     what: What
     answer: str
     bytes: int
@@ -85,14 +98,40 @@ def round_event(
         statement.study,
         round,
         rounds,
+        _rounds_left(statement, rounds, round),
+        _spent_share(statement),
         last.what,
         last.answer or "",
         last.bytes,
         # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
-        tuple(LimitSpent(s.level, s.definition, s.spent, s.epsilon, s.delta) for s in statement.limits),
+        tuple(_stated(limit) for limit in statement.limits),
         Local(seconds, own),
     )
+
+
+def _rounds_left(statement: BudgetStatement, rounds: int, round: int) -> int:
+    estimates = [limit.rounds_left_estimate for limit in statement.limits if limit.rounds_left_estimate is not None]
+    return max(0, min([rounds - round, *estimates]))
+
+
+def _spent_share(statement: BudgetStatement) -> float | None:
+    shares = [limit.spent / limit.epsilon for limit in statement.limits if limit.spent is not None and limit.epsilon]
+    return math.nextafter(max(shares), math.inf) if shares else None
+
+
+def _stated(limit: LimitStatement) -> LimitSpent:
+    tight = next((report.epsilon for report in limit.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)
+    return LimitSpent(limit.level, limit.definition, limit.spent, limit.epsilon, limit.delta, tight, _fixed_term(limit))
+
+
+def _fixed_term(limit: LimitStatement) -> float | None:
+    """ε of next to no loss, read at the certificate's one order (Canonne, Kamath & Steinke 2020, Proposition 12)."""
+    certificate = limit.certificate or {}
+    order, conversion = certificate.get("order"), certificate.get("conversion")
+    if limit.delta is None or not isinstance(order, float | int) or conversion not in ("improved", "chernoff"):
+        return None
+    return epsilon_from_moments([order], [sys.float_info.min], limit.delta, conversion=conversion)[0]
 
 
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:

@@ -7,22 +7,26 @@ outcome = hospital.join("sepsis", "logistic-regression", data)
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Records, records_of
-from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.data import Records
+from client_sdk.errors import BadAssignment, PolicyRefused
+from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
+from client_sdk.protocol.randomness.source import Randomness
 from client_sdk.protocol.study.bounds import largest_classical
 from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.study.settings import StudySettings
@@ -30,15 +34,15 @@ from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.verifier import rounds_received
+from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.training import Training
     from client_sdk.study.participation import Outcome
-    from client_sdk.tasks import Task, TaskDataset
-    from client_sdk.training import LocalTraining
+    from client_sdk.tasks import Task
 
 _LOG = logging.getLogger(__name__)
-PATIENCE_SECONDS = 24 * 3600.0
+# A hospital that takes part never gives up: networks come back.
+PATIENCE_SECONDS = math.inf
 
 
 class Hospital:
@@ -117,13 +121,15 @@ class Hospital:
         accept_lost_ledger: bool = False,
         checkpoint_seconds: float = 60.0,
         on_round: OnRound | None = None,
+        on_wait: OnWait | None = None,
         agree: Agree | None = None,
         randomness: Randomness | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
-        data     Table, Examples, or what `records_of` takes; of each patient at most as many rows as the study allows
+        data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
+                 of each patient at most as many rows as the study allows
         device   of torch
         dataset  names the records: all studies that use the same ones share one ledger
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
@@ -131,38 +137,48 @@ class Hospital:
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
         agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
+        on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
         randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
 
         Raises:
-            ConfigurationError, DataError, TaskError: before anything is asked of the coordinator or computed.
+            PolicyRefused, OwnBudgetExceeded: the site policy forbids the study, or leaves no room for a first round.
+            ConfigurationError, DataError, TaskError: before anything is sent or computed.
             LedgerInUse: another process works on this data set.
-            and as `Participation.run`.
+            WardroundError: and as `Participation.run` raises.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
         from client_sdk.study.participation import Participation
+        from client_sdk.study.preparation import prepare, require_device
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        _require_device(device)
+        require_device(device)
         self.erase_expired()
+        watch = Watch(on_wait)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
-            # 1. See what the study asks for.
-            settings = _settings_shown(client.study(study), ledger, membership)
+            client.on_pause = watch.away
+            # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
+            shown = client.study(study)
+            settings = _settings_shown(shown, ledger, membership)
+            pinned = membership.pinned is not None
+            allowed = partial(_require_allowed, rules, shown, dataset, ledger, pinned=pinned)
+            if agree is not None:
+                agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
+            allowed()
             # 2. Make the training, of the patients whom the policy does not leave out.
-            training = _training(
+            training = prepare(
                 task, data, rules, settings, randomness, device, checkpoint_seconds, party=membership.client
             )
-            # 3. Agree to it, and freeze it.
-            _warn(rules, settings, records=len(training.dataset), pinned=membership.pinned is not None)
-            if agree is not None:
-                pinned = membership.pinned is not None
-                agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None))
+            # 3. Freeze what was agreed to.
+            _warn(rules, settings, records=len(training.dataset), pinned=pinned)
             _freeze(settings, ledger, membership, dataset)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
-            return Participation(client, membership, ledger, rules, training, dataset, outbox, evidence, on_round).run()
+            return Participation(
+                client, membership, ledger, rules, training, dataset, outbox, evidence, on_round, watch
+            ).run()
 
     def erase_expired(self) -> None:
         """Erase the secrets of expired masked sessions, of every study. `open` and `join` do so, too."""
@@ -204,6 +220,7 @@ class Proposal:
     """What a study asks for, before this hospital takes part.
 
     pinned  the roster was compared and pinned;  joined  this hospital agreed to these settings before
+    require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
     study: str
@@ -212,10 +229,25 @@ class Proposal:
     policy: SitePolicy
     pinned: bool
     joined: bool
+    require_allowed: Callable[[], None]
 
-    def require_allowed(self) -> None:
-        """Raises PolicyRefused: the site policy says no."""
-        self.policy.check(self.study, self.dataset, self.settings, roster_pinned=self.pinned)
+
+def _require_allowed(rules: SitePolicy, shown: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool) -> None:
+    """Raises PolicyRefused, OwnBudgetExceeded: what would be refused in every round is refused here."""
+    study, settings = shown.study, shown.settings
+    check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
+    check()
+    expected = max(shown.clients, shown.invited, settings.schedule.min_clients)
+    try:
+        check(expected=expected)
+    except PolicyRefused as refused:
+        # Until it is started others may still be invited.
+        if shown.state not in ("draft", "enrolling"):
+            raise
+        _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
+    # Later a round may be paid for and not yet sent: there every round is asked for itself.
+    if not ledger.rounds_known(study):
+        require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
 Agree: TypeAlias = Callable[[Proposal], None]
@@ -254,66 +286,6 @@ def _freeze(settings: StudySettings, ledger: HospitalLedger, membership: Members
     if ledger.opened(membership.study) is None:
         facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
         ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
-
-
-def _require_device(device: str) -> None:
-    """Before anything is paid for."""
-    import torch
-
-    try:
-        torch.zeros(1, device=device)
-    # AssertionError: a PyTorch that was built without CUDA.
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
-
-
-def _training(
-    task: str | Task | None,
-    data: Any,
-    rules: SitePolicy,
-    settings: StudySettings,
-    randomness: Randomness | None,
-    device: str,
-    checkpoint_seconds: float,
-    *,
-    party: str,
-) -> LocalTraining:
-    """The study's training on these records, found possible before any round is paid for."""
-    from client_sdk.training import LocalTraining
-
-    chosen = _task(task, settings.training)
-    records = _records(chosen, data, rules, settings.training)
-    coins = randomness or SecureRandomness()
-    training = LocalTraining(chosen, records, settings, coins, device, checkpoint_seconds, party)
-    training.require_trainable()
-    return training
-
-
-def _task(wanted: str | Task | None, training: Training) -> Task:
-    from client_sdk import tasks
-
-    if isinstance(wanted, tasks.Task):
-        return wanted
-    if wanted is not None and wanted != training.task:
-        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    return tasks.load(training.task, training.task_parameters)
-
-
-def _records(task: Task, data: Any, rules: SitePolicy, training: Training) -> TaskDataset:
-    """One record per patient, of those that the policy does not leave out."""
-    records, excluded = records_of(data), set(rules.excluded_patients)
-    if not records.named and excluded:
-        raise ConfigurationError(
-            "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
-        )
-    if not records.named:
-        _LOG.warning("the records name no patients: every one counts as a patient of its own")
-    elif excluded:
-        found = len(excluded & set(records.patients))
-        # Counts alone: no patient is named in a log.
-        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
-    return task.dataset(records).without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: StudySettings) -> None:

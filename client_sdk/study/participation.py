@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
 from client_sdk.durable import Outbox
 from client_sdk.errors import (
@@ -25,7 +26,6 @@ from client_sdk.errors import (
     LedgerContradicted,
     LedgerForked,
     LedgerNotExtended,
-    NotFoundError,
     NotTrusted,
     Refused,
     RosterNotPinned,
@@ -38,21 +38,24 @@ from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
 from client_sdk.protocol.randomness.source import Purpose
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal, WitnessedHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit
 from client_sdk.study.delivery import delivery_of, reported
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
+from client_sdk.study.models import StudyModels
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
+from client_sdk.study.waiting import Watch, awaited
 from client_sdk.training import LocalTraining
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_SECONDS = 2.0
+_FIRST_WAIT_SECONDS = 1.0
 _REASON_ATTEMPTS = 5
 
 register(
@@ -113,6 +116,7 @@ class Participation:
         outbox: Path,
         evidence: Evidence,
         on_round: OnRound | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._training, self._dataset = policy, training, dataset
@@ -120,9 +124,10 @@ class Participation:
         self.study, self.name = membership.study, membership.client
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = evidence
+        self._models = StudyModels(client, self.study, training, ledger)
         self._delivery = delivery_of(client, membership, policy, training, self._verifier, outbox)
         self._sent = self._refused = self._reported = 0
-        self._on_round = on_round
+        self._on_round, self._watch = on_round, watch or Watch()
 
     def run(self) -> Outcome:
         """Take part until the study ends.
@@ -141,19 +146,25 @@ class Participation:
             return self._rounds()
 
     def _rounds(self) -> Outcome:
+        # Short before anything is known of why there may be nothing to do: nobody is left in silence.
+        wait = _FIRST_WAIT_SECONDS
         while True:
             self._delivery.erase_expired()
             try:
-                given = self._client.assignment(self.study)
+                given = self._client.assignment(self.study, wait)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()
                 self._client.sleep(_PAUSE_SECONDS)
                 continue
+            wait = POLL_SECONDS
             if given is not None:
+                self._watch.goes_on()
                 self._answer(given)
             elif not self._client.budget(self.study).can_continue:
                 return self._finished()
+            else:
+                self._watch.waits(awaited(self._client, self._membership, self._policy, self._settings))
 
     def _answer(self, given: Assignment) -> None:
         """Take part in a round or say why not."""
@@ -178,8 +189,12 @@ class Participation:
         self._outbox.forget_before(assignment.round)
         try:
             # 2. Ask: the site policy, the own ledger, the study's own limits. Nothing is promised to anybody before.
-            self._policy.check(
-                self.study, self._dataset, self._settings, roster_pinned=self._membership.pinned is not None
+            require_allowed(
+                self._policy,
+                self.study,
+                self._dataset,
+                self._settings,
+                roster_pinned=self._membership.pinned is not None,
             )
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
@@ -192,9 +207,11 @@ class Participation:
             # Before keys are promised to the others: the accounts may still say no.
             accounts = None if finished else self._open_accounts(assignment.round)
             # 3. Prepare the delivery.
+            self._watch.others(assignment, given.session)
             vectors = self._delivery.prepare(assignment, given.session)
             # 4. to 6. Pay, train, and sync the finished bytes.
             if accounts is not None:
+                self._watch.goes_on()
                 self._make(assignment, accounts, vectors, paid=charged is not None)
         except SessionEnded as ended:
             self._pass(assignment.round, str(ended))
@@ -202,6 +219,7 @@ class Participation:
         except (Refused, TrainingStopped, BadAssignment):
             self._delivery.leave(assignment)
             raise
+        self._watch.others(assignment, given.session)
         # 7. Send.
         self._send(assignment.round)
 
@@ -237,7 +255,7 @@ class Participation:
     ) -> None:
         round, log_moments, individual = assignment.round, accounts.log_moments, accounts.individual
         # Everything that can still say no comes before the charge.
-        weights, previous = self._model(assignment), self._previous(assignment)
+        weights, previous = self._models.assigned(assignment.model), self._models.before(assignment.model)
         # 4. Pay.
         if not paid:
             limits, model = self._policy.own_limits(), assignment.model.sha256
@@ -337,32 +355,6 @@ class Participation:
         if event is not None:
             self._reported = round
             self._on_round(event)
-
-    def _model(self, assignment: AssignmentBody) -> dict[str, Array]:
-        body = self._downloaded(assignment.model.version)
-        if hashlib.sha256(body).hexdigest() != assignment.model.sha256:
-            raise BadAssignment("the model is not the one that the assignment names")
-        return self._weights(body)
-
-    def _previous(self, assignment: AssignmentBody) -> dict[str, Array] | None:
-        """The weights released before the assigned ones, where the study clips around what has changed since."""
-        version = assignment.model.version - 1
-        if self._settings.training.clipping_centre == "zero" or version < 0:
-            return None
-        try:
-            return self._weights(self._downloaded(version))
-        except NotFoundError:
-            # That round came to nothing.
-            return None
-
-    def _downloaded(self, version: int) -> bytes:
-        return self._client.model(self.study, version, largest=encoded_size_limit(self._training.spec))
-
-    def _weights(self, body: bytes) -> dict[str, Array]:
-        try:
-            return decode(body, self._training.spec)
-        except TensorError as error:
-            raise BadAssignment(f"the model is not one of this task: {error.detail}") from error
 
     def _finished(self) -> Outcome:
         statement = self._client.budget(self.study)

@@ -11,24 +11,12 @@ import re
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, RosterNotPinned
+from client_sdk.protocol.wire.signing import ROSTER_DIGITS, as_digits
 from client_sdk.study.verifier import active_fingerprint
 
 if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import RosterEntry
     from client_sdk.study.hospital import Hospital
-
-_DIGITS = 60
-_GROUP = 5
-
-
-def as_digits(fingerprint: str) -> str:
-    """A roster's fingerprint (SHA-256, hex) to be read aloud: twelve groups of five digits.
-
-    199 of its 256 bits: two rosters with one number take 2^99 attempts, another one for a given number 2^199. Digits,
-    because every language reads them.
-    """
-    digits = f"{int(fingerprint, 16) % 10**_DIGITS:0{_DIGITS}d}"
-    return " ".join(digits[i : i + _GROUP] for i in range(0, _DIGITS, _GROUP))
 
 
 def as_qr_code(digits: str) -> str:
@@ -52,9 +40,9 @@ def require_whole(said: str) -> None:
         ConfigurationError: a digit is missing or one too many: a slip, and no other roster.
     """
     given = _joined(said)
-    if re.fullmatch(rf"[0-9]{{{_DIGITS}}}|[0-9a-f]{{64}}", given) is None:
+    if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", given) is None:
         found = f"{len(given)} digits were given" if re.fullmatch("[0-9]+", given) else "this is none"
-        raise ConfigurationError(f"a roster's number has twelve groups of five digits, {_DIGITS} in all; {found}")
+        raise ConfigurationError(f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {found}")
 
 
 def _joined(said: str) -> str:

@@ -243,7 +243,7 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
 def rounds_received(client: Client, study: str, name: str) -> set[int]:
     """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
     found: set[int] = set()
-    after: str | None = None
+    after: int | None = None
     while True:
         page = client.rounds(study, after)
         found |= {

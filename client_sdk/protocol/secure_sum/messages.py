@@ -20,8 +20,6 @@ from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
 
-# The code of a refusal after which no round can go on by itself: both sides tell it apart from others.
-SAME_MODEL_AGAIN = "same-model-again"
 # Beside the octets of a client's masked vectors: its manifest, as base64url of JSON.
 MANIFEST_HEADER = "Wardround-Manifest"
 SUITE = "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31"

@@ -31,7 +31,7 @@ EncodedKey = Annotated[
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
-StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped", "database-differs"]
+StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped", "deleted", "database-differs"]
 RoundState = Literal["collecting", "settled", "released", "abandoned", "stopped"]
 ClientState = Literal["active", "revoked", "withdrawn"]
 
@@ -63,16 +63,36 @@ class ModelInfo(Message):
     bytes: int = Field(gt=0, description="size of the file")
 
 
+class PauseReason(Message):
+    """Why a study is paused."""
+
+    code: Text = Field(description="`operator`, or what rounds were abandoned for again and again")
+    detail: Text = Field(description="the setting that it hangs on, and what to do")
+
+
+class RoundUnderWay(Message):
+    """How many, never who. Null counts: the study credits the sampling of clients, so that nobody may know them."""
+
+    round: int = Field(ge=1, description="its number")
+    asked: int | None = Field(ge=0, description="how many hospitals are asked")
+    present: int | None = Field(ge=0, description="how many of them have said anything in it, a refusal included")
+    deadline: AwareDatetime = Field(description="until when updates are taken")
+
+
 class Study(Message):
     study: Name = Field(description="its name")
     title: Text = Field(description="for people")
     state: StudyState = Field(description="how far it has come")
+    state_since: AwareDatetime = Field(description="when it came to this state")
+    pause_reason: PauseReason | None = Field(description="why it is paused")
     stop_reason: StopReason | None = Field(description="why it is finished")
     settings: StudySettings = Field(description="as frozen at its creation")
     settings_sha256: Sha256 = Field(description="SHA-256 of their canonical JSON, which assignments name")
     model: ModelInfo | None = Field(description="the newest model; null before the first")
-    clients: int = Field(description="how many are active")
+    clients: int = Field(description="how many hospitals have enrolled and take part")
+    invited: int = Field(description="how many are expected: those, and whoever holds an invitation that can be used")
     rounds: int = Field(description="how many have begun")
+    under_way: RoundUnderWay | None = Field(description="the round that hospitals are asked in now")
     coordinator_key: EncodedKey = Field(description="what assignments and ledger heads are signed with")
     created_at: AwareDatetime = Field(description="when it was opened")
 
@@ -241,7 +261,7 @@ class RoundView(Message):
 
 class RoundList(Message):
     rounds: list[RoundView] = Field(description="in order of their numbers")
-    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
 
 
 class LedgerEntry(Message):
@@ -273,7 +293,7 @@ class LedgerPage(Message):
     witnesses: list[WitnessedHead] = Field(
         default_factory=list[WitnessedHead], description="the newest head that each hospital has signed"
     )
-    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
 
 
 class Percentile(Message):
@@ -326,6 +346,7 @@ class BudgetStatement(Message):
     round: int = Field(description="the newest that reserved")
     max_steps: int = Field(description="most noised steps")
     can_continue: bool = Field(description="whether another round may begin")
+    pause_reason: PauseReason | None = Field(description="why it is paused")
     stop_reason: StopReason | None = Field(description="why it is finished")
     limits: list[LimitStatement] = Field(description="one for each limit of the settings")
     percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")

@@ -16,18 +16,24 @@ Aggregation = Literal["mean", "median", "trimmed-mean"]
 
 
 class Robustness(Message):
-    """Bounds on what one hospital sends, and how updates in the clear are brought together.
+    """Bounds on what one hospital sends, and how updates in the clear are brought together."""
 
-    sum_radius   L2 bound on a client's clipped sum in one local step, before its noise; null: clip_norm times the
-                 largest batch that expected_batch_size lets expect (`most_records`). Schemes with noise of the
-                 hospitals; in scheme joint client_clip_norm is the bound
-    aggregation  mean; or coordinate by coordinate the median or the trimmed mean, of noised updates in the clear
-    trim         trimmed-mean: how many of the largest and as many of the smallest values are left out; else null
-    """
-
-    sum_radius: Positive | None = None
-    aggregation: Aggregation = "mean"
-    trim: Whole | None = Field(default=None, ge=1, le=100_000)
+    sum_radius: Positive | None = Field(
+        default=None,
+        description="L2 bound on a hospital's clipped sum in one local step, before its noise; none: clip_norm × the "
+        "largest batch to be expected. Smaller: one hospital does less, and a large one counts less",
+    )
+    aggregation: Aggregation = Field(
+        default="mean",
+        description="of updates: mean; median or trimmed-mean bear a hospital that means harm, are noisier and need "
+        "updates in the clear",
+    )
+    trim: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="of trimmed-mean, which needs it: how many of the largest and of the smallest values are left out",
+    )
 
     @model_validator(mode="after")
     def _trim_belongs_to_the_trimmed_mean(self) -> Self:

@@ -27,17 +27,22 @@ MONOTONE = ("betting", "band")
 
 
 class Limit(Message):
-    """One budget: at this level and in this definition never more than (epsilon, delta).
+    """One budget: at this level and in this definition never more than (epsilon, delta)."""
 
-    `estimator_failure_probability` is the γ of the Bayesian estimate, part of delta; classical limits have none.
-    """
-
-    level: LevelName = Field(description="who is protected")
-    definition: DefinitionName = Field(description="in which sense")
-    epsilon: Positive = Field(description="ε is never more")
-    delta: Probability = Field(description="δ is never more")
+    level: LevelName = Field(description="whom it protects: instance, each patient; client, each hospital as a whole")
+    definition: DefinitionName = Field(
+        description="classical: for anybody at all, every level needs one; bayesian: for a typical patient"
+    )
+    epsilon: Positive = Field(
+        description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds, more noise"
+    )
+    delta: Probability = Field(
+        description="δ is never more: below 1 / all patients (or hospitals). Above 1e-3 only with --i-know"
+    )
     estimator_failure_probability: Probability | None = Field(
-        default=None, description="γ of the Bayesian estimate, part of delta; null in classical limits"
+        default=None,
+        description="of a Bayesian limit, which needs it: chance that the estimate is too low, part of delta; a tenth "
+        "of delta is usual",
     )
 
     @model_validator(mode="after")
@@ -55,13 +60,24 @@ class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every λ at which log-moments are kept"
+        description="every order λ at which log-moments are kept; 1 to 32 suffices. More cost bytes and little time"
     )
-    filter_order: Positive = Field(description="the λ by which each record's own filter goes")
-    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(description="of the population's mean")
-    composition: Literal["holder", "running"] = Field(description="how rounds are added up")
-    adversary: Literal["path", "adaptive"] = Field(description="whether rounds may be chosen by what came before")
-    conversion: Literal["improved", "chernoff"] = Field(description="from log-moments to (ε, δ)")
+    filter_order: Positive = Field(
+        description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
+    )
+    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(
+        description="of the population's mean: betting, band and bernstein hold for any population; student-t, the "
+        "papers', is smaller and assumes a normal law"
+    )
+    composition: Literal["holder", "running"] = Field(
+        description="how rounds are added up: running keeps each record's own sum and is smaller; holder for hospitals"
+    )
+    adversary: Literal["path", "adaptive"] = Field(
+        description="adaptive holds though later rounds depend on earlier models; path is the papers' smaller claim"
+    )
+    conversion: Literal["improved", "chernoff"] = Field(
+        description="from log-moments to (ε, δ): improved is smaller and as sound; chernoff is the papers'"
+    )
 
     @model_validator(mode="after")
     def _can_be_accounted(self) -> Self:
@@ -85,23 +101,30 @@ def least_promise(colluders: int, *, allow_three: bool) -> int:
 
 
 class Masking(Message):
-    """The secure sum: the coordinator learns sums, never one client's vector.
+    """The secure sum: the coordinator learns sums, never one client's vector."""
 
-    colluders      how many clients may share what they know with the coordinator
-    neighbours     with how many others a client exchanges shares and masks; null: with all. What is kept secret does
-                   not depend on it: it says how many may be lost among neighbours, and what a round costs
-    min_survivors  least clients whose vectors are in a sum; below it the round is abandoned
-    mask_updates   also the updates, not only log-moments and metrics
-    allow_three    let a sum of three go on, of which only two need be honest
-    """
-
-    colluders: Whole = Field(ge=1, le=MOST_CLIENTS - 3)
-    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None
-    min_survivors: Whole = Field(ge=3, le=MOST_CLIENTS)
-    mask_updates: bool
-    allow_three: bool
-    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(description="how long a step waits")
-    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)] = Field(description="when its secrets are erased")
+    colluders: Whole = Field(
+        ge=1,
+        le=MOST_CLIENTS - 3,
+        description="how many hospitals may tell the coordinator what they know; more: more must stay to the end",
+    )
+    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None = Field(
+        description="with how many others each exchanges masks, an even number; none: all. Fewer: faster among "
+        "hundreds, and fewer losses are borne"
+    )
+    min_survivors: Whole = Field(
+        ge=3,
+        le=MOST_CLIENTS,
+        description="no sum of fewer hospitals is opened: at least colluders + 3. More: a round fails sooner",
+    )
+    mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
+    allow_three: bool = Field(description="allow sums of three hospitals, of which only two need be honest")
+    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
+        description="how long one step waits for a hospital"
+    )
+    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)] = Field(
+        description="when its secrets are erased: a few step deadlines"
+    )
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
@@ -137,54 +160,81 @@ class HistogramNoise(Message):
     every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
-    std: Positive = Field(description="of the noise on every count")
-    every: Whole = Field(ge=1, le=10_000_000, description="a histogram is published every so many rounds")
+    std: Positive = Field(description="of the noise on every count; near 20. More costs less ε and shows less")
+    every: Whole = Field(
+        ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
+    )
 
 
 class AccountingSample(Message):
-    """The fixed sample of records at every hospital on which Bayesian costs of records are estimated.
+    """The fixed sample of records at every hospital on which Bayesian costs of records are estimated."""
 
-    records  how many, at every hospital alike, so that the number shows nothing; who has fewer counts the rest at the
-             clip norm
-    source   members: drawn from the records that are trained on; held-out: drawn before round 1 and never trained on
-    """
-
-    records: Whole = Field(ge=3, le=10_000_000)
-    source: Literal["members", "held-out"]
+    records: Whole = Field(
+        ge=3,
+        le=10_000_000,
+        description="how many, at every hospital alike; the rest counts as clipped. More: a smaller ε, slower steps",
+    )
+    source: Literal["members", "held-out"] = Field(
+        description="members: records that are trained on; held-out: drawn before round 1, never trained on"
+    )
 
 
 class Privacy(Message):
-    """The mechanism and its limits. Every field is public and constant for the whole study.
+    """The mechanism and its limits. Every field is public and constant for the whole study."""
 
-    clip_norm             L2 bound on one client's update (scheme client) or on one record's gradient (the others)
-    client_clip_norm      scheme joint: L2 bound on one client's whole sum before its noise; else null
-    noise_multiplier      noise standard deviation / clip_norm, of whoever adds noise
-    sampling_rate         Poisson rate of records in each local step
-    expected_batch_size   the public constant that replaces the realised batch size as a denominator
-    client_sampling_rate  Poisson rate of clients in each round
-    expected_clients      the public constant that replaces the realised number of clients as a denominator
-    max_steps             the most noised steps any client may take over the study (rounds × local steps)
-    accounting_sample     whose records are measured; null: all that the hospital trains on
-    """
-
-    scheme: SchemeName = Field(description="who is protected, and who adds noise")
-    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="none of them is ever passed"
+    scheme: SchemeName = Field(
+        description="who adds noise: parallel, every hospital enough for itself; sequential, all of them together, for "
+        "masked sums; joint, the same for patients and hospitals; client, the coordinator, for hospitals only"
     )
-    clip_norm: Positive
-    client_clip_norm: Positive | None
-    noise_multiplier: Positive
-    sampling_rate: Rate
-    expected_batch_size: Positive
-    client_sampling_rate: Rate
-    expected_clients: Positive
-    max_steps: Whole = Field(ge=1, le=10_000_000)
-    classical_order: Positive = Field(description="λ of the classical accountant")
-    bayesian: BayesianSettings | None = Field(description="null where there is no Bayesian limit")
-    disclosure: Disclosure = Field(description="what the coordinator sees of log-moments, and when")
-    histogram_noise: HistogramNoise | None = Field(description="of disclosure `noised`; else null")
-    accounting_sample: AccountingSample | None
-    masking: Masking | None = Field(description="the secure sum; null: updates in the clear")
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
+        description="none is ever passed; one that the next round could pass ends the study"
+    )
+    clip_norm: Positive = Field(
+        description="L2 bound on one patient's gradient (scheme client: on one hospital's update); 0.5 to 3. Larger: "
+        "less is cut off, and the noise grows with it; ε is the same"
+    )
+    client_clip_norm: Positive | None = Field(
+        description="scheme joint, which needs it: L2 bound on one hospital's whole sum before its noise; else none"
+    )
+    noise_multiplier: Positive = Field(
+        description="noise standard deviation / clip_norm, of whoever adds noise; 1 to 10. More: less ε a round, and a "
+        "less accurate model. Below 0.3 only with --i-know"
+    )
+    sampling_rate: Rate = Field(
+        description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
+    )
+    expected_batch_size: Positive = Field(
+        description="sampling_rate × patients of a typical hospital, a public guess: a sum is divided by it, whatever "
+        "was drawn. Too large: small steps; too small: large ones, with more noise. ε is the same"
+    )
+    client_sampling_rate: Rate = Field(
+        description="chance of each hospital to be asked in a round; less than 1 saves ε in scheme client only"
+    )
+    expected_clients: Positive = Field(
+        description="client_sampling_rate × hospitals: the sum of their updates is divided by it, whoever answers"
+    )
+    max_steps: Whole = Field(
+        ge=1,
+        le=10_000_000,
+        description="the most noised steps over the study (rounds × local steps); a limit may end it sooner",
+    )
+    classical_order: Positive = Field(
+        description="the order λ = α − 1 that classical limits are enforced at: near 2 ln(1/δ) / ε"
+    )
+    bayesian: BayesianSettings | None = Field(
+        description="how Bayesian costs are estimated; none where there is no Bayesian limit"
+    )
+    disclosure: Disclosure = Field(
+        description="of Bayesian costs: at-end, none before the end, worst cases are charged; plain, exact in every "
+        "round, which hospitals must allow; noised, as histograms that cost ε"
+    )
+    histogram_noise: HistogramNoise | None = Field(description="of disclosure noised, which needs it; else none")
+    accounting_sample: AccountingSample | None = Field(
+        description="whose records Bayesian costs are measured on; none: all that a hospital trains on"
+    )
+    masking: Masking | None = Field(
+        description="the secure sum: the coordinator sees sums only, rounds take longer; none: every noised update"
+    )
 
     @property
     def rules(self) -> Scheme:
@@ -272,24 +322,26 @@ class Privacy(Message):
 class Schedule(Message):
     """Who is waited for, and how long."""
 
-    min_clients: Whole = Field(ge=0, le=100_000, description="no round is closed with fewer updates")
+    min_clients: Whole = Field(
+        ge=0,
+        le=100_000,
+        description="no round is closed with fewer updates: all hospitals, or fewer to go on while some are away",
+    )
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
-        description="how long updates are taken"
+        description="how long a round waits for updates: several times what the slowest hospital computes"
     )
 
 
 class StudySettings(Message):
-    """Everything that a study freezes.
-
-    robustness     what one hospital can do to the model at most
-    beyond_bounds  the operator said that limits or noise beyond the bounds are wanted; every hospital sees it
-    """
+    """Everything that a study freezes."""
 
     training: Training = Field(description="what is computed")
     privacy: Privacy = Field(description="the mechanism and its limits")
     schedule: Schedule = Field(description="who is waited for, and how long")
-    robustness: Robustness = Robustness()
-    beyond_bounds: bool = False
+    robustness: Robustness = Field(default=Robustness(), description="what one hospital can do to the model at most")
+    beyond_bounds: bool = Field(
+        default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
+    )
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from client_sdk.protocol.study.values import Finite, Message, Positive, Rate, Share, Whole
+from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
+
+LONGEST_PARAMETERS = 1 << 20
 
 
 class LocalOptimiser(Message):
     """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
 
-    name: Literal["plain", "momentum", "adam"] = Field(default="plain", description="which one")
-    momentum: Share = Field(default=0.9, description="of the first moment")
+    name: Literal["plain", "momentum", "adam"] = Field(
+        default="plain", description="plain takes the mean as it is; momentum and adam smooth the noise"
+    )
+    momentum: Share = Field(default=0.9, description="of momentum and adam: how much of the step before stays")
     second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
     stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
@@ -23,7 +28,9 @@ class LocalOptimiser(Message):
 class ServerOptimiser(LocalOptimiser):
     """What the coordinator does with the averaged update: post-processing, costs no privacy."""
 
-    learning_rate: Positive = Field(default=1.0, description="of the averaged update")
+    learning_rate: Positive = Field(
+        default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
+    )
     second_momentum: Share = Field(default=0.99, description="of Adam's second moment")
 
 
@@ -35,7 +42,9 @@ class LearningRateSchedule(Message):
     cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
     """
 
-    name: Literal["constant", "step", "cosine"] = Field(default="constant", description="constant, step or cosine")
+    name: Literal["constant", "step", "cosine"] = Field(
+        default="constant", description="step: times factor after every so many rounds; cosine: half a cosine to final"
+    )
     every: Whole = Field(default=10, ge=1, le=10_000_000, description="rounds of one step")
     factor: Rate = Field(default=0.5, description="of one step")
     final: Annotated[Finite, Field(ge=0, le=1)] = Field(
@@ -55,29 +64,55 @@ class LearningRateSchedule(Message):
 
 
 class Training(Message):
-    """What a client computes. `task` names code that the hospital has installed; it never travels.
+    """What a client computes. `task` names code that the hospital has installed; it never travels."""
 
-    clipping          flat: a record's whole gradient to clip_norm; per-layer: each layer's part to clip_norm / √layers
-    clipping_centre   zero; or previous-update: what the last round made of the model, known to all, is taken off every
-                      record's gradient before it is clipped, and added to the noised mean again
-    rows_per_patient  most rows that one patient may have; a record is the patient, its loss the mean over its rows
-    """
-
-    task: Text = Field(min_length=1, max_length=128, description="name of a task that the hospital has installed")
+    task: Text = Field(
+        min_length=1,
+        max_length=128,
+        description="built in: logistic-regression, mlp, cnn, last-layer; or one that every hospital has installed",
+    )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
-        default_factory=dict, max_length=1024, description="public numbers and names that it takes"
+        default_factory=dict,
+        max_length=1024,
+        description="what the task takes, public: columns and their ranges, classes, sizes of layers",
     )
-    algorithm: Literal["fedsgd", "fedavg"] = Field(description="fedsgd: one gradient a round; fedavg: local steps")
-    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round")
-    learning_rate: Positive = Field(default=1.0, description="of local steps")
+    algorithm: Literal["fedsgd", "fedavg"] = Field(
+        description="fedsgd: one noised gradient a round; fedavg: local_steps of them, each charged"
+    )
+    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged; 1 with fedsgd")
+    learning_rate: Positive = Field(default=1.0, description="of one local step; fedavg only")
     learning_rate_schedule: LearningRateSchedule = Field(
-        default=LearningRateSchedule(), description="by the round's number"
+        default=LearningRateSchedule(), description="how the learning rate falls with the rounds; fedavg only"
     )
-    local_optimiser: LocalOptimiser = Field(default=LocalOptimiser(), description="of local steps")
-    clipping: Literal["flat", "per-layer"] = "flat"
-    clipping_centre: Literal["zero", "previous-update"] = "zero"
-    rows_per_patient: Whole = Field(default=1, ge=1, le=10_000)
-    optimiser: ServerOptimiser = Field(default=ServerOptimiser(), description="the coordinator's")
+    local_optimiser: LocalOptimiser = Field(
+        default=LocalOptimiser(), description="what a hospital does with its noised gradients; fedavg only"
+    )
+    clipping: Literal["flat", "per-layer"] = Field(
+        default="flat",
+        description="flat: a patient's whole gradient to clip_norm; per-layer: each layer's to clip_norm / √layers",
+    )
+    clipping_centre: Literal["zero", "previous-update"] = Field(
+        default="zero",
+        description="previous-update: the last round's mean gradient is taken off every patient's before it is clipped "
+        "and added again; with fedsgd, unmasked parallel and the plain optimiser",
+    )
+    rows_per_patient: Whole = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="the most rows of one patient that are used, as one record; more: slower",
+    )
+    optimiser: ServerOptimiser = Field(
+        default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
+    )
+
+    @field_validator("task_parameters")
+    @classmethod
+    def _of_bounded_size(cls, given: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
+        # They stand in the header of every model.
+        if len(canonical_json(given)) > LONGEST_PARAMETERS:
+            raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
+        return given
 
     @model_validator(mode="after")
     def _one_gradient_is_one_step(self) -> Self:

@@ -32,6 +32,9 @@ ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
 LEDGER_WITNESS = "wardround/1/ledger-witness"
 ENROLMENT = "wardround/1/enrolment"
+CERTIFICATE = "wardround/1/certificate"
+ROSTER_DIGITS = 60
+_GROUP = 5
 _TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 # A token's claims that are texts, and what PyJWT would check of the others.
 _TEXTS = ("iss", "sub", "aud", "htm", "htu", "bh")
@@ -136,6 +139,16 @@ def roster_fingerprint(study: str, members: Iterable[tuple[str, str]]) -> str:
     """SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
     roster = sorted([client, key] for client, key in members)
     return hashlib.sha256(canonical_json({"study": study, "roster": roster})).hexdigest()
+
+
+def as_digits(fingerprint: str) -> str:
+    """A roster's fingerprint (SHA-256, hex) to be read aloud: twelve groups of five digits.
+
+    199 of its 256 bits: two rosters with one number take 2^99 attempts, another one for a given number 2^199. Digits,
+    because every language reads them.
+    """
+    digits = f"{int(fingerprint, 16) % 10**ROSTER_DIGITS:0{ROSTER_DIGITS}d}"
+    return " ".join(digits[i : i + _GROUP] for i in range(0, ROSTER_DIGITS, _GROUP))
 
 
 @dataclass(frozen=True)

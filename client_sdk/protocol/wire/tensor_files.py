@@ -19,12 +19,14 @@ from client_sdk.protocol.wire.tensors import (
     DTYPES,
     LENGTH_BYTES,
     LONGEST_HEADER,
+    METADATA,
     Array,
     Spec,
     TensorError,
     encoded_size_limit,
     require_finite,
     require_spec,
+    texts_of,
 )
 
 PIECE = 1 << 18
@@ -61,18 +63,20 @@ class Arrays:
 class TensorFile:
     """An opened safetensors file. `descriptor` stays open, and whoever opened it closes it.
 
+    longest_metadata: most bytes that the header may hold beside the tensors of `spec`. metadata: texts by name.
+
     Raises:
         TensorError: `malformed`, `wrong-dtype`; with a `spec`, everything that `tensors.decode` raises, of which
             `not-finite` only when the numbers are read.
     """
 
-    def __init__(self, descriptor: int, spec: Spec | None = None) -> None:
+    def __init__(self, descriptor: int, spec: Spec | None = None, *, longest_metadata: int = 0) -> None:
         self._descriptor, size = descriptor, os.fstat(descriptor).st_size
         # Before the parser sees it, whose work grows with the header.
-        if spec is not None and size > encoded_size_limit(spec):
-            raise TensorError("too-large", f"the body is larger than the {encoded_size_limit(spec)} bytes expected")
+        if spec is not None and size > (limit := encoded_size_limit(spec, metadata=longest_metadata)):
+            raise TensorError("too-large", f"the body is larger than the {limit} bytes expected")
         try:
-            found, self._begins = _read_header(descriptor, size)
+            found, self._begins, self.metadata = _read_header(descriptor, size)
         except ValueError as error:
             why = "the body is not a safetensors file, or its header says a name twice"
             raise TensorError("malformed", why) from error
@@ -119,16 +123,19 @@ def read(tensors: Tensors, size: int = PIECE) -> Iterator[Piece]:
         yield name, start, tensors.piece(name, start, stop)
 
 
-def encoded(spec: Spec, values: Iterable[Piece]) -> Iterator[bytes | memoryview]:
+def encoded(
+    spec: Spec, values: Iterable[Piece], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
     """The bytes that `tensors.encode` makes of the same tensors, without holding them.
 
-    values  tensors in the order of `file_order`, each from its beginning to its end
+    values    tensors in the order of `file_order`, each from its beginning to its end
+    metadata  texts for the header, written in the order of their names: the library's order differs from run to run
 
     Raises:
         TensorError: `not-finite`.
         ValueError: pieces that are missing, too many or in another order.
     """
-    yield _header(spec)
+    yield _header(spec, metadata)
     due = [(name, math.prod(spec[name][0])) for name in file_order(spec)]
     due = [(name, numbers) for name, numbers in due if numbers]
     done = 0
@@ -144,6 +151,13 @@ def encoded(spec: Spec, values: Iterable[Piece]) -> Iterator[bytes | memoryview]
         raise ValueError(f"numbers of {due[0][0]} are missing")
 
 
+def encode_model(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """A file with texts in its header; equal tensors and texts give equal bytes. Raises as `encoded`."""
+    spec = Arrays(tensors).spec
+    whole = ((name, 0, tensors[name].reshape(-1)) for name in file_order(spec) if tensors[name].size)
+    return b"".join(encoded(spec, whole, metadata))
+
+
 def file_order(spec: Spec) -> list[str]:
     """Names as their numbers follow one another in a file: wider types first, so that all lie aligned."""
     return sorted(spec, key=lambda name: (-np.dtype(spec[name][1]).itemsize, name))
@@ -157,8 +171,9 @@ def gathered(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
     return {name: array.reshape(spec[name][0]) for name, array in flat.items()}
 
 
-def _header(spec: Spec) -> bytes:
-    written, codes = dict[str, Any](), {dtype: code for code, dtype in DTYPES.items()}
+def _header(spec: Spec, metadata: Mapping[str, str] | None) -> bytes:
+    written: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    codes = {dtype: code for code, dtype in DTYPES.items()}
     end = 0
     for name in file_order(spec):
         shape, dtype = spec[name]
@@ -170,8 +185,10 @@ def _header(spec: Spec) -> bytes:
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def _read_header(descriptor: int, size: int) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, int]]:
-    """Names → (shape, type code), and names → where the numbers begin in the file. Raises ValueError."""
+def _read_header(
+    descriptor: int, size: int
+) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, int], dict[str, str]]:
+    """Names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
     length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
     if length > min(LONGEST_HEADER, size - LENGTH_BYTES):
         raise ValueError("the header is longer than the file, or than the library reads")
@@ -179,7 +196,7 @@ def _read_header(descriptor: int, size: int) -> tuple[dict[str, tuple[tuple[int,
     header = load_json(text)
     if not text.startswith(b"{") or not isinstance(header, dict):
         raise ValueError("the header is no object")
-    entries = {name: _entry(value) for name, value in cast(dict[str, Any], header).items() if name != "__metadata__"}
+    entries = {name: _entry(value) for name, value in cast(dict[str, Any], header).items() if name != METADATA}
     end = 0
     # One behind the other, without holes, to the file's end: no byte is of two tensors, and none of nothing.
     for _, _, begin, stop in sorted(entries.values(), key=lambda entry: entry[2:]):
@@ -189,7 +206,8 @@ def _read_header(descriptor: int, size: int) -> tuple[dict[str, tuple[tuple[int,
     if LENGTH_BYTES + length + end != size:
         raise ValueError("the file is longer or shorter than its tensors")
     found = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
-    return found, {name: LENGTH_BYTES + length + begin for name, (_, _, begin, _) in entries.items()}
+    begins = {name: LENGTH_BYTES + length + begin for name, (_, _, begin, _) in entries.items()}
+    return found, begins, texts_of(cast(Any, header))
 
 
 def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:

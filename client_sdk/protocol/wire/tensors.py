@@ -24,6 +24,8 @@ TERMS = "log-moments/"
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = dict[str, tuple[tuple[int, ...], str]]
 
+# What is no tensor in a header.
+METADATA = "__metadata__"
 DTYPES = {"F32": "float32", "F64": "float64"}
 _HEADER_ALLOWANCE = 4096
 _HEADER_PER_TENSOR = 512
@@ -74,13 +76,13 @@ def spec_from_json(value: Mapping[str, Any]) -> Spec:
     return {name: (tuple(item["shape"]), item["dtype"]) for name, item in value.items()}
 
 
-def encoded_size_limit(spec: Spec) -> int:
-    """Most bytes that a body of this spec may have: the numbers and a bounded header."""
+def encoded_size_limit(spec: Spec, *, metadata: int = 0) -> int:
+    """Most bytes that a body of this spec may have: the numbers, a bounded header and so many bytes of metadata."""
     numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in spec.values())
-    return numbers + _HEADER_ALLOWANCE + sum(_HEADER_PER_TENSOR + 2 * len(name) for name in spec)
+    return numbers + metadata + _HEADER_ALLOWANCE + sum(_HEADER_PER_TENSOR + 2 * len(name) for name in spec)
 
 
-def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
+def encode(tensors: Mapping[str, Array]) -> bytes:
     """Safetensors bytes; equal arrays give equal bytes.
 
     Raises:
@@ -91,18 +93,20 @@ def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = No
     contiguous = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
     for name, array in contiguous.items():
         require_finite(name, array)
-    return save(contiguous, metadata=dict(metadata) if metadata else None)
+    return save(contiguous)
 
 
-def decode(data: bytes, spec: Spec) -> dict[str, Array]:
+def decode(data: bytes, spec: Spec, *, metadata: int = 0) -> dict[str, Array]:
     """The arrays in `data`, which must be exactly those of `spec`.
+
+    metadata: most bytes that the header may hold beside them
 
     Raises:
         TensorError: `too-large`, `malformed`, `wrong-names`, `wrong-dtype`, `wrong-shape`, `not-finite`.
     """
     # Before the parser sees it, whose work grows with the header.
-    if len(data) > encoded_size_limit(spec):
-        raise TensorError("too-large", f"{len(data)} bytes; at most {encoded_size_limit(spec)} are expected")
+    if len(data) > (limit := encoded_size_limit(spec, metadata=metadata)):
+        raise TensorError("too-large", f"{len(data)} bytes; at most {limit} are expected")
     parts = _deserialize(data)
     require_spec({name: (tuple(part["shape"]), part["dtype"]) for name, part in parts}, spec)
     arrays: dict[str, Array] = {}
@@ -115,20 +119,35 @@ def decode(data: bytes, spec: Spec) -> dict[str, Array]:
     return arrays
 
 
-def _require_unique_names(data: bytes) -> None:
+def metadata_in(data: bytes) -> dict[str, str]:
+    """Texts by name in the header of a file. Raises TensorError `malformed`."""
+    return texts_of(_header_of(data))
+
+
+def texts_of(header: Any) -> dict[str, str]:
+    """The metadata of a parsed header. Raises TensorError `malformed`."""
+    held = cast(dict[str, Any], header).get(METADATA) if isinstance(header, dict) else None
+    # Null is what the library takes for none.
+    texts = cast(dict[str, Any], {} if held is None else held)
+    if not isinstance(held, dict | None) or not all(isinstance(text, str) for text in texts.values()):
+        raise TensorError("malformed", "the metadata in the header are not texts by name")
+    return texts
+
+
+def _header_of(data: bytes) -> Any:
     """Of a header that names a tensor twice the library takes the last; another reader may take the first."""
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
         if length > LONGEST_HEADER:
             raise ValueError("the header is longer than the library reads")
-        load_json(data[LENGTH_BYTES : LENGTH_BYTES + length])
+        return load_json(data[LENGTH_BYTES : LENGTH_BYTES + length])
     except ValueError as error:
         why = "the body is not a safetensors file, or its header says a name twice"
         raise TensorError("malformed", why) from error
 
 
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
-    _require_unique_names(data)
+    _header_of(data)
     try:
         return cast(list[tuple[str, dict[str, Any]]], deserialize(data))
     except (SafetensorError, ValueError) as error:

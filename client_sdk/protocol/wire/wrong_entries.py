@@ -48,7 +48,7 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
             sections = [
                 inner for one in sections if part in one.model_fields for inner in _models(one.model_fields[part])
             ]
-    names = sorted({name for one in sections for name in one.model_fields})
+    names = sorted({field.alias or name for one in sections for name, field in one.model_fields.items()})
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

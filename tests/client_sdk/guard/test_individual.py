@@ -19,6 +19,7 @@ from client_sdk.guard.individual import IndividualBudget, certificate
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, IndividualLimit
+from client_sdk.guard.rules import require_allowed
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
@@ -320,4 +321,4 @@ def test_studies_without_noise_of_the_hospitals_own_are_refused() -> None:
     client = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
     rules = plain_policy(unnoised_updates=True, individual={"epsilon": 3.0, "delta": 1e-5})
     with pytest.raises(PolicyRefused, match="individual"):
-        rules.check("sepsis", "icu", settings(scheme="client", limits=[client]), roster_pinned=False)
+        require_allowed(rules, "sepsis", "icu", settings(scheme="client", limits=[client]), roster_pinned=False)

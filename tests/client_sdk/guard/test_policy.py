@@ -9,6 +9,7 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, require_within_study
+from client_sdk.guard.rules import require_allowed
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from tests.factories.settings import settings
@@ -20,7 +21,7 @@ CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "
 
 
 def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) -> None:
-    policy.check("sepsis", "icu", chosen, roster_pinned=pinned)
+    require_allowed(policy, "sepsis", "icu", chosen, roster_pinned=pinned)
 
 
 @pytest.mark.parametrize(

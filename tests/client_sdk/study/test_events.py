@@ -16,7 +16,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.study.events import RoundEvent
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.hospitals import coordinator, hospital, one_round_policy, plain_policy, records
 from tests.factories.settings import settings
 
 OWN = {"limits": {"instance": {"epsilon": 30.0, "delta": 1e-6, "order": 4.0}}}
@@ -78,14 +78,16 @@ def test_every_round_is_told_once_with_what_it_cost(tmp_path: Path) -> None:
 
 
 def test_a_refused_round_is_told_without_a_charge(tmp_path: Path) -> None:
-    found = reported(tmp_path, plain_policy(least_noise_multiplier=9.0))
-    assert [(e.what, e.answer, e.charge) for e in found] == [("refusal", "recorded", None)] * 3
+    found = reported(tmp_path, one_round_policy())
+    assert [(e.what, e.answer) for e in found] == [("update", "accepted"), *[("refusal", "recorded")] * 2]
+    assert [e.charge is None for e in found] == [False, True, True]
 
 
 def test_what_is_the_hospitals_own_stands_apart(tmp_path: Path) -> None:
     line = reported(tmp_path, plain_policy(**OWN))[0].as_json()
     assert set(line) == {
-        "study", "round", "rounds", "what", "answer", "bytes", "charge", "study_budget", "local",
+        "study", "round", "rounds", "rounds_left", "spent_share", "what", "answer", "bytes", "charge", "study_budget",
+        "local",
     }  # fmt: skip
     assert set(line["local"]) == {"seconds", "own"}
     assert "30.0" not in json.dumps({key: value for key, value in line.items() if key != "local"})

@@ -17,6 +17,8 @@ from client_sdk.errors import (
     LedgerDamaged,
     LedgerInUse,
     LostLedger,
+    OwnBudgetExceeded,
+    PolicyRefused,
     TrainingStopped,
 )
 from client_sdk.guard.ledger import HospitalLedger
@@ -183,21 +185,27 @@ def test_a_passed_deadline_costs_nothing(tmp_path: Path) -> None:
 # -- what the hospital itself refuses ------------------------------------------------------------------------------
 
 
-def test_the_policy_is_asked_first_and_its_refusal_is_recorded_by_the_coordinator(tmp_path: Path) -> None:
+def test_policy_and_study_are_compared_before_anything_is_waited_for(tmp_path: Path) -> None:
     other = coordinator()
-    outcome = join(hospital(other, tmp_path), policy=SitePolicy(least_noise_multiplier=2.0))
-    assert (outcome.rounds_sent, outcome.rounds_refused) == (0, 3)
-    assert [other.refusals[r]["mercy"].code for r in (1, 2, 3)] == ["policy-noise"] * 3
-    assert not any("/models/" in request for request in other.requests)
+    with pytest.raises(PolicyRefused, match=r"least_noise_multiplier = 2, and the study is sure of 1"):
+        join(hospital(other, tmp_path), policy=SitePolicy(least_noise_multiplier=2.0))
+    assert not any("/assignment" in request or "/models/" in request for request in other.requests)
     with ledger_of(tmp_path) as ledger:
-        assert ledger.charges() == []
-        assert [(d.what, d.answer) for d in ledger.departures()] == [("refusal", "recorded")] * 3
+        assert (ledger.opened("sepsis"), ledger.charges(), ledger.departures()) == (None, [], [])
+
+
+def test_an_own_limit_without_room_for_one_round_says_which_would_have_it(tmp_path: Path) -> None:
+    other = coordinator()
+    small = plain_policy(limits={"instance": {"epsilon": 0.1, "delta": 1e-5}})
+    with pytest.raises(OwnBudgetExceeded, match=r"epsilon = 0\.1 in policy\.toml .* at least [0-9.]+ at delta 1e-05"):
+        join(hospital(other, tmp_path), policy=small)
+    assert not any("/assignment" in request for request in other.requests)
 
 
 def test_an_unnoised_update_needs_the_policys_word(tmp_path: Path) -> None:
     other = coordinator(settings(scheme="client", limits=[CLIENT_LIMIT]))
-    assert join(hospital(other, tmp_path)).rounds_sent == 0
-    assert other.refusals[1]["mercy"].code == "policy-unnoised"
+    with pytest.raises(PolicyRefused, match="unnoised_updates = false"):
+        join(hospital(other, tmp_path))
 
 
 def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
@@ -210,11 +218,10 @@ def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
     assert (outcome.rounds_sent, outcome.rounds_refused) == (2, 1)
     assert other.refusals[3]["mercy"].code == "own-budget-exceeded"
     # Another study on the same records finds nothing left; on other records it starts fresh.
-    for study, dataset, sent in (("stroke", "icu", 0), ("flu", "ward", 2)):
-        second = coordinator(study=study)
-        there = hospital(second, tmp_path)
-        outcome = there.join(study, None, records(), dataset=dataset, policy=plain_policy(limits=limits))
-        assert outcome.rounds_sent == sent
+    stroke, flu = (hospital(coordinator(study=study), tmp_path) for study in ("stroke", "flu"))
+    with pytest.raises(OwnBudgetExceeded, match="with what other rounds on this data set have spent"):
+        stroke.join("stroke", None, records(), dataset="icu", policy=plain_policy(limits=limits))
+    assert flu.join("flu", None, records(), dataset="ward", policy=plain_policy(limits=limits)).rounds_sent == 2
 
 
 def test_excluded_patients_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +307,7 @@ def test_a_second_process_on_the_ledger_is_refused(tmp_path: Path) -> None:
 def test_another_task_than_agreed_is_refused(tmp_path: Path) -> None:
     other = coordinator()
     with pytest.raises(ConfigurationError, match="logistic-regression"):
-        hospital(other, tmp_path).join("sepsis", "mlp", records())
+        hospital(other, tmp_path).join("sepsis", "mlp", records(), policy=plain_policy())
 
 
 def test_a_paused_study_is_waited_for(tmp_path: Path) -> None:
@@ -369,7 +376,9 @@ class Mixing(LogisticRegression):
 def test_a_model_that_mixes_records_is_refused_before_any_round_is_paid_for(tmp_path: Path) -> None:
     other = coordinator()
     with pytest.raises(ConfigurationError, match="privately"):
-        hospital(other, tmp_path).join("sepsis", Mixing(TASK_PARAMETERS), records(), dataset="icu")
+        hospital(other, tmp_path).join(
+            "sepsis", Mixing(TASK_PARAMETERS), records(), dataset="icu", policy=plain_policy()
+        )
     assert other.round == 0
     with ledger_of(tmp_path) as ledger:
         assert ledger.charges() == []

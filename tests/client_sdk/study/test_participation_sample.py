@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.errors import AuthenticationError, ConfigurationError
+from client_sdk.errors import AuthenticationError, ConfigurationError, PolicyRefused
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
@@ -93,8 +93,9 @@ def test_too_few_records_to_hold_out_stay_a_matter_of_this_building(tmp_path: Pa
 
 def test_patients_own_limits_refuse_a_noised_histogram_of_records(tmp_path: Path) -> None:
     other = coordinator(study(NOISED))
-    outcome = join(other, tmp_path, individual={"epsilon": 500.0, "delta": 1e-5})
-    assert (outcome.rounds_sent, outcome.rounds_refused) == (0, 5)
-    assert {refusal.code for said in other.refusals.values() for refusal in said.values()} == {"individual-limit"}
+    with pytest.raises(PolicyRefused, match=r"\[individual\] is set, and patients' own limits") as refused:
+        join(other, tmp_path, individual={"epsilon": 500.0, "delta": 1e-5})
+    assert refused.value.code == "individual-limit"
+    assert (other.updates, other.refusals) == ({}, {})
     with HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True) as ledger:
         assert ledger.charges() == []

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from client_sdk.protocol.wire.tensor_files import Arrays, TensorFile, encoded, file_order, runs
-from client_sdk.protocol.wire.tensors import Array, Spec, TensorError, encode, spec_of
+from client_sdk.protocol.wire.tensor_files import Arrays, TensorFile, encode_model, encoded, file_order, runs
+from client_sdk.protocol.wire.tensors import Array, Spec, TensorError, encode, metadata_in, spec_of
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name != "__metadata__")
 ARRAYS = st.dictionaries(
@@ -52,6 +54,42 @@ def test_pieces_out_of_their_order_are_noticed(order: list[int]) -> None:
 def test_nan_never_leaves() -> None:
     with pytest.raises(TensorError, match="a holds NaN"):
         b"".join(encoded({"a": ((1,), "float32")}, [("a", 0, np.array([np.nan], np.float32))]))
+
+
+@given(ARRAYS, st.dictionaries(st.text(max_size=9), st.text(max_size=30), max_size=4))
+def test_texts_in_the_header_are_read_by_the_library_and_do_not_depend_on_their_order(
+    arrays: dict[str, Array], texts: dict[str, str]
+) -> None:
+    data = encode_model(arrays, texts)
+    assert data == encode_model(arrays, dict(reversed(texts.items())))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        with safetensors.safe_open(file.name, "numpy") as opened:
+            assert (opened.metadata() or {}) == texts
+            assert {name: opened.get_tensor(name).tolist() for name in opened.keys()} == {  # noqa: SIM118
+                name: array.tolist() for name, array in arrays.items()
+            }
+        assert TensorFile(file.fileno()).metadata == texts == metadata_in(data)
+
+
+@pytest.mark.parametrize("texts", [{"a": 1}, {"a": None}, ["a"], "a", 0], ids=str)
+def test_metadata_that_are_not_texts_are_refused(tmp_path: Path, texts: Any) -> None:
+    path = written(tmp_path / "file", {"__metadata__": texts, "a": entry(0, 16, (4,))})
+    with path.open("rb") as file, pytest.raises(TensorError, match="metadata"):
+        TensorFile(file.fileno())
+    with pytest.raises(TensorError, match="metadata"):
+        metadata_in(path.read_bytes())
+
+
+def test_metadata_longer_than_is_allowed_are_not_parsed(tmp_path: Path) -> None:
+    arrays: dict[str, Array] = {"a": np.ones(4, np.float32)}
+    path = tmp_path / "file"
+    path.write_bytes(encode_model(arrays, {"wardround": "x" * 9000}))
+    with path.open("rb") as file:
+        with pytest.raises(TensorError, match="larger than"):
+            TensorFile(file.fileno(), spec_of(arrays))
+        assert TensorFile(file.fileno(), spec_of(arrays), longest_metadata=9000).spec == spec_of(arrays)
 
 
 def written(path: Path, header: Any, numbers: bytes = bytes(16)) -> Path:

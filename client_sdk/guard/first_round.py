@@ -1,0 +1,85 @@
+"""Do the hospital's own limits leave room for a first round? Asked before anything is waited for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from accounting.accountants.individual import FilterSpec
+from accounting.errors import AccountingError
+from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.individual import MOST_RELEASES, worst_moment
+from client_sdk.guard.policy import Charge, IndividualLimit, LimitSection, SitePolicy, require_affordable
+from client_sdk.protocol.study.settings import LevelName
+
+S = TypeVar("S", bound=LimitSection)
+# Beyond it a limit limits nothing, and none is proposed.
+_LARGEST = 1e4
+
+
+def require_first_round(policy: SitePolicy, charges: Sequence[Charge], first: Charge) -> None:
+    """Whether one round more keeps every limit of the hospital's own.
+
+    charges  what the own ledger holds already;  first  the study's first round
+
+    Raises:
+        OwnBudgetExceeded: names the entry and the smallest ε that would do, rounded up.
+    """
+    for level, section in policy.limits.by_level().items():
+        _require(f"limits.{level}", section, partial(_affords, charges, first, level), spent=bool(charges))
+    if policy.individual is not None:
+        _require("individual", policy.individual, partial(_bears, first), spent=False)
+
+
+def _require(entry: str, section: S, fits: Callable[[S], bool], *, spent: bool) -> None:
+    if fits(section):
+        return
+    # An order that is not written down follows ε.
+    least = least_epsilon(lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon)
+    charged = ", with what other rounds on this data set have spent" if spent else ""
+    needed = f"at least {least:g}" if least is not None else "a study with more noise: no epsilon is enough"
+    raise OwnBudgetExceeded(
+        "own-budget-exceeded",
+        f"[{entry}] epsilon = {section.epsilon:g} in policy.toml leaves no room for one round of this study. It needs "
+        f"{needed} at delta {section.delta:g}{charged}: raise the entry, name another data set (join --dataset), or do "
+        "not take part",
+    )
+
+
+def _affords(charges: Sequence[Charge], first: Charge, level: LevelName, section: LimitSection) -> bool:
+    try:
+        require_affordable(charges, first, [section.at(level)])
+    except OwnBudgetExceeded:
+        return False
+    return True
+
+
+def _bears(first: Charge, limit: IndividualLimit) -> bool:
+    """Whether a patient of whom nothing is charged yet could take part in a whole round at the clip norm."""
+    order = limit.fixed_order()
+    try:
+        spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, releases=MOST_RELEASES)
+    except AccountingError:
+        return False
+    return worst_moment(first, order) <= spec.bound
+
+
+def least_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
+    """The smallest ε that fits, rounded up to three digits; None where none up to 10 000 does.
+
+    Looked for by doubling and halving: it fits itself, whether or not a smaller one does.
+    """
+    low, high = too_small, 2 * too_small
+    while not fits(high):
+        low, high = high, 2 * high
+        if high > _LARGEST:
+            return None
+    while high > low * 1.0005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    digits = 10.0 ** (math.floor(math.log10(high)) - 2)
+    # As it is printed and would be copied.
+    rounded = float(f"{math.ceil(high / digits) * digits:.6g}")
+    return rounded if fits(rounded) else None

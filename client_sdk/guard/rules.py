@@ -1,0 +1,176 @@
+"""The site policy's rules, one by one: what each compares, and what to say where it says no.
+
+What is said names the entry of policy.toml, its value, the study's, and the way out. A refusal of a round takes it to
+the coordinator: names of other studies or data sets are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from client_sdk.errors import PolicyRefused
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.secure_sum.messages import least_survivors, least_threshold
+from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
+from client_sdk.protocol.study.settings import StudySettings
+
+_OTHER_STUDY = "or take part in another study only"
+
+
+class Rule(NamedTuple):
+    """One comparison; `code` and `text` are a refusal's."""
+
+    allowed: bool
+    code: str
+    text: str
+
+
+def require_allowed(
+    policy: SitePolicy,
+    study: str,
+    dataset: str,
+    settings: StudySettings,
+    *,
+    roster_pinned: bool,
+    expected: int | None = None,
+) -> None:
+    """Whether this hospital takes part. expected: as of `rules`.
+
+    Raises:
+        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+    """
+    for rule in rules(policy, study, dataset, settings, roster_pinned=roster_pinned, expected=expected):
+        if not rule.allowed:
+            raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+
+
+def rules(
+    policy: SitePolicy,
+    study: str,
+    dataset: str,
+    settings: StudySettings,
+    *,
+    roster_pinned: bool,
+    expected: int | None = None,
+) -> Iterator[Rule]:
+    """Every rule that concerns such a study.
+
+    expected  how many hospitals its rounds are expected to have; None: the sums' sizes are not looked at
+    """
+    yield Rule(
+        policy.studies is None or study in policy.studies,
+        "policy-study",
+        f'studies does not list this study: add "{study}" if this hospital shall take part',
+    )
+    yield Rule(
+        policy.datasets is None or dataset in policy.datasets,
+        "policy-dataset",
+        f'datasets does not list the data set "{dataset}": name one of them (join --dataset), or add it',
+    )
+    yield from _noise(policy, settings)
+    yield from _limits(policy, settings)
+    yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
+
+
+def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
+    noised_here, noise = not settings.privacy.rules.central, guaranteed_noise_multiplier(settings)
+    endless = "and an update without noise (scheme client) has no finite cost at this level: remove it"
+    yield Rule(
+        noised_here or policy.unnoised_updates,
+        "policy-unnoised",
+        "unnoised_updates = false, and in this study (scheme client, central noise) updates would leave without noise: "
+        f"set it to true if the coordinator may see them, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        noised_here or policy.limits.instance is None,
+        "policy-unnoised",
+        f"[limits.instance] is set, {endless}, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        noised_here or policy.individual is None,
+        "policy-unnoised",
+        f"[individual] is set, {endless}, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        noise >= policy.least_noise_multiplier,
+        "policy-noise",
+        f"least_noise_multiplier = {policy.least_noise_multiplier:g}, and the study is sure of {noise:.3g}: ask its "
+        "operator for a study with more noise (privacy.noise_multiplier), or lower the entry",
+    )
+
+
+def _limits(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
+    privacy, (epsilon, delta) = settings.privacy, largest_classical(settings)
+    shown = privacy.disclosure == "plain" and privacy.bayesian is not None
+    ask = "ask its operator for a study with a smaller one (privacy.limits), or raise the entry"
+    # Each written so that NaN says no.
+    yield Rule(
+        epsilon <= policy.largest_epsilon,
+        "policy-epsilon",
+        f"largest_epsilon = {policy.largest_epsilon:g}, and the study's classical limit is epsilon {epsilon:g}: {ask}",
+    )
+    yield Rule(
+        delta <= policy.largest_delta,
+        "policy-delta",
+        f"largest_delta = {policy.largest_delta:g}, and the study's classical limit has delta {delta:g}: {ask}",
+    )
+    yield Rule(
+        privacy.rules.central or policy.limits.client is None,
+        "policy-limits",
+        "[limits.client] is set, and this hospital's own ledger counts whole hospitals in scheme client alone, while "
+        f"the study has scheme {privacy.scheme}: remove it, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        not shown or policy.plain_disclosure,
+        "policy-disclosure",
+        "plain_disclosure = false, and the study shows log-moments as they are (privacy.disclosure plain): set it to "
+        f"true if they may be seen, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        policy.individual is None or privacy.histogram_noise is None,
+        "individual-limit",
+        "[individual] is set, and patients' own limits cannot leave anybody out of a noised histogram "
+        f"(privacy.histogram_noise): remove it, {_OTHER_STUDY}",
+    )
+
+
+def _masks(policy: SitePolicy, settings: StudySettings, *, roster_pinned: bool, expected: int | None) -> Iterator[Rule]:
+    masking, floors = settings.privacy.masking, policy.floors()
+    yield Rule(
+        not policy.needs_masking or (masking is not None and masking.mask_updates),
+        "policy-masking",
+        "needs_masking = true, and the study does not mask updates (privacy.masking): set it to false if the "
+        f"coordinator may see this hospital's noised update, {_OTHER_STUDY}",
+    )
+    yield Rule(
+        roster_pinned or not policy.needs_pin(settings),
+        "policy-roster",
+        f'unpinned_roster = "{policy.unpinned_roster}", and the roster is not pinned: compare it with the other '
+        "hospitals (wardround roster show), pin it (wardround roster pin) and join again",
+    )
+    if masking is None:
+        return
+    yield Rule(
+        masking.colluders >= floors.colluders,
+        "policy-masking",
+        f"least_colluders = {floors.colluders}, and the study's sums bear {masking.colluders} "
+        "(privacy.masking.colluders): ask its operator for a study that bears more, or lower the entry",
+    )
+    if expected is None or expected < 3:
+        return
+    more = "One more hospital helps; so does"
+    yield Rule(
+        expected > 3 or floors.allow_three,
+        "policy-three",
+        f"allow_three = false, and the study has {expected} hospitals, so that its sums are of three. {more} "
+        "allow_three = true, if two honest hospitals in a sum are enough",
+    )
+    threshold = least_threshold(masking.neighbours_among(expected) + 1, masking.colluders)
+    fewest = max(masking.min_survivors, least_survivors(expected, masking.colluders, threshold))
+    yield Rule(
+        fewest >= floors.min_survivors,
+        "policy-survivors",
+        f"least_survivors = {floors.min_survivors}, and with {expected} hospitals sums of {fewest} are opened "
+        f"(privacy.masking.min_survivors). {more} a smaller entry, if a sum of so few may be opened",
+    )

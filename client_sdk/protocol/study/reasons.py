@@ -1,0 +1,54 @@
+"""Why rounds come to nothing and why a study is paused, in words that name the setting and the way out."""
+
+from __future__ import annotations
+
+# Of a pause: a person asked for it.
+BY_OPERATOR = "operator"
+SAME_MODEL_AGAIN = "same-model-again"
+SUM_OF_THREE = "sum-of-three"
+TOO_FEW_DRAWN = "too-few-drawn"
+# Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
+# round takes their code as its reason.
+STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
+_WHO = "`wardround study rounds STUDY` shows operators who is missing or refuses"
+_JOIN = f"{_WHO}; have them run `wardround join`"
+
+
+def _longer(why: str, setting: str) -> str:
+    return f"If {why}, a new study with a larger {setting} waits longer"
+
+
+_STEP = "privacy.masking.step_deadline_seconds"
+_ROUND = _longer("training needs more time", "schedule.round_deadline_seconds")
+_WORDS = {
+    BY_OPERATOR: "an operator paused it",
+    "too-few-clients": f"fewer hospitals answered than schedule.min_clients asks for: {_JOIN}. {_ROUND}",
+    TOO_FEW_DRAWN: "fewer hospitals were drawn than schedule.min_clients asks for: invite more, or open a study with a "
+    "larger privacy.client_sampling_rate",
+    "too-few-keys": "too few hospitals were there when the secure sum of the round began: "
+    f"{_JOIN}. {_longer('they start slowly', _STEP)}",
+    "too-few-shares": "too few hospitals went on after the secure sum had begun: "
+    f"{_JOIN}. {_longer('they are slow', _STEP)}",
+    "too-few-survivors": "hospitals left during the round, and a sum needs privacy.masking.min_survivors of them: "
+    f"{_WHO}. {_ROUND}",
+    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_WHO}; a new study with more "
+    "privacy.masking.neighbours bears more of it",
+    "too-few-replies": f"too few hospitals were left to open the sum: {_JOIN}. {_longer('they are slow', _STEP)}",
+    "expired": "the secure sum was not opened in time: "
+    f"{_WHO}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
+    "canary-mismatch": "what was opened is not the sum of what hospitals sent: keep the coordinator's log, and compare "
+    "versions on both sides (`wardround doctor`) before the study goes on",
+    SUM_OF_THREE: "sums of three hospitals are not allowed by one of them: one more hospital is needed, or allow_three "
+    "= true in the policy.toml of each, with privacy.masking.allow_three in the study's settings",
+    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals; if one has left for good, end "
+    "the study (`wardround study stop`)",
+    "updates-lost": "files of updates are gone from the coordinator's store: mend the store first",
+    "noised-sum-lost": "the file of the noised sum is gone from the coordinator's store: mend the store first",
+    "not-finite": "the new model held NaN or an infinity: a new study with a smaller learning rate is needed",
+    "stopped": "an operator stopped the study",
+}
+
+
+def in_words(reason: str) -> str:
+    """What to do about it; the code itself where nothing more can be said."""
+    return _WORDS.get(reason, reason)

@@ -1,0 +1,31 @@
+"""Who sees what in a study, in sentences: a hospital reads them before it joins, and a certificate prints them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.study.settings import StudySettings
+
+WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
+
+
+def seen(settings: StudySettings, *, mine: bool) -> list[str]:
+    """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
+    privacy = settings.privacy
+    your, yours, here = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
+    masked = privacy.masking is not None and privacy.masking.mask_updates
+    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {here}"
+    update = f"the sum of all hospitals' updates, {noised}" if masked else f"{your} update, {noised}"
+    lines = [f"the coordinator: {update}; who takes part"]
+    if privacy.bayesian is not None:
+        alone = "yours alone" if mine else "each hospital's alone"
+        summed = "summed under masks, or the largest of them" if privacy.masking is not None else alone
+        shown = {
+            "plain": f"{your} log-moments without noise, {summed}: the classical limit does not hold against it",
+            "noised": "noised histograms of distances; their charge is in the limits",
+            "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended",
+        }
+        lines.append(f"the coordinator: {shown[privacy.disclosure]}")
+    name = "your name and key, nothing of your data" if mine else "each other's names and keys, nothing of their data"
+    return [*lines, f"the other hospitals: {name}", "readers: the released models"]

@@ -1,0 +1,71 @@
+"""A study's settings in plain sentences: whom it protects, how far, and who sees what.
+
+The same for a hospital before it joins, for the dashboard and for documents, so that nobody reads another text.
+"""
+
+from __future__ import annotations
+
+from client_sdk.protocol.secure_sum.promises import sums
+from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.who_sees_what import WHOM, seen
+
+
+def in_words(settings: StudySettings, *, mine: bool) -> list[tuple[str, str]]:
+    """(about what, sentence), in the order in which a person should read them.
+
+    mine  who reads is a hospital that takes part
+
+    Raises:
+        PlanError, InvalidArgument: settings that no budget can be kept for.
+    """
+    privacy = settings.privacy
+    protected = {limit.level for limit in privacy.limits}
+    rows = [("protects", f"{level}: {WHOM[level] if level in protected else 'nobody'}") for level in WHOM]
+    rows += [
+        (f"limit, {one.level} {one.definition}", f"epsilon {one.epsilon:g} at delta {one.delta:g}")
+        for one in privacy.limits
+    ]
+    rows += [
+        (
+            "noise",
+            f"multiplier {guaranteed_noise_multiplier(settings):.3g} that is sure, at clip norm {_clips(settings)}",
+        ),
+        ("steps", f"at most {privacy.max_steps} with noise, in {settings.rounds} rounds"),
+        ("training", _training(settings)),
+        ("drawn", _drawn(settings)),
+        ("waiting", _waiting(settings)),
+        *(("who sees what", line) for line in seen(settings, mine=mine)),
+        *(("under masks", line) for line in sums(privacy.masking)),
+    ]
+    if settings.beyond_bounds:
+        rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
+    return rows
+
+
+def _training(settings: StudySettings) -> str:
+    training = settings.training
+    local = f"{training.local_steps} local steps a round" if training.algorithm == "fedavg" else "one gradient a round"
+    return f"task {training.task}, {local}, learning rate {training.learning_rate:g}"
+
+
+def _drawn(settings: StudySettings) -> str:
+    privacy = settings.privacy
+    clients = (
+        "every hospital"
+        if privacy.client_sampling_rate == 1
+        else f"a hospital with probability {privacy.client_sampling_rate:g}"
+    )
+    records = "every patient" if privacy.sampling_rate == 1 else f"a patient with probability {privacy.sampling_rate:g}"
+    return f"{clients} in each round, {records} in each step"
+
+
+def _waiting(settings: StudySettings) -> str:
+    schedule = settings.schedule
+    return f"a round waits {schedule.round_deadline_seconds:g} s at most, and needs {schedule.min_clients} hospitals"
+
+
+def _clips(settings: StudySettings) -> str:
+    privacy = settings.privacy
+    whole = "" if privacy.client_clip_norm is None else f" (whole hospital: {privacy.client_clip_norm:g})"
+    return f"{privacy.clip_norm:g}{whole}"

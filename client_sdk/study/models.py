@@ -1,0 +1,61 @@
+"""The models of one study as its hospital takes them: the very bytes that were signed, of the round they claim."""
+
+from __future__ import annotations
+
+import hashlib
+
+from client_sdk.api.client import Client
+from client_sdk.errors import BadAssignment, NotFoundError
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.protocol.study.messages import ModelInfo
+from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit, metadata_in
+from client_sdk.training import LocalTraining
+
+
+class StudyModels:
+    """What a round starts from. Whatever is not the model that it should be raises BadAssignment."""
+
+    def __init__(self, client: Client, study: str, training: LocalTraining, ledger: HospitalLedger) -> None:
+        self._client, self._study, self._training, self._ledger = client, study, training, ledger
+
+    def assigned(self, model: ModelInfo) -> dict[str, Array]:
+        """The weights that a signed assignment names."""
+        body = self._downloaded(model.version)
+        if hashlib.sha256(body).hexdigest() != model.sha256:
+            raise BadAssignment("the model is not the one that the assignment names")
+        return self._weights(body, model.version)
+
+    def before(self, model: ModelInfo) -> dict[str, Array] | None:
+        """The weights released before the assigned ones, where the study clips around what has changed since."""
+        version = model.version - 1
+        if self._training.settings.training.clipping_centre == "zero" or version < 0:
+            return None
+        try:
+            return self._weights(self._downloaded(version), version)
+        except NotFoundError:
+            # That round came to nothing.
+            return None
+
+    def _downloaded(self, version: int) -> bytes:
+        largest = encoded_size_limit(self._training.spec, metadata=LONGEST_METADATA)
+        return self._client.model(self._study, version, largest=largest)
+
+    def _weights(self, body: bytes, version: int) -> dict[str, Array]:
+        try:
+            weights = decode(body, self._training.spec, metadata=LONGEST_METADATA)
+            self._require_of_round(ModelMetadata.within(metadata_in(body)), version)
+        except TensorError as error:
+            raise BadAssignment(f"the model is not one of this task and round: {error.detail}") from error
+        return weights
+
+    def _require_of_round(self, said: ModelMetadata | None, version: int) -> None:
+        if said is None:
+            # Initial weights may come from any program.
+            if version > 0:
+                raise BadAssignment("the model's file does not say which study and round it is of")
+            return
+        said.require(self._study, self._training.settings, version)
+        # Every entry was checked before anything was computed.
+        if version > 0 and self._ledger.seen(self._study).hash_of(said.ledger_entries) != said.ledger_sha256:
+            raise BadAssignment("the model's file names an entry of the ledger that the ledger does not have")

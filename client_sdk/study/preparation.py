@@ -1,0 +1,174 @@
+"""The records of a hospital and the task of a study become a training: `join` begins with it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from client_sdk.data import DataError, Records, Table, records_of
+from client_sdk.errors import ConfigurationError, WardroundError
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.training import Training
+from client_sdk.tasks import Task, TaskDataset, TaskError, load
+from client_sdk.tasks.dataset import ABSENT
+from client_sdk.tasks.task import InputUse
+from client_sdk.training import LocalTraining
+
+_LOG = logging.getLogger(__name__)
+_TRIED = 4
+T = TypeVar("T")
+
+
+def prepare(
+    task: str | Task | None,
+    data: Any,
+    rules: SitePolicy,
+    settings: StudySettings,
+    randomness: Randomness | None,
+    device: str,
+    checkpoint_seconds: float,
+    *,
+    party: str,
+) -> LocalTraining:
+    """The study's training on these records, found possible before any round is paid for.
+
+    Raises:
+        ConfigurationError, DataError, TaskError: the task, the records or the policy's list do not fit.
+    """
+    chosen = _task(task, settings.training)
+    dataset = _patients(chosen, records_of(data), rules, settings.training)
+    coins = randomness or SecureRandomness()
+    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party)
+    _asked(chosen, "make its model", lambda: training.spec)
+    training.require_trainable()
+    slow = _asked(chosen, "compute the first gradients", training.slow_path)
+    if slow is not None:
+        _LOG.warning(
+            "gradients of this model are found record by record (%s): measured here, a step takes %.1f times as long "
+            "as without privacy",
+            slow.reason,
+            slow.factor,
+        )
+    return training
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """What a study would make of a hospital's records; for the hospital's own eyes.
+
+    rows       of the records, those of patients who are left out included
+    excluded   patients on the policy's list who were found
+    patients   who would be trained on, each as one record
+    longest    the most rows that one of them has, of those that are used
+    labels     class -> rows of it; empty where targets are not classes
+    inputs     what became of each input, over the rows that are used
+    unused     columns that the study does not name
+    parameters numbers of the model that are trained
+    """
+
+    rows: int
+    excluded: int
+    patients: int
+    longest: int
+    labels: dict[int, int]
+    inputs: tuple[InputUse, ...]
+    unused: tuple[str, ...]
+    parameters: int
+
+
+def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "cpu") -> DataCheck:
+    """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
+
+    Raises:
+        ConfigurationError, DataError, TaskError: what would end `join`.
+        TrainingStopped: NaN or an infinity in the first losses or gradients.
+    """
+    require_device(device)
+    records, gone = records_of(data), set(rules.excluded_patients)
+    training = prepare(None, records, rules, settings, None, device, 60.0, party="check")
+    _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
+    used = records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
+    targets = training.dataset.targets
+    # Of floats, such as a risk score, every value would be a class.
+    classes = Counter[int](() if targets.is_floating_point() else map(int, targets.flatten()))
+    inputs = _asked(training.task, "count its inputs", lambda: training.task.inspect(used))
+    named = {settings.training.task_parameters.get("label"), *(use.name for use in inputs)}
+    columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
+    return DataCheck(
+        rows=len(records),
+        excluded=len(gone & set(records.patients)),
+        patients=len(training.dataset),
+        longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
+        labels={label: classes[label] for label in sorted(classes) if label != ABSENT},
+        inputs=inputs,
+        unused=tuple(name for name in columns if name not in named),
+        parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
+    )
+
+
+def require_device(device: str) -> None:
+    """Raises ConfigurationError: PyTorch cannot use it here."""
+    try:
+        torch.zeros(1, device=device)
+    # AssertionError: a PyTorch that was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
+
+
+def _task(wanted: str | Task | None, training: Training) -> Task:
+    if isinstance(wanted, Task):
+        return wanted
+    if wanted is not None and wanted != training.task:
+        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
+    return load(training.task, training.task_parameters)
+
+
+def _patients(task: Task, records: Records, rules: SitePolicy, training: Training) -> TaskDataset:
+    """One record per patient, of those that the policy does not leave out."""
+    excluded = set(rules.excluded_patients)
+    if not records.named and excluded:
+        raise ConfigurationError(
+            "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
+        )
+    if not records.named:
+        _LOG.warning("the records name no patients: every one counts as a patient of its own")
+    elif excluded:
+        found = len(excluded & set(records.patients))
+        # Counts alone: no patient is named in a log.
+        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
+        if excluded >= set(records.patients):
+            raise DataError("every patient of these records is on the exclusion list")
+    dataset = _asked(task, "read the records", lambda: task.dataset(records))
+    return dataset.without(rules.excluded_patients).by_patient(training.rows_per_patient)
+
+
+def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
+    """What a task's own code gives.
+
+    Raises:
+        TaskError: it failed. Its place is named and its words are not: they may quote a record.
+    """
+    try:
+        return call()
+    except (DataError, TaskError, WardroundError):
+        raise
+    except Exception as error:
+        own = Path(inspect.getfile(type(task)))
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = next((one for one in reversed(frames) if Path(one.filename) == own), frames[-1])
+        raise TaskError(
+            f"task {type(task).__name__} could not {what}: {type(error).__name__} in line {frame.lineno} of "
+            f"{Path(frame.filename).name}. Ask its author; in Python, load_task(…).dataset(…) shows the whole error"
+        ) from error

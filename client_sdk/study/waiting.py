@@ -1,0 +1,145 @@
+"""What a hospital waits for, and since when: nobody waits in silence.
+
+Counts only, as the coordinator shows them to every hospital; names of others come from the roster.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from client_sdk.api.client import Client
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.identity import Membership
+from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
+from client_sdk.protocol.study.settings import StudySettings
+
+_LOG = logging.getLogger(__name__)
+# In a log, where nothing can renew itself: a change of words at most so often, and the same words again.
+_CHANGED_SECONDS, _SAME_SECONDS = 30.0, 600.0
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One line. since: when what it says began; None: it is known of no beginning."""
+
+    text: str
+    since: datetime | None = None
+
+    def line(self) -> str:
+        """With its time, on this machine's clock."""
+        return self.text if self.since is None else f"{self.text} (since {shown_time(self.since)})"
+
+
+OnWait = Callable[[Waiting | None], None]
+
+
+def shown_time(moment: datetime) -> str:
+    """On this machine's clock; the day only where it is another one."""
+    here, now = moment.astimezone(), datetime.now(UTC).astimezone()
+    return f"{here:%H:%M}" if here.date() == now.date() else f"{here:%Y-%m-%d %H:%M}"
+
+
+def waiting_for(study: Study) -> Waiting:
+    """What keeps the next round from being assigned to this hospital."""
+    enrolled, least = f"{study.clients} of {study.invited} hospitals have enrolled", study.settings.schedule.min_clients
+    match study.state:
+        case "draft":
+            return Waiting("the study is a draft: its operator has not uploaded the first model", study.state_since)
+        case "enrolling" if study.clients < max(study.invited, least):
+            return Waiting(f"the study is enrolling: {enrolled}, a round needs {least}", study.state_since)
+        case "enrolling":
+            return Waiting(f"the study is enrolling: {enrolled}; its operator has to start it", study.state_since)
+        case "paused":
+            why = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
+            return Waiting(f"the study is paused: {why}", study.state_since)
+        case _:
+            return _for_a_round(study, least)
+
+
+def _for_a_round(study: Study, least: int) -> Waiting:
+    now = study.under_way
+    if now is not None:
+        there = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
+        return Waiting(f"round {now.round} is under way{there}; updates are taken until {shown_time(now.deadline)}")
+    if study.clients < least:
+        return Waiting(
+            f"waiting for round {study.rounds + 1}: it needs {least} hospitals, and {study.clients} take part"
+        )
+    return Waiting(f"waiting for round {study.rounds + 1}: it is about to begin")
+
+
+def unpinned(membership: Membership, roster: Roster) -> list[str]:
+    """Who takes part now and is not, with this key, in the pinned roster."""
+    pinned = {(member.client, member.public_key) for member in membership.pinned or ()}
+    active = [member for member in roster.members if member.state == "active" and member.client != membership.client]
+    return [member.client for member in active if (member.client, member.public_key) not in pinned]
+
+
+def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: StudySettings) -> Waiting:
+    """What keeps this hospital from a round, as the coordinator shows it now."""
+    shown = client.study(membership.study)
+    # Told now, since the round that finds it ends the participation.
+    if shown.state != "paused" and policy.needs_pin(settings):
+        missing = unpinned(membership, client.roster(membership.study))
+        if missing:
+            return Waiting(_not_pinned(membership.study, missing))
+    return waiting_for(shown)
+
+
+def _not_pinned(study: str, missing: list[str]) -> str:
+    return (
+        f"the roster is not pinned: masked rounds need it, and {', '.join(missing)} enrolled or changed keys since. "
+        f"Compare the number anew (wardround roster show {study}), pin it (wardround roster pin), and start join again"
+    )
+
+
+class Watch:
+    """Tells `on_wait` of every change; without one, the log, so that it does not fill.
+
+    clock  seconds that only grow
+    """
+
+    def __init__(self, on_wait: OnWait | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._clock = on_wait or self._log, clock
+        self._last: str = ""
+        self._at = -math.inf
+        self._away_since: datetime | None = None
+
+    def waits(self, waiting: Waiting) -> None:
+        """This is what is waited for now."""
+        self._tell(waiting)
+
+    def others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
+        """The next step of a masked round needs the other hospitals."""
+        if session is not None:
+            until = shown_time(assignment.deadline)
+            self._tell(
+                Waiting(f"round {assignment.round}: waiting for the other hospitals, until {until} at the latest")
+            )
+
+    def goes_on(self) -> None:
+        """Nothing is waited for."""
+        self._tell(None)
+
+    def away(self, reason: str | None, pause: float) -> None:
+        """The coordinator gave no answer and is asked again after `pause` seconds; None: it has answered."""
+        if reason is None:
+            self._away_since = None
+            self._tell(None)
+            return
+        self._away_since = self._away_since or datetime.now(UTC)
+        again = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
+        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {again}", self._away_since))
+
+    def _log(self, waiting: Waiting | None) -> None:
+        if waiting is None:
+            return
+        now, line = self._clock(), waiting.line()
+        if now - self._at >= (_SAME_SECONDS if line == self._last else _CHANGED_SECONDS):
+            self._last, self._at = line, now
+            _LOG.info("%s", line)

@@ -1,0 +1,43 @@
+"""A study in plain sentences, as hospitals and readers of the dashboard are shown it."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_sdk.protocol.secure_sum.promises import sums
+from client_sdk.protocol.study.settings import Masking
+from client_sdk.protocol.study.who_sees_what import seen
+from client_sdk.protocol.terms import in_words
+from tests.factories.settings import MASKING, settings
+
+
+def test_who_is_not_protected_is_said_as_well() -> None:
+    words = in_words(settings("parallel", bayesian=True), mine=False)
+    assert ("protects", "instance: each patient") in words
+    assert ("protects", "client: nobody") in words
+    assert ("limit, instance classical", "epsilon 50 at delta 1e-05") in words
+    assert ("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)") in words
+
+
+def test_noise_is_said_where_it_is_added() -> None:
+    assert any("with noise that is added at the hospital" in line for line in seen(settings("parallel"), mine=False))
+    assert any("update, without noise" in line for line in seen(settings("client"), mine=False))
+    assert any("the sum of all hospitals' updates" in line for line in seen(settings("sequential"), mine=True))
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "line"),
+    [
+        (None, "all others: (n + c) // 2 + 1 of a round's n hospitals rebuild one"),
+        (60, "60 neighbours on a ring: 39 of these 61 rebuild one"),
+        (60, "nothing where more than 22 of a hospital and its 60 neighbours are lost, or fewer than (n + c)"),
+        (60, "no sum is opened that 15 of its hospitals could take apart"),
+        (None, "158 hospitals at least are in every sum; c = 15 may side with the coordinator, 143 then do not"),
+    ],
+    ids=["all: threshold", "ring: threshold", "ring: losses", "ring: no cut", "all: in every sum"],
+)
+def test_what_the_masks_of_a_study_promise_is_said_in_words(neighbours: int | None, line: str) -> None:
+    masking = Masking(**MASKING | {"colluders": 15, "min_survivors": 158, "neighbours": neighbours})
+    assert any(line in said for said in sums(masking))
+    assert any("ring" in said for said in sums(masking)) == (neighbours is not None)
+    assert sums(None) == []
