@@ -5,7 +5,17 @@ by public numbers. Error texts name columns and count rows; they never hold a va
 """
 
 from client_sdk.data.files import load, read_csv, read_heart_disease, read_idx, read_images, read_npz, read_parquet
-from client_sdk.data.records import AnyRecords, DataError, Examples, Records, Table, one_per_patient, records_of
+from client_sdk.data.records import (
+    AnyRecords,
+    DataError,
+    Examples,
+    Records,
+    Table,
+    WrongRows,
+    like,
+    one_per_patient,
+    records_of,
+)
 
 __all__ = [
     "AnyRecords",
@@ -13,6 +23,8 @@ __all__ = [
     "Examples",
     "Records",
     "Table",
+    "WrongRows",
+    "like",
     "load",
     "one_per_patient",
     "read_csv",

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
+import os
 import re
 import struct
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
-from client_sdk.data.records import Array, DataError, Examples, Records, Table
+from client_sdk.data.delimited import Cells, read_sheet, with_points
+from client_sdk.data.records import Array, DataError, Examples, Records, Table, records_of
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 _ONE_CHANNEL = {"1", "L", "F", "I", "I;16", "I;16B", "I;16L"}
+_TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+# What tables write where nothing was measured. Words that may mean something, such as None, are not among them.
+MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 PATIENTS_FILE = "patients.csv"
 # The attributes of the UCI heart disease files, which have no header line (Detrano et al. 1989).
 _HEART_DISEASE = (
@@ -26,37 +34,65 @@ _HEART_DISEASE = (
 )
 
 
-def load(path: str | Path, *, patient_column: str | None = None, split: Split = "train") -> Records:
-    """Records from a file or a folder, by its name.
+def load(
+    path: Any, *, patient_column: str | None = None, split: Split = "train", encoding: str | None = None
+) -> Records:
+    """Records from a file or a folder, by its name; or from whatever else `records_of` takes, such as a data frame.
 
-    .csv(.gz), .data, .parquet  a table with a header; processed.<site>.data: UCI heart disease, which has none
+    .csv .tsv .txt .data (.gz)  a text table with a header; processed.<site>.data: UCI heart disease, which has none
+    .parquet                    a table (package pyarrow)
     .npz                        arrays inputs and labels, or those of MedMNIST, of which `split` is read
     *images-idx3*               IDX images beside their IDX labels
     a folder                    one sub-folder of images for each class
 
+    encoding  of a text table, if it is not Unicode: cp1252, for example
+
     Raises:
-        DataError: an unknown kind of file, or one that does not hold what its name promises.
-        FileNotFoundError: no such file.
+        DataError: no such file, an unknown kind of file, or one that does not hold what its name promises.
     """
-    path = Path(path)
-    if patient_column is None and re.fullmatch(r"processed\.\w+\.data", path.name):
-        return read_heart_disease(path)
-    if path.suffix in (".csv", ".data", ".parquet") or path.name.endswith(".csv.gz"):
-        read = read_parquet if path.suffix == ".parquet" else read_csv
-        return read(path, patient_column=patient_column)
-    known = path.suffix == ".npz" or "images-idx" in path.name or path.is_dir()
-    if patient_column is not None and known:
+    if not isinstance(path, str | os.PathLike):
+        return records_of(path, patient_column=patient_column)
+    path = Path(cast("str | os.PathLike[str]", path))
+    name = path.name.removesuffix(".gz").lower()
+    if path.suffix.lower() in _WORKBOOKS:
+        raise DataError(f"{path.name}: an Excel workbook is not read; save its sheet as 'CSV UTF-8'")
+    _require_there(path, folder_allowed=True)
+    table = name.endswith(_TEXT_TABLES) or name.endswith(".parquet")
+    images = path.is_dir()
+    if not (table or images or name.endswith(".npz") or "images-idx" in name):
+        raise DataError(
+            f"{path.name}: a text table ({', '.join(_TEXT_TABLES)}, also with .gz), a .parquet, .npz or images-idx "
+            "file or a folder of images is expected"
+        )
+    if table:
+        if re.fullmatch(r"processed\.\w+\.data", name) and patient_column is None:
+            return read_heart_disease(path)
+        if name.endswith(".parquet"):
+            return read_parquet(path, patient_column=patient_column)
+        return read_csv(path, patient_column=patient_column, encoding=encoding)
+    if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; an .npz file holds an array `patients`, a folder of images patients.csv"
         )
-    if path.suffix == ".npz":
-        return read_npz(path, split=split)
-    if "images-idx" in path.name:
-        labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
-        return Examples.of(read_idx(path), read_idx(labels))
-    if path.is_dir():
+    if images:
         return read_images(path)
-    raise DataError(f"{path.name}: a .csv, .parquet, .npz or images-idx file or a folder of images is expected")
+    if name.endswith(".npz"):
+        return read_npz(path, split=split)
+    labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    _require_there(labels)
+    return Examples.of(read_idx(path), read_idx(labels))
+
+
+def _require_there(path: Path, *, folder_allowed: bool = False) -> None:
+    """Raises DataError: there is nothing at the path, or not what is read there."""
+    if not path.exists():
+        raise DataError(f"{path.name}: there is no such file or folder in {path.parent.absolute()}")
+    if path.is_dir() and not folder_allowed:
+        raise DataError(f"{path.name} is a folder; name the file in it")
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path.name}: this user may not read it")
+    if path.is_file() and path.stat().st_size == 0:
+        raise DataError(f"{path.name}: the file is empty")
 
 
 def read_csv(
@@ -64,36 +100,28 @@ def read_csv(
     *,
     patient_column: str | None = None,
     names: Sequence[str] | None = None,
-    missing: Sequence[str] = ("", "?", "NA", "NaN", "nan"),
+    missing: Sequence[str] = MISSING,
+    encoding: str | None = None,
 ) -> Table:
-    """A table from a comma-separated file, gzipped if its name ends in .gz; `names` where it has no header line.
+    """A table from a text file, gzipped if its name ends in .gz; `names` where it has no header line.
+
+    Commas, semicolons, tabs or bars stand between the cells: whichever makes every row equally long. Unicode with or
+    without a byte order mark is read as such, anything else needs its `encoding`. Decimal commas are read as such where
+    all numbers of the file agree. Columns without a name are left out.
 
     Raises:
-        DataError: not UTF-8, no rows, a row of another length, a column named twice.
+        DataError: no such text table; the text names line and column, never what stands there.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        # Spreadsheets write a byte order mark, which would become part of the first name: hence utf-8-sig.
-        with opener(path, "rt", newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path.name}: comma-separated text in UTF-8 is expected") from error
-    header = list(names) if names is not None else rows.pop(0) if rows else []
-    if len(set(header)) != len(header):
-        raise DataError(f"{path.name}: a column is named twice")
-    if not rows:
-        raise DataError(f"{path.name}: there are no records" + ("" if header else ", not even a header"))
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise DataError(f"{path.name}: commas are expected between the columns")
-    wrong = sum(len(row) != len(header) for row in rows)
-    if wrong:
-        raise DataError(f"{path.name}: {wrong} of {len(rows)} rows do not have {len(header)} cells")
+    _require_there(path)
+    sheet = read_sheet(path, names=names, encoding=encoding)
     absent = set(missing)
-    columns = {
-        name.strip(): [None if cell.strip() in absent else cell.strip() for cell in cells]
-        for name, cells in zip(header, zip(*rows, strict=True), strict=True)
+    stripped = ([cell.strip() for cell in cells] for cells in zip(*sheet.rows, strict=True))
+    columns: Cells = {
+        name: [None if cell in absent else cell for cell in cells]
+        for name, cells in zip(sheet.names, stripped, strict=True)
+        if name
     }
-    return Table.of(columns, patient_column=patient_column)
+    return Table.of(with_points(columns), patient_column=patient_column, lines=sheet.lines)
 
 
 def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
@@ -102,10 +130,14 @@ def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
     except ImportError as error:
         raise DataError("Parquet files need the package pyarrow: pip install pyarrow") from error
-    if not path.is_file():
-        raise FileNotFoundError(path)
+    _require_there(path)
     arrow = cast(Any, parquet)  # It comes without annotations.
-    return Table.of(arrow.read_table(path).to_pydict(), patient_column=patient_column)
+    try:
+        columns = arrow.ParquetFile(path).read().to_pydict()
+    # pyarrow's own errors are ValueErrors and OSErrors.
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path.name}: this is not a whole Parquet file") from error
+    return Table.of(columns, patient_column=patient_column)
 
 
 def read_heart_disease(path: Path) -> Table:
@@ -135,7 +167,8 @@ def read_npz(path: Path, *, split: Split = "train") -> Examples:
     Raises:
         DataError: arrays are missing, or a record has several labels.
     """
-    with np.load(path, allow_pickle=False) as arrays:
+    _require_there(path)
+    with _opened_arrays(path) as arrays:
         if f"{split}_images" in arrays.files:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
             if labels.size != len(labels):
@@ -150,13 +183,28 @@ def read_npz(path: Path, *, split: Split = "train") -> Examples:
         )
 
 
+@contextmanager
+def _opened_arrays(path: Path) -> Generator[Any]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    # EOFError, BadZipFile, ValueError: what NumPy raises, here or where an array is read, for what it did not write.
+    except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.name}: not a whole .npz file of plain arrays (numpy.savez writes one)") from error
+
+
 def read_idx(path: Path) -> Array:
     """An IDX array, gzipped or not (LeCun, Cortes, Burges: the format of MNIST).
 
     Raises:
         DataError: not IDX, or shorter or longer than its header says.
     """
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or len(data) < 4 + 4 * data[3]:
         raise DataError(f"{path.name}: not an IDX file")
     shape = struct.unpack(f">{data[3]}I", data[4 : 4 + 4 * data[3]])
@@ -178,11 +226,11 @@ def read_images(folder: Path, *, classes: Sequence[str] | None = None) -> Exampl
     name them: names of files are often names of people.
 
     Raises:
-        DataError: no classes or images, files that are no images, several sizes, a file without its patient.
-        FileNotFoundError: no such folder.
+        DataError: no classes or images, files that are no images, several sizes, a file without its patient, no
+            such folder.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(folder)
+        raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
     own = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     names = own if classes is None else list(classes)
     lacking = sorted(set(names) - set(own))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -15,45 +18,78 @@ class DataError(ValueError):
     """Records that cannot be trained on. The text names what is wrong and where, never whose."""
 
 
+class WrongRows(DataError):
+    """Some rows cannot be used. rows: (n,) booleans. of_first: what the first of them is, never what it says."""
+
+    def __init__(self, text: str, rows: Array, of_first: str = "") -> None:
+        super().__init__(text)
+        self.rows, self.of_first = rows, of_first
+
+    def located(self, first: Callable[[Array], str] | None) -> str:
+        """The text with the place of the first row, as `Table.first` says it."""
+        if first is None:
+            return str(self)
+        what = f", which {self.of_first}" if self.of_first else ""
+        return f"{self}, the first in {first(self.rows)}{what}"
+
+
 @dataclass(frozen=True)
 class Table:
     """Named columns of equal length: float64 (NaN = missing) or text (None = missing). Made by `Table.of`.
 
     patients: one identifier per row. named: they are the hospital's; otherwise every row stands for a patient.
+    lines: (n,) the line of its file that each row stood in, counted from 1; None: it came from no file.
     """
 
     columns: Mapping[str, Array]
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
+    lines: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, columns: Any, *, patient_column: str | None = None) -> Table:
+    def of(cls, columns: Any, *, patient_column: str | None = None, lines: Sequence[int] | None = None) -> Table:
         """From a mapping of names to sequences, or from a pandas DataFrame.
 
         patient_column: who a row belongs to; left out, every row is a patient of its own.
 
         Raises:
-            DataError: no column, no row, lengths that differ, or a row without its patient.
+            DataError: no column, no row, a name that stands twice, lengths that differ, a row without its patient.
         """
-        arrays = {str(name): _column(values) for name, values in columns.items()}
+        given = [(str(name), values) for name, values in columns.items()]
+        arrays = {name: _column(values) for name, values in given}
         if not arrays:
             raise DataError("the table has no columns")
+        if len(arrays) != len(given):
+            raise DataError("two columns of the table have one name; rename one of them")
         lengths = {len(array) for array in arrays.values()}
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
-        if patient_column is not None and patient_column not in arrays:
-            raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns")
-        given = None if patient_column is None else arrays.pop(patient_column)
-        return cls(arrays, _patients(given, lengths.pop()), named=given is not None)
+        known = None if lines is None else np.asarray(lines)
+        if patient_column is None:
+            return cls(arrays, _patients(None, lengths.pop()), named=False, lines=known)
+        if patient_column not in arrays:
+            near = like(patient_column, arrays)
+            meant = f"; did you mean {near!r}?" if near else ""
+            raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns{meant}")
+        del arrays[patient_column]
+        # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
+        patients = _patients(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop())
+        return cls(arrays, patients, lines=known)
 
     def __len__(self) -> int:
         return len(self.patients)
+
+    def first(self, marked: Array) -> str:
+        """Where the first of the marked rows is, for a person who looks for it. marked: (n,) booleans, one is True."""
+        row = int(np.argmax(marked))
+        return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
 
     def take(self, rows: Sequence[int] | Array) -> Table:
         """The given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         columns = {name: column[index] for name, column in self.columns.items()}
-        return Table(columns, tuple(self.patients[int(i)] for i in index), self.named)
+        lines = None if self.lines is None else self.lines[index]
+        return Table(columns, tuple(self.patients[int(i)] for i in index), self.named, lines)
 
 
 @dataclass(frozen=True)
@@ -106,26 +142,52 @@ def one_per_patient(records: AnyRecords) -> AnyRecords:
     return records.take(list(first.values()))
 
 
-def records_of(data: Any) -> Records:
-    """Records as they are, a pandas DataFrame, or a map-style `torch.utils.data.Dataset`.
+def records_of(data: Any, *, patient_column: str | None = None) -> Records:
+    """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
 
-    A data frame becomes a table whose rows are patients of their own; `Table.of` takes a patient column. A data set
-    yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
+    patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
+    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
 
     Raises:
         DataError: none of these, items that are not such tuples, or of different shapes.
     """
+    # By its shape, because pandas need not be installed.
+    if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
+        return Table.of(cast(Any, data), patient_column=patient_column)
+    if patient_column is not None:
+        raise DataError(
+            "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "
+            "a data set yields (x, y, patient)"
+        )
     if isinstance(data, Table | Examples):
         return data
-    # By its shape, because pandas need not be installed.
-    if hasattr(data, "columns") and hasattr(data, "items"):
-        return Table.of(data)
+    if (advice := _instead(data)) is not None:
+        raise DataError(f"records: {advice}")
+    return _from_dataset(data)
+
+
+def _instead(data: Any) -> str | None:
+    """What to pass in place of what somebody might pass; None for a map-style data set."""
+    kind = type(data).__name__
+    if isinstance(data, str | bytes | os.PathLike):
+        return "this is the name of a file; read it with load_records(path, patient_column=…)"
+    if isinstance(data, np.ndarray | tuple | list) or hasattr(data, "detach"):
+        return f"a {kind} does not say what is a label; make Examples.of(inputs, labels, patients) or a data frame"
+    if hasattr(data, "columns") or hasattr(data, "to_pandas"):
+        return f"turn this {kind} into a pandas data frame first: records.to_pandas()"
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return _from_dataset(data)
-    raise DataError(
-        "records: a Table, Examples, a data frame or a map-style data set with a length is expected; "
-        "read an iterable data set into one first"
+        return None
+    return (
+        f"a {kind} is none; a data frame, a Table, Examples or a map-style data set with a length is expected. Read an "
+        "iterable data set into one of these first"
     )
+
+
+def like(name: str, names: Iterable[str]) -> str | None:
+    """Which of the names somebody may have meant, whatever its capitals."""
+    by_small = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(name.lower(), by_small, n=1)
+    return by_small[near[0]] if near else None
 
 
 def _from_dataset(dataset: Any) -> Examples:
@@ -161,14 +223,17 @@ def _patients(given: Sequence[Any] | Array | None, rows: int) -> tuple[str, ...]
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
     # What a missing cell has become as text.
-    if any(patient in ("", "nan", "None") for patient in patients):
-        raise DataError("patients: a record has no patient identifier")
+    nobody = sum(patient in ("", "nan", "None", "NaT", "<NA>") for patient in patients)
+    if nobody:
+        raise DataError(f"patients: {nobody} of {rows} records have no patient identifier")
     return patients
 
 
 def _identifier(value: Any) -> str:
-    # A numeric identifier column is read as floats; patient 17 is "17", as an exclusion list writes it.
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    # A column of numbers with gaps is read, or was written, as floats; patient 17 is "17", as exclusion lists write it.
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return re.sub(r"^([0-9]+)\.0+$", r"\1", str(value).strip())
 
 
 def _column(values: Any) -> Array:
@@ -178,8 +243,17 @@ def _column(values: Any) -> Array:
         raise DataError("a column is one-dimensional")
     if array.dtype.kind in "uifb":
         return array.astype(np.float64)
-    cells = [None if value is None or value != value else value for value in array.tolist()]
+    # Dates stay dates: counted in nanoseconds they would pass for numbers.
+    cells = [None if _missing(value) else value for value in (array.astype(str) if array.dtype.kind in "mM" else array)]
     try:
         return np.array([np.nan if cell is None else float(cell) for cell in cells], dtype=np.float64)
     except (TypeError, ValueError):
         return np.array([None if cell is None else str(cell).strip() for cell in cells], dtype=object)
+
+
+def _missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value) or str(value) == "NaT"
+    # pandas' NA compares with nothing, itself included.
+    except TypeError:
+        return True

@@ -1,7 +1,19 @@
-"""The tasks a study can name."""
+"""The tasks a study can name. torch is imported with `TaskDataset`, or when a task makes a model."""
 
-from client_sdk.tasks.dataset import TaskDataset
+from typing import TYPE_CHECKING, Any
+
 from client_sdk.tasks.registry import load, names
 from client_sdk.tasks.task import Classification, Task, TaskError
 
+if TYPE_CHECKING:
+    from client_sdk.tasks.dataset import TaskDataset
+
 __all__ = ["Classification", "Task", "TaskDataset", "TaskError", "load", "names"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "TaskDataset":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from client_sdk.tasks.dataset import TaskDataset
+
+    return TaskDataset

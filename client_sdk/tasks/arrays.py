@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
-from torch import nn
 
 from client_sdk.data import DataError, Examples, Records
-from client_sdk.tasks.task import Classification, TaskDataset, TaskParameters
+from client_sdk.tasks.task import Classification, InputUse, TaskParameters
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from client_sdk.tasks.dataset import TaskDataset
 
 
 class ImageParameters(TaskParameters):
     """Shape of an image and the public range of a pixel."""
 
-    channels: int = Field(default=1, ge=1, le=64)
-    height: int = Field(ge=4, le=4096)
-    width: int = Field(ge=4, le=4096)
-    classes: int = Field(ge=2, le=10_000)
-    low: float = 0.0
-    high: float = 255.0
-    filters: int = Field(default=16, ge=1, le=1024)
-    hidden: int = Field(default=32, ge=1, le=65_536)
+    channels: int = Field(default=1, ge=1, le=64, description="1 for grey images, 3 for colours")
+    height: int = Field(ge=4, le=4096, description="pixels of an image from top to bottom")
+    width: int = Field(ge=4, le=4096, description="pixels of an image from left to right")
+    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    low: float = Field(default=0.0, description="smallest value of a pixel; what is below is clipped")
+    high: float = Field(default=255.0, description="largest value of a pixel; what is above is clipped")
+    filters: int = Field(
+        default=16, ge=1, le=1024, description="filters of the first convolution; the second has twice"
+    )
+    hidden: int = Field(default=32, ge=1, le=65_536, description="units of the hidden layer")
 
     @model_validator(mode="after")
     def _range(self) -> Self:
@@ -36,13 +41,15 @@ class ImageParameters(TaskParameters):
 class SmallCnn(Classification):
     """Two strided 3 × 3 convolutions and one hidden layer, tanh throughout, no normalisation across records."""
 
-    name = "cnn"
+    name, kind = "cnn", ImageParameters
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.parameters = ImageParameters.read(self.name, parameters)
+        self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
 
     def model(self) -> nn.Module:
+        from torch import nn
+
         p = self.parameters
         # Stride 2 with padding 1 halves a side, rounded up; done twice.
         flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
@@ -57,7 +64,9 @@ class SmallCnn(Classification):
             nn.Linear(p.hidden, self.outputs),
         )
 
-    def dataset(self, data: Records) -> TaskDataset:
+    def inputs(self, data: Records) -> Tensor:
+        import torch
+
         p = self.parameters
         examples = _examples(self.name, data)
         images = examples.inputs[:, None] if examples.inputs.ndim == 3 and p.channels == 1 else examples.inputs
@@ -66,40 +75,80 @@ class SmallCnn(Classification):
         # Differences of unsigned integers would wrap around.
         pixels = images.astype(np.float32) if images.dtype.kind in "ui" else images
         scaled = (np.clip(pixels, p.low, p.high) - p.low) / (p.high - p.low)
-        targets = self.integer_labels(examples.labels)
-        return TaskDataset(torch.as_tensor(2 * scaled - 1).float(), targets, examples.patients)
+        return torch.as_tensor(2 * scaled - 1).float()
+
+    def dataset(self, data: Records) -> TaskDataset:
+        return _labelled(self, data)
+
+    def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
+        import torch
+
+        p = self.parameters
+        return torch.as_tensor(generator.uniform(-1, 1, (count, p.channels, p.height, p.width))).float()
+
+    def inspect(self, data: Records) -> tuple[InputUse, ...]:
+        pixels = _examples(self.name, data).inputs
+        outside = int(np.sum((pixels < self.parameters.low) | (pixels > self.parameters.high)))
+        return (InputUse("pixels", pixels.size, missing=0, clipped=outside),)
 
 
 class FeatureParameters(TaskParameters):
-    """features: numbers per record. bound: public; a longer feature vector is scaled down to this L2 norm."""
+    """Size of a feature vector, and its public bound."""
 
-    features: int = Field(ge=1, le=1_000_000)
-    classes: int = Field(ge=2, le=10_000)
-    bound: float = Field(gt=0)
+    features: int = Field(ge=1, le=1_000_000, description="numbers per record")
+    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    bound: float = Field(gt=0, description="a longer feature vector is scaled down to this L2 norm")
 
 
 class LastLayer(Classification):
     """A linear classifier on features that a fixed, public network has made."""
 
-    name = "last-layer"
+    name, kind = "last-layer", FeatureParameters
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.parameters = FeatureParameters.read(self.name, parameters)
+        self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
 
     def model(self) -> nn.Module:
         return self.linear(self.parameters.features)
 
-    def dataset(self, data: Records) -> TaskDataset:
+    def inputs(self, data: Records) -> Tensor:
+        import torch
+
         examples = _examples(self.name, data)
         if examples.inputs.shape[1:] != (self.parameters.features,):
             raise DataError(f"inputs: {self.parameters.features} features per record are expected")
         features = examples.inputs.astype(np.float64)
-        with np.errstate(over="ignore"):  # a norm beyond the largest float scales its record to 0
-            norms = np.linalg.norm(features, axis=1, keepdims=True)
+        norms = _norms(features)
         bounded = features * (self.parameters.bound / np.maximum(norms, self.parameters.bound))
-        targets = self.integer_labels(examples.labels)
-        return TaskDataset(torch.as_tensor(bounded).float(), targets, examples.patients)
+        return torch.as_tensor(bounded).float()
+
+    def dataset(self, data: Records) -> TaskDataset:
+        return _labelled(self, data)
+
+    def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
+        import torch
+
+        directions = generator.standard_normal((count, self.parameters.features))
+        lengths = self.parameters.bound * generator.uniform(size=(count, 1))
+        return torch.as_tensor(lengths * directions / _norms(directions)).float()
+
+    def inspect(self, data: Records) -> tuple[InputUse, ...]:
+        norms = _norms(_examples(self.name, data).inputs.astype(np.float64))
+        return (InputUse("feature vectors", len(norms), missing=0, clipped=int(np.sum(norms > self.parameters.bound))),)
+
+
+def _labelled(task: SmallCnn | LastLayer, data: Records) -> TaskDataset:
+    from client_sdk.tasks.dataset import TaskDataset
+
+    inputs, examples = task.inputs(data), _examples(task.name, data)
+    return TaskDataset(inputs, task.integer_labels(examples.labels), examples.patients)
+
+
+def _norms(features: np.ndarray) -> np.ndarray:
+    """(n, 1)."""
+    with np.errstate(over="ignore"):  # a norm beyond the largest float scales its record to 0
+        return np.linalg.norm(features, axis=1, keepdims=True)
 
 
 def _examples(task: str, data: Records) -> Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,11 +51,14 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
 
     def require_one_record_per_patient(self) -> None:
         """Raises DataError: the clip bounds one record; with two a patient has twice the influence that is charged."""
-        repeated = len(self.patients) - len(set(self.patients))
-        if repeated:
+        rows = Counter(self.patients)
+        several = [count for count in rows.values() if count > 1]
+        if several:
             raise DataError(
-                f"{repeated} records belong to a patient who has another: use one_per_patient first, or a study whose "
-                "rows_per_patient allows several"
+                f"{len(self.patients) - len(rows)} records belong to a patient who has another: {len(several)} of "
+                f"{len(rows)} patients have up to {max(several)} rows. The guarantee is about one patient: keep one "
+                "row of each (from Python: one_per_patient), or let the study set rows_per_patient, which takes "
+                "several rows as one record"
             )
 
     def by_patient(self, most: int) -> TaskDataset:

@@ -8,7 +8,7 @@ from typing import Any
 
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
-from client_sdk.tasks.task import Task, TaskError
+from client_sdk.tasks.task import Task, TaskError, reason
 
 GROUP = "wardround.tasks"
 
@@ -24,14 +24,12 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     called with the parameters and returns a `Task`.
 
     Raises:
-        TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, or what the
-            entry point returned is not a Task.
+        TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, the package
+            fails, or what its entry point returned is not a Task.
     """
     # Built in first: no installed package can take a name over that studies count on.
     make = BUILT_IN.get(name)
-    if make is None:
-        make = _installed(name)
-    task = make(parameters)
+    task = _made(name, parameters) if make is None else make(parameters)
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TaskError(f"the entry point for task {name!r} did not return a Task")
     return task
@@ -42,9 +40,20 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
-def _installed(name: str) -> Callable[[Mapping[str, Any]], Task]:
+def _made(name: str, parameters: Mapping[str, Any]) -> Task:
     found = list(entry_points(group=GROUP, name=name))
     if len(found) != 1:
         why = f"no package here offers it; there are {names()}" if not found else "several packages here offer it"
         raise TaskError(f"task {name!r}: {why}")
-    return found[0].load()
+    (point,) = found
+    whose = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
+    doing = f"{whose} cannot be imported"
+    try:
+        make = point.load()
+        doing = f"{whose} cannot be made with these parameters"
+        return make(parameters)
+    except TaskError:
+        raise
+    # Whatever it is: somebody else's code, which a person has to look at.
+    except Exception as error:
+        raise TaskError(f"{doing}: {reason(error)}") from error

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor, nn
 
-from client_sdk.data import DataError, Records
-from client_sdk.gradients.layers import cross_entropy, logistic
-from client_sdk.tasks.dataset import TaskDataset
+from client_sdk.data import DataError, Records, WrongRows
+from client_sdk.protocol.wire.wrong_entries import wrong_entries
+
+# Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from client_sdk.tasks.dataset import TaskDataset
 
 
 class TaskError(ValueError):
     """A task that does not exist or was given parameters that it does not take. The text names the parameter."""
+
+
+@dataclass(frozen=True)
+class InputUse:
+    """What became of one input of the records: values in all, missing ones, and those drawn back into a public range.
+
+    About the records themselves: for the hospital's own eyes.
+    """
+
+    name: str
+    values: int
+    missing: int
+    clipped: int
 
 
 class TaskParameters(BaseModel):
@@ -35,8 +52,7 @@ class TaskParameters(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}" for e in error.errors())
-            raise TaskError(f"task {task}: {problems}") from error
+            raise TaskError(f"task {task}: {'; '.join(wrong_entries(error, cls))}") from error
 
 
 class Task(ABC):
@@ -58,6 +74,32 @@ class Task(ABC):
             DataError: missing columns, NaN or ∞ where none may be, labels out of range.
         """
 
+    def inspect(self, data: Records) -> tuple[InputUse, ...]:
+        """What `wardround data check` shows of the records that `dataset` took; nothing, unless a task counts it."""
+        return ()
+
+    def inputs(self, data: Records) -> Tensor:
+        """(n, ...) float32: the records as the model takes them. A prediction needs no labels.
+
+        A task that does not say how reads them as for training, labels and all.
+
+        Raises:
+            DataError: as `dataset`.
+        """
+        return self.dataset(data).inputs
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
+        return outputs
+
+    def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
+        """(count, ...) float32: random inputs as `inputs` can give them; made of no record.
+
+        Raises:
+            TaskError: the task does not say what its inputs look like.
+        """
+        raise TaskError("the task has no example_inputs of its own: give records at hand (--data FILE)")
+
     @abstractmethod
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Named finite numbers for a declared evaluation set outside the guarantee.
@@ -76,10 +118,25 @@ class Classification(Task):
 
     def linear(self, features: int) -> nn.Linear:
         """One layer to the outputs, zero at the start."""
+        from torch import nn
+
         layer = nn.Linear(features, self.outputs)
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
         return layer
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """(n, classes) probabilities, in the precision of the outputs."""
+        import torch
+
+        if self.classes == 2:
+            return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=1)
+        return torch.softmax(outputs, dim=1)
+
+    @property
+    def class_names(self) -> tuple[int | str, ...]:
+        """What predictions call the classes, in their order."""
+        return tuple(range(self.classes))
 
     @property
     def outputs(self) -> int:
@@ -90,9 +147,13 @@ class Classification(Task):
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """loss(outputs, targets) -> (batch,), one of the functions whose gradient is known in closed form."""
+        from client_sdk.gradients.layers import cross_entropy, logistic
+
         return logistic if self.classes == 2 else cross_entropy
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        import torch
+
         if len(targets) == 0 or not torch.isfinite(outputs).all():
             raise DataError("metrics need at least one record and finite outputs")
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
@@ -107,13 +168,36 @@ class Classification(Task):
         Raises:
             DataError: anything else, NaN included.
         """
+        import torch
+
         try:
             numbers = np.asarray(labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text") from error
+            raise DataError(
+                f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text; a study of a table can "
+                'name the words in their order: "label-values" = "first|second"'
+            ) from error
         # NaN compares as false, and so is counted as wrong.
         with np.errstate(invalid="ignore"):
-            wrong = int(np.sum(~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))))
-        if wrong:
-            raise DataError(f"{where}: {wrong} of {len(numbers)} are not whole numbers from 0 to {self.classes - 1}")
+            wrong = ~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))
+        if wrong.any():
+            text = f"{where}: {int(wrong.sum())} of {len(numbers)} are not whole numbers from 0 to {self.classes - 1}"
+            raise WrongRows(text, wrong)
         return torch.as_tensor(numbers.astype(np.int64))
+
+
+def new_model(task: Task, name: str = "") -> nn.Module:
+    """A new model of the task, which a study names so.
+
+    Raises:
+        TaskError: whatever the task's own code raised.
+    """
+    try:
+        return task.model()
+    except Exception as error:
+        raise TaskError(f"task {name or type(task).__name__!r} could not make its model: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """What the code of a task raised, for one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.gradients.inspection import trainable
+from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.central_noise import CentralNoise
@@ -25,10 +26,12 @@ from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRand
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks.task import new_model
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
+from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
 
@@ -84,6 +87,45 @@ class LocalTraining:
         except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 
+    def try_gradients(self, records: int) -> None:
+        """Losses and gradients of the first records, as a round would find them: nothing is drawn, kept or charged.
+
+        Raises:
+            ConfigurationError: the loss is not one number a record, or records reach each other.
+            TrainingStopped: NaN or an infinity.
+        """
+        model, loss = self._of_records
+        inputs, targets = (of[:records].to(self.device) for of in (self.dataset.inputs, self.dataset.targets))
+        try:
+            if self.settings.privacy.rules.central:
+                checked_losses(loss, inputs, model(inputs), targets)
+            else:
+                # Not `_gradients`, which confirms its choice on the first batch of a round.
+                PerRecordGradients(model, loss).norms(inputs, targets)
+        except NonFiniteError as error:
+            raise TrainingStopped(error.where) from error
+        except (UnsupportedLayer, ValueError) as error:
+            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+
+    def slow_path(self) -> SlowPath | None:
+        """What makes private training of this model slow, and how slow; None where nothing does.
+
+        Raises:
+            ConfigurationError: as `require_trainable`, found only now.
+        """
+        if self.settings.privacy.rules.central:
+            return None
+        few = slice(0, MEASURED)
+        inputs, targets = self.dataset.inputs[few].to(self.device), self.dataset.targets[few].to(self.device)
+        try:
+            # Of its own: in training the choice is confirmed on the first batch, measured or not.
+            return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
+        except UnsupportedLayer as error:
+            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+        except NonFiniteError:
+            # Training says so itself, if the released weights are not better.
+            return None
+
     @cached_property
     def spec(self) -> Spec:
         """Names, shapes and types of the parameters that travel."""
@@ -93,7 +135,7 @@ class LocalTraining:
     def _model(self) -> nn.Module:
         """Made once; every round loads the released weights into it."""
         # No layer may draw at random: the norm that is measured must be the norm that is clipped.
-        return self.task.model().eval().to(self.device)
+        return new_model(self.task).eval().to(self.device)
 
     @cached_property
     def _buffers(self) -> dict[str, Tensor]:

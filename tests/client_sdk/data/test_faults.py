@@ -32,7 +32,7 @@ def test_an_exclusion_list_needs_records_that_name_their_patients(tmp_path: Path
 def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="client_sdk.study.hospital")
+    caplog.set_level(logging.INFO, logger="client_sdk.study.preparation")
     listed = plain_policy(excluded_patients=["p1", "p2", "nobody"])
     hospital(coordinator(), tmp_path / "a").join("sepsis", None, records(), policy=listed, dataset="icu")
     assert "2 of 3 patients on the exclusion list are left out" in caplog.text

@@ -89,10 +89,46 @@ def test_excluded_patients_are_left_out_whatever_the_records_came_from(tmp_path:
         np.testing.assert_array_equal(sent[f"update/{name}"], array)
 
 
-def test_an_unknown_kind_of_file_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="expected"):
-        load(tmp_path / "records.xlsx")
-    with pytest.raises(DataError, match="belongs to tables"):
-        load(tmp_path / "a.npz", patient_column="who")
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "a.csv")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("records.xlsx", "an Excel workbook is not read; save its sheet as 'CSV UTF-8'"),
+        ("records.doc", "a text table .* is expected"),
+        ("a.npz", "belongs to tables"),
+        ("a.csv", "a.csv is a folder; name the file in it"),
+        ("b.csv", "b.csv: there is no such file or folder in /"),
+        ("gone", "gone: there is no such file or folder in /"),
+        ("empty.csv", "empty.csv: the file is empty"),
+    ],
+)
+def test_what_cannot_be_a_file_of_records_is_said_in_words(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "a.csv").mkdir()
+    (tmp_path / "empty.csv").touch()
+    for other in ("records.xlsx", "records.doc", "a.npz"):
+        (tmp_path / other).write_bytes(b"x")
+    with pytest.raises(DataError, match=words):
+        load(tmp_path / name, patient_column="who")
+
+
+def test_a_program_s_own_table_goes_where_a_path_does() -> None:
+    frame = pd.DataFrame({"who": ["a", "b"], "x": [1, 2]})
+    for given in (frame, {"who": ["a", "b"], "x": [1, 2]}):
+        table = load(given, patient_column="who")
+        assert isinstance(table, Table)
+        assert (table.patients, table.columns["x"].tolist()) == (("a", "b"), [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("records.csv", "name of a file; read it with load_records"),
+        (np.ones((2, 2)), "a ndarray does not say what is a label; make Examples.of"),
+        ((np.ones((2, 2)), np.ones(2)), "a tuple does not say what is a label"),
+        (torch.ones(2, 2), "a Tensor does not say"),
+        (iter([1]), "a data frame, a Table, Examples or a map-style data set"),
+    ],
+    ids=["path", "array", "arrays", "tensor", "iterator"],
+)
+def test_what_is_no_record_comes_with_what_to_pass_instead(given: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        records_of(given)

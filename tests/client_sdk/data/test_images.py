@@ -99,7 +99,7 @@ def test_folders_that_are_no_image_folders_are_refused(tmp_path: Path) -> None:
         (tmp_path / "none" / name).mkdir(parents=True)
     with pytest.raises(DataError, match="no file ends in"):
         read_images(tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DataError, match="there is no folder nowhere in"):
         read_images(tmp_path / "nowhere")
 
 

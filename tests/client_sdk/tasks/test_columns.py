@@ -1,31 +1,35 @@
-"""Columns described by public numbers: what comes out for every form, and nothing fitted to the records."""
+"""Columns described by public numbers: what comes out for every form, and nothing is fitted to the records."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.data import DataError
-from client_sdk.tasks.tables import CategoryColumn, NumberColumn, encode_columns, read_columns
+from client_sdk.data import DataError, Table
+from client_sdk.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
+from client_sdk.tasks.task import InputUse
 
 FORMS = {
     "column.age": "18..90",
     "column.chol": " 100 .. 400 ; missing=240 ",
     "column.pain": "1|2.0|none",
     "column.thal": "3|6; missing",
+    "column.weight": "30..200; missing-values = 0.0 | -1 |none; missing=70",
     "label": "not a column",
 }
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def test_the_four_forms_in_the_order_of_their_names() -> None:
+def test_the_forms_in_the_order_of_their_names() -> None:
     assert read_columns(dict(reversed(FORMS.items()))) == (
         NumberColumn("age", 18.0, 90.0, None),
         NumberColumn("chol", 100.0, 400.0, 240.0),
         CategoryColumn("pain", ("1", "2", "none"), missing=False),
         CategoryColumn("thal", ("3", "6"), missing=True),
+        NumberColumn("weight", 30.0, 200.0, 70.0, ("0", "-1", "none")),
     )
 
 
@@ -36,12 +40,13 @@ def test_the_widths_are_those_of_what_is_encoded() -> None:
         "chol": np.array([np.nan, 400.0]),
         "pain": np.array(["1", "none"], dtype=object),
         "thal": np.array([6.0, np.nan]),
+        "weight": np.array(["none", "200"], dtype=object),
     }
     found = encode_columns(columns, data)
     assert found.shape == (2, sum(column.width for column in columns))
-    np.testing.assert_allclose(found[0], [0, -1 / 15, 1, 1, 0, 0, 0, 1, 0], atol=1e-12)
-    np.testing.assert_allclose(found[1], [1, 1, 0, 0, 0, 1, 0, 0, 1], atol=1e-12)
-    with pytest.raises(DataError, match=r"\['pain', 'thal'\]"):
+    np.testing.assert_allclose(found[0], [0, -1 / 15, 1, 1, 0, 0, 0, 1, 0, -9 / 17, 1], atol=1e-12)
+    np.testing.assert_allclose(found[1], [1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0], atol=1e-12)
+    with pytest.raises(DataError, match="lacks 3 of the study's columns: 'pain', 'thal', 'weight'"):
         encode_columns(columns, {name: data[name] for name in ("age", "chol")})
 
 
@@ -69,3 +74,61 @@ def test_whole_numbers_are_one_category_however_they_are_written() -> None:
 def test_what_the_study_does_not_know_is_counted(values: np.ndarray, words: str) -> None:
     with pytest.raises(DataError, match=f"column x: {words}"):
         CategoryColumn("x", ("3", "a"), missing=False).encode(values)
+
+
+@pytest.mark.parametrize("values", [[0.0, 30.0, np.nan], ["0", "30.0", None], ["0.0", "unknown", "-1"]], ids=str)
+def test_what_the_study_calls_missing_is_missing_however_it_is_written(values: list[object]) -> None:
+    (column,) = read_columns({"column.bmi": "15..60; missing=30; missing-values=0|-1|unknown"})
+    table = Table.of({"bmi": values})
+    found = column.encode(table.columns["bmi"])
+    absent = [str(value) not in ("30.0",) for value in values]
+    assert found[:, 1].tolist() == absent
+    np.testing.assert_allclose(found[:, 0], (30 - 37.5) / 22.5)
+    assert column.use(table.columns["bmi"]) == InputUse("bmi", 3, missing=sum(absent), clipped=0)
+
+
+def test_a_category_may_be_called_missing_too() -> None:
+    (column,) = read_columns({"column.smoker": "no|yes; missing; missing-values=9|refused"})
+    values = np.array(["no", "9.0", "refused", "yes"], dtype=object)
+    assert column.encode(values).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]]
+    assert column.use(values) == InputUse("smoker", 4, missing=2, clipped=0)
+
+
+def test_what_is_clipped_is_counted() -> None:
+    assert NumberColumn("x", 0, 1, 0.5).use(np.array([-1, 0, 0.5, 1, 2, 3, np.nan])) == InputUse("x", 7, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("2024-01-31", "a date; turn dates into numbers"),
+        ("31.01.24 10:00", "a date"),
+        ("1,234", "a comma that may mean thousands"),
+        ("70 kg", "a sign or a unit"),
+        ("<5", "a sign or a unit"),
+        ("high", "is text; if it says that nothing was measured, missing-values"),
+    ],
+)
+def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str, kind: str) -> None:
+    table = Table.of({"x": [1, cell, 3, cell]}, lines=[2, 3, 5, 6])
+    with pytest.raises(DataError, match=f"column x: 2 values are no numbers, the first in line 3, .*{kind}") as refused:
+        encode_columns(read_columns({"column.x": "0..9"}), table.columns, table.first)
+    assert cell not in str(refused.value)
+
+
+def test_all_faults_of_a_table_are_named_at_once_and_columns_with_what_may_be_meant() -> None:
+    columns = read_columns({"column.Age": "0..9", "column.sex": "f|m", "column.x": "0..9"})
+    table = Table.of({"Age": [1, None], "sex": ["f", "d"], "x": [1, 2]})
+    with pytest.raises(DataError, match=r"Age: 1 missing .* row 2; column sex: 1 values outside .* row 2$"):
+        encode_columns(columns, table.columns, table.first)
+    with pytest.raises(DataError, match=r"lacks 2 .*'Age' .did you mean 'age '\?., 'sex'$"):
+        encode_columns(columns, {"age ": table.columns["Age"], "x": table.columns["x"]})
+
+
+def test_a_column_of_dates_is_no_column_of_nanoseconds() -> None:
+    frame = pd.DataFrame({"seen": pd.to_datetime(["2024-01-31", None]), "x": pd.array([1, None], dtype="Int64")})
+    table = Table.of(frame)
+    np.testing.assert_array_equal(table.columns["x"], [1, np.nan])
+    assert table.columns["seen"][1] is None
+    with pytest.raises(DataError, match="which is a date"):
+        encode_columns(read_columns({"column.seen": "0..1; missing=0"}), table.columns, table.first)

@@ -1,5 +1,6 @@
 """Names, and code of one's own through an entry point."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from client_sdk.data import Examples
 from client_sdk.tasks import TaskError, load, names
+from client_sdk.tasks.task import new_model
 
 PACKAGE = """
 import torch
@@ -26,6 +28,13 @@ class Own(Classification):
 
 def not_a_task(parameters):
     return parameters
+
+def broken(parameters):
+    return parameters["width"]
+
+class NoModel(Own):
+    def model(self):
+        raise RuntimeError("no such backbone")
 """
 
 
@@ -37,7 +46,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-task-package\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[wardround.tasks]\nown = own_task_package:Own\nwrong = own_task_package:not_a_task\n"
+        "broken = own_task_package:broken\nno-model = own_task_package:NoModel\ngone = own_task_package:Gone\n"
+        "half = own_task_package_that_fails:Own\n"
     )
+    (tmp_path / "own_task_package_that_fails.py").write_text("raise OSError('no weights here')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("own_task_package", None)
@@ -59,6 +71,26 @@ def test_what_is_not_a_task_is_refused():
         load("wrong", {})
     with pytest.raises(TaskError, match="width"):
         load("own", {})
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", "task 'broken' of package own-task-package cannot be made with these parameters: KeyError: 'width'"),
+        ("gone", "task 'gone' of package own-task-package cannot be imported: AttributeError"),
+        ("half", "task 'half' of package own-task-package cannot be imported: OSError: no weights here"),
+    ],
+)
+def test_code_that_fails_is_a_task_error_with_its_reason(name: str, said: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(said)):
+        load(name, {})
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_model_that_cannot_be_made_is_a_task_error() -> None:
+    with pytest.raises(TaskError, match="task 'no-model' could not make its model: RuntimeError: no such backbone"):
+        new_model(load("no-model", {"width": 3}), "no-model")
 
 
 def test_a_name_that_nobody_installed_is_refused_with_those_there_are():

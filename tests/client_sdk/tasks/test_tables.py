@@ -89,7 +89,7 @@ def test_full_gradient_descent_finds_what_scikit_learn_finds():
         ({"age": [1.0, np.nan, 3.0]}, "column age: 1 missing values"),
         ({"age": [1.0, np.inf, 3.0]}, "column age: 1 infinite"),
         ({"chol": [np.inf, -np.inf, 3.0]}, "column chol: 2 infinite"),
-        ({"age": ["x", "y", "z"]}, "column age: numbers are expected"),
+        ({"age": ["x", "y", "z"]}, "column age: 3 values are no numbers"),
         ({"thal": [3, 4, 5]}, "column thal: 2 values outside"),
         ({"sick": [0, 1, 2]}, "label column sick: 1 of 3"),
         ({"sick": [0, 0.5, -1]}, "label column sick: 2 of 3"),
@@ -133,13 +133,42 @@ def test_a_lacking_column_is_named(gone: str):
         ({**BASE, "column.x": "0..inf"}, "finite"),
         ({**BASE, "column.x": "0..ten"}, "not a number"),
         ({**BASE, "column.x": "0..1; missing=2"}, "outside the range"),
-        ({**BASE, "column.x": "0..1; else=0"}, "not a number"),
+        ({**BASE, "column.x": "0..1; else=0"}, "once each: missing, missing-values"),
         ({**BASE, "column.x": "a"}, "two or more"),
         ({**BASE, "column.x": "1|1.0"}, "two or more different"),
         ({**BASE, "column.x": "a||b"}, "two or more different"),
-        ({**BASE, "column.x": "a|b; missing=a"}, "only '; missing'"),
+        ({**BASE, "column.x": "0..1; missing"}, "is not a number"),
+        ({**BASE, "column.x": "0..1; missing=0; missing=1"}, "once each"),
+        ({**BASE, "column.x": "0..1; missing-values=9"}, "needs 'missing'"),
+        ({**BASE, "column.x": "0..1; missing=0; missing-values=9||8"}, "different values between bars"),
+        ({**BASE, "column.x": "a|b; missing; missing-values=b"}, "also one of the missing-values"),
+        ({**BASE, "label-values": "no"}, "two or more different words"),
+        ({**BASE, "label-values": "no|no"}, "two or more different words"),
+        ({**BASE, "label-values": "no|yes", "classes": 3}, "names 2 classes, classes says 3"),
+        ({**BASE, "label_values": "no|yes"}, "did you mean label-values"),
+        ({**BASE, "column.x": "a|b; missing=a"}, "write 'missing' without a value"),
     ],
 )
 def test_bad_parameters_are_named(parameters: dict[str, object], message: str):
     with pytest.raises(TaskError, match=message.replace(".", r"\.")):
         load("logistic-regression", parameters)
+
+
+def test_labels_may_be_words_in_the_order_of_their_classes() -> None:
+    task = load("mlp", {**BASE, "label-values": "no| yes |maybe"})
+    assert task.dataset(table(sick=["yes", "no", "maybe "])).targets.tolist() == [1, 0, 2]
+    assert task.model()(task.dataset(table(sick=["no"] * 3)).inputs).shape == (3, 3)
+    turned = load("mlp", {**BASE, "label-values": "1|0"})
+    assert turned.dataset(table(sick=[0, 1, 1])).targets.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["no", "Yes", "yes"], "label column sick: 1 of 3 are none of the study's label-values, the first in row 2"),
+        (["no", "yes", None], "label column sick: 1 of 3 are missing; leave these rows out, the first in row 3"),
+    ],
+)
+def test_labels_that_are_none_of_the_words_are_counted(labels: list[object], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load("mlp", {**BASE, "label-values": "no|yes"}).dataset(table(sick=labels))

@@ -1,0 +1,160 @@
+"""Is a certificate what it says? By its signature, by a ledger's export, by a model's file; each check in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from accounting.budget.ledger import Entry, LedgerError
+from accounting.errors import InvalidArgument
+from client_sdk.documents.certify import Facts, computed, issued
+from client_sdk.documents.compare import difference
+from client_sdk.protocol.study.certificate import Certificate, SignedCertificate
+from client_sdk.protocol.study.messages import LimitStatement
+from client_sdk.protocol.study.plan_of import PlanDiffers
+from client_sdk.protocol.wire.documents import load_json, read_document
+from client_sdk.protocol.wire.signing import CERTIFICATE, SigningError, decode_public_key, fingerprint, verify_document
+
+Result = Literal["good", "bad", "not known"]
+# Sentences that the software writes: another version may put them otherwise.
+_SENTENCES = frozenset({"summary", "who_sees_what", "under_masks", "nist", "verify"})
+_PIECE = 1 << 20
+
+
+class NoCertificate(ValueError):
+    """The file holds none. The text says what it lacks."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, what came of it, and what that means."""
+
+    what: str
+    result: Result
+    words: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A certificate's file: as it was signed, value by value, and as it is read."""
+
+    raw: dict[str, Any]
+    signed: SignedCertificate
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.signed.certificate
+
+
+def opened(body: bytes) -> Opened:
+    """A file's certificate, of which nothing is believed yet.
+
+    Raises:
+        NoCertificate: it holds none that this version can read.
+    """
+    try:
+        value = load_json(body)
+        signed = read_document(SignedCertificate, body)
+    except ValueError as error:
+        raise NoCertificate("it is no certificate that this version can read, or it was changed") from error
+    return Opened(cast("dict[str, Any]", value), signed)
+
+
+def signature(document: Opened, key: str, whose: str, *, known: bool) -> Check:
+    """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
+    stated = document.certificate
+    try:
+        trusted = decode_public_key(key)
+        # What was read from the file, not what came of reading it: two texts of one time are two documents.
+        verify_document(trusted, CERTIFICATE, document.raw["certificate"], document.signed.signature)
+    except SigningError:
+        return Check("signature", "bad", f"not made with {whose}, or something was changed afterwards")
+    if (stated.coordinator_key, stated.coordinator_fingerprint) != (key, fingerprint(trusted)):
+        return Check("signature", "bad", f"made with {whose}, but the document names another key")
+    if known:
+        return Check("signature", "good", f"made with {whose}; nothing was changed since {stated.issued_at:%Y-%m-%d}")
+    return Check("signature", "not known", f"made with {whose}, which proves nothing about who made it")
+
+
+def model(stated: Certificate, path: Path) -> Check:
+    """Whether the file is the model that the certificate names.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if stated.model is None:
+        return Check("model", "bad", "the certificate names no model: none had been released")
+    found, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+            size += len(piece)
+    if (found.hexdigest(), size) != (stated.model.sha256, stated.model.bytes):
+        return Check("model", "bad", f"{path} is not the model of round {stated.model.version}: another SHA-256")
+    return Check("model", "good", f"{path} is the model that round {stated.model.version} released")
+
+
+def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
+    """Whether every number follows from these entries of a ledger, whose signed head the caller has checked."""
+    named = stated.ledger
+    if len(entries) < named.entries:
+        found = f"the export has {len(entries)} entries, the certificate stands on {named.entries}: export it again"
+        return [Check("ledger", "not known", found)]
+    if entries[named.entries - 1].sha256 != named.sha256:
+        return [Check("ledger", "bad", f"entry {named.entries} is not the one that the certificate stands on")]
+    whole = named.counted == named.entries
+    try:
+        again = computed(entries[: named.entries], None if whole else stated.round)
+    except (LedgerError, PlanDiffers, InvalidArgument) as error:
+        return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
+    good = Check("ledger", "good", f"entries 1 to {named.entries} lead to the head that the certificate names")
+    if len(stated.limits) != len(again.limits):
+        return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
+    limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
+    # Sentences hold rounded numbers: they are written again from the numbers that are stated, which were compared.
+    shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
+    remade = issued(dataclasses.replace(again, limits=shown), _facts(stated))
+    return [good, *limits, *_rest(stated, remade)]
+
+
+def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
+    what = f"ε, {again.level} {again.definition}"
+    shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
+    different = difference(shown, again.model_dump(), "limit")
+    if different is not None:
+        return Check(what, "bad", f"the ledger gives another number: {different}")
+    spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
+    return Check(what, "good", f"computed again from the raw events: {spent}")
+
+
+def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
+    numbers = difference(_numbers(stated), _numbers(remade), "certificate")
+    if numbers is not None:
+        return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]
+    found = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
+    words = difference(stated.model_dump(), remade.model_dump(), "certificate")
+    if words is None:
+        return [*found, Check("sentences", "good", "each is what these numbers mean")]
+    other = f"{words} is not what this version writes for these numbers: believe the numbers"
+    return [*found, Check("sentences", "not known", other)]
+
+
+def _numbers(stated: Certificate) -> dict[str, Any]:
+    limits: dict[str, Any] = {"__all__": {"meaning"}}
+    return stated.model_dump(exclude={**dict.fromkeys(_SENTENCES, True), "limits": limits})
+
+
+def _facts(stated: Certificate) -> Facts:
+    return Facts(
+        title=stated.title,
+        state=stated.state,
+        stop_reason=stated.stop_reason,
+        issued_at=stated.issued_at,
+        coordinator_key=stated.coordinator_key,
+        head_signature=stated.ledger.signature,
+        model=stated.model,
+    )

@@ -1,0 +1,89 @@
+"""PDFs by typst, from data and a layout that is ours: no text of anybody is ever source, nothing comes from a network.
+
+Equal data give equal bytes: typst's own fonts only, or those of a folder that is named; the time is in the data.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+_LAYOUT = Path(__file__).with_name("layout")
+# PDF/UA-1: read aloud in order, with a title, a language and a text for every drawing.
+_STANDARD = "ua-1"
+_WORD = 24
+# A place where a line may break, inside of words that would be longer than it.
+_BREAK = "\N{ZERO WIDTH SPACE}"
+
+
+def rendered(layout: str, data: Mapping[str, Any], *, issued: int, fonts: Path | None = None) -> bytes:
+    """The PDF of one layout. issued: seconds since the epoch, stated as the file's own time.
+
+    Raises:
+        ModuleNotFoundError: typst is missing, which the extra `documents` brings.
+    """
+    return _compiled(_LAYOUT / f"{layout}.typ", _as_input(data, fonts), issued, fonts)
+
+
+def _compiled(source: Path, inputs: dict[str, str], issued: int, fonts: Path | None) -> bytes:
+    # Large, and an extra: loaded when a PDF is made.
+    import typst
+
+    return typst.compile(
+        source,
+        root=_LAYOUT,
+        sys_inputs=inputs,
+        font_paths=[] if fonts is None else [fonts],
+        ignore_system_fonts=True,
+        format="pdf",
+        timestamp=issued,
+        pdf_standards=[_STANDARD],
+    )
+
+
+def _as_input(data: Mapping[str, Any], fonts: Path | None) -> dict[str, str]:
+    unshown = {letter for letter in set(_letters(data)) if not letter.isascii() and not _has_glyph(letter, fonts)}
+    clear = cast("dict[str, Any]", _in_glyphs(data, unshown))
+    return {"data": json.dumps({**clear, "unshown": bool(unshown)}, ensure_ascii=False)}
+
+
+def _letters(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        # What is attached or drawn is no text.
+        inner = [one for name, one in cast("Mapping[str, Any]", value).items() if name not in ("json", "qr")]
+        return "".join(map(_letters, inner))
+    return "".join(map(_letters, cast("Sequence[Any]", value))) if isinstance(value, list | tuple) else ""
+
+
+def _in_glyphs(value: Any, unshown: set[str]) -> Any:
+    """The data with every character that has no glyph named by its number, as Unicode writes it."""
+    if isinstance(value, str):
+        return "".join(f"[U+{ord(letter):04X}]" if letter in unshown else letter for letter in value)
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value)
+        return {name: one if name in ("json", "qr") else _in_glyphs(one, unshown) for name, one in named.items()}
+    if isinstance(value, list | tuple):
+        return [_in_glyphs(one, unshown) for one in cast("Sequence[Any]", value)]
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_glyph(letter: str, fonts: Path | None) -> bool:
+    import typst
+
+    try:
+        _compiled(_LAYOUT / "glyph.typ", {"letter": letter}, 0, fonts)
+    except typst.TypstError:
+        return False
+    return True
+
+
+def breakable(text: str) -> str:
+    """The text with places to break inside of words that are longer than a line could be."""
+    words = text.split(" ")
+    return " ".join(_BREAK.join(word[i : i + _WORD] for i in range(0, len(word), _WORD)) for word in words)

@@ -1,0 +1,76 @@
+"""What ε means, in sentences that need no mathematics. Shares are rounded up: the attacker is never underrated."""
+
+from __future__ import annotations
+
+from accounting.budget.budget import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
+from accounting.plan.plan import Plan
+from accounting.units import Level, Observer, Relation
+from client_sdk.protocol.study.messages import LimitStatement
+from client_sdk.protocol.wire.rounded import number, percent
+
+SEES = {
+    "releases": "sees the released models and this certificate",
+    "coordinator": "sees all that the coordinator sees, and the released models",
+}
+ONE = {"instance": "patient", "client": "hospital"}
+_TOOK_PART = {
+    Relation.ADD_REMOVE: "took part",
+    Relation.ZERO_OUT: "had its data used (that it is a member is known)",
+    Relation.REPLACE_ONE: "has this record and not another one",
+}
+
+
+def exact(value: float) -> str:
+    """A number of the settings, with all its digits and no more."""
+    return repr(value).removesuffix(".0").replace("e-0", "e-")
+
+
+def meaning(limit: LimitStatement, plan: Plan) -> str:
+    """What this limit's ε is as an attacker's best guess, for whom, and against whom it does not hold."""
+    one = ONE[limit.level]
+    if limit.state == "unbounded":
+        return f"Nothing is promised to a single {one}: the noise of this study does not protect this level."
+    if limit.spent is None or limit.attack_success is None:
+        return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
+    took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
+    sees = SEES[str(limit.observer)]
+    said = (
+        f"Somebody who {sees}, and who believed fifty-fifty that one {one} {took_part}, is right with a probability "
+        f"of at most {percent(limit.attack_success)} instead of 50 % "
+        f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
+    )
+    return f"{said} {_for_whom(limit, one)}{_void(limit)}"
+
+
+def exact_delta(limit: LimitStatement) -> str:
+    """δ of a limit; nothing where there is none."""
+    return "" if limit.delta is None else exact(limit.delta)
+
+
+def _for_whom(limit: LimitStatement, one: str) -> str:
+    if limit.definition == "classical":
+        return f"This holds for every {one}, whatever else that somebody knows."
+    return (
+        f"This holds on average over {one}s like those that the study measured; a {one} unlike them is covered by the "
+        "classical limit alone."
+    )
+
+
+def _void(limit: LimitStatement) -> str:
+    assumption = str((limit.certificate or {}).get("assumption", ""))
+    found = [void for void in (VOID_WHILE_PLAIN, VOID_SINCE_THE_END) if void in assumption]
+    return f" It {found[0]}." if found else ""
+
+
+def budget_line(limit: LimitStatement) -> str:
+    """What of a limit is spent, for people."""
+    kind = f"{ONE[limit.level]}, {limit.definition}"
+    if limit.epsilon is None:
+        return f"{kind}: not protected"
+    spent = "more than any finite ε" if limit.spent is None else f"ε {number(limit.spent)}"
+    return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
+
+
+def whom(observer: Observer) -> str:
+    """Against whom the numbers hold, as a sentence's subject."""
+    return f"whoever {SEES[observer]}"

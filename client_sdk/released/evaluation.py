@@ -1,0 +1,78 @@
+"""A model's numbers on records at hand; and those of a study's every released model, as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from client_sdk.api.calls import round_view
+from client_sdk.api.client import Client
+from client_sdk.data import Records
+from client_sdk.errors import NotFoundError
+from client_sdk.protocol.study.messages import Metrics, RoundView
+from client_sdk.released.model import ReleasedModel, model_of
+from client_sdk.released.scores import Scores, scores
+from client_sdk.tasks import Classification, Task, TaskDataset, load
+
+_ENDED = ("released", "abandoned", "stopped")
+OnMetrics = Callable[[int, dict[str, float]], None]
+
+
+def evaluated(model: ReleasedModel, records: Records) -> Scores | dict[str, float]:
+    """Scores of a classifier; of any other task its own metrics. Raises DataError."""
+    return _evaluated(model, model.task.dataset(records))
+
+
+def _evaluated(model: ReleasedModel, dataset: TaskDataset) -> Scores | dict[str, float]:
+    if isinstance(model.task, Classification):
+        return scores(model.predicted(dataset.inputs), dataset.targets.numpy())
+    return model.task.metrics(model.outputs(dataset.inputs), dataset.targets)
+
+
+def values_of(found: Scores | dict[str, float]) -> dict[str, float]:
+    """The numbers by name."""
+    return found.values() if isinstance(found, Scores) else found
+
+
+def watch(
+    client: Client,
+    study: str,
+    records: Records,
+    name: str,
+    every: float,
+    on_metrics: OnMetrics = lambda number, values: None,
+    task: Task | None = None,
+) -> None:
+    """Put metrics beside every released round, the first one first, until the study has ended and all have them.
+
+    name   what the declared set is called in the study's metrics
+    every  seconds between two questions while nothing is new
+
+    Raises:
+        DataError: records that are not of the study's task.
+        ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
+    """
+    training = client.study(study).settings.training
+    chosen = load(training.task, training.task_parameters) if task is None else task
+    dataset = chosen.dataset(records)
+    number = 1
+    while True:
+        view = _round(client, study, number)
+        if view is None or view.state not in _ENDED:
+            # Asked again: the round may have ended between the two answers.
+            if client.study(study).state == "finished" and _round(client, study, number) == view:
+                return
+            client.sleep(every)
+            continue
+        if view.state == "released" and view.metrics is None:
+            model = model_of(client.model(study, number), f"model {number} of {study}", chosen)
+            values = values_of(_evaluated(model, dataset))
+            client.put_metrics(study, number, Metrics(evaluation_set=name, values=values))
+            on_metrics(number, values)
+        number += 1
+
+
+def _round(client: Client, study: str, number: int) -> RoundView | None:
+    try:
+        return client.send(round_view(study, number))
+    except NotFoundError:
+        return None

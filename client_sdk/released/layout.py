@@ -1,0 +1,35 @@
+"""How records become a model's inputs, in words that another program can follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from client_sdk.tasks import Task
+from client_sdk.tasks.columns import Column, NumberColumn
+from client_sdk.tasks.tables import TableTask
+
+
+def layout_of(task: Task) -> list[dict[str, Any]]:
+    """One description for each column of a table, in order; empty for a task on arrays.
+
+    column, first: the name and the place of its first input.
+    A number: its place in the range, −1 at low and 1 at high; one beyond it counts as the nearest bound. Where
+    `missing` is a number, that number stands in for a missing value, and one further input is 1 (else 0).
+    A category: one input each, 1 for the record's own; where `missing` is true, a further one for a missing value.
+    `missing_values` are what a file may write for a missing value, beside an empty cell.
+    """
+    if not isinstance(task, TableTask):
+        return []
+    described, first = list[dict[str, Any]](), 0
+    for column in task.columns:
+        described.append({"column": column.name, "first": first, **_encoding(column)})
+        first += column.width
+    return described
+
+
+def _encoding(column: Column) -> dict[str, Any]:
+    if isinstance(column, NumberColumn):
+        described: dict[str, Any] = {"low": column.low, "high": column.high, "missing": column.missing}
+    else:
+        described = {"categories": list(column.categories), "missing": column.missing}
+    return {**described, "missing_values": list(column.missing_values)}

@@ -1,0 +1,119 @@
+"""A released model's file as a function of records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from client_sdk.data import DataError, Table
+from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
+from client_sdk.released.layout import layout_of
+from client_sdk.released.records import new_records
+from client_sdk.tasks import Task, load
+from client_sdk.training.local import load_weights, spec_of_model
+
+_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class ReleasedModel:
+    """model(records) gives (n, classes) probabilities; of a task that is no classifier, (n, k) of its predictions.
+
+    metadata  what the file says of itself; None where it says nothing
+    task      how records become inputs, and outputs predictions
+    module    the torch model with its weights, in eval mode: (n, ...) inputs to (n, outputs) scores
+    sha256    of the file
+    """
+
+    metadata: ModelMetadata | None
+    task: Task
+    module: nn.Module
+    sha256: str
+
+    def __call__(self, records: Any) -> NDArray[np.float64]:
+        """(n, k) float64, one row for each record, in their order. A classifier's rows add up to 1.
+
+        records: a data frame, a mapping of columns, a path, or Records; an array of inputs for images and features.
+        A table's columns are found by their names; others are ignored. A value out of its public range counts as the
+        nearest bound, as in training.
+
+        Raises:
+            DataError: names the column that lacks or is of another type; a matrix where a table is needed.
+        """
+        return self.predicted(self.inputs(records))
+
+    def inputs(self, records: Any) -> Tensor:
+        """(n, ...) float32: the records as `module` takes them. Raises as a call."""
+        found = new_records(records)
+        if self.columns and not isinstance(found, Table):
+            raise DataError(
+                "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
+                f"with the columns {', '.join(self.columns)}"
+            )
+        return self.task.inputs(found)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a table that the model looks at, in the order of its inputs; else none."""
+        return tuple(str(described["column"]) for described in layout_of(self.task))
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, outputs) float64 scores of `module`, on whatever device it is.
+
+        Raises:
+            DataError: a score that is not finite.
+        """
+        found = torch.cat(list(self._in_batches(inputs)))
+        if not torch.isfinite(found).all():
+            raise DataError("the model gives NaN or an infinity for some records: take the model of an earlier round")
+        return found
+
+    def predicted(self, inputs: Tensor) -> NDArray[np.float64]:
+        """(n, k) as a call, of inputs instead of records."""
+        return self.task.predictions(self.outputs(inputs)).numpy()
+
+    def _in_batches(self, inputs: Tensor) -> Iterator[Tensor]:
+        device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
+        with torch.no_grad():
+            for start in range(0, len(inputs), _BATCH):
+                yield self.module(inputs[start : start + _BATCH].to(device)).double().cpu()
+
+
+def load_model(path: str | Path, *, task: Task | None = None) -> ReleasedModel:
+    """The model in a file that `wardround study model` wrote.
+
+    task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
+    task that no package offers.
+
+    Raises:
+        TensorError: not a model's file, or not of this task; the text says what differs.
+        TaskError: the file's task is not installed here.
+        OSError: no such file.
+    """
+    path = Path(path)
+    return model_of(path.read_bytes(), path.name, task)
+
+
+def model_of(data: bytes, name: str, task: Task | None = None) -> ReleasedModel:
+    """As `load_model`, from the file's bytes; `name` stands in errors."""
+    try:
+        metadata = ModelMetadata.within(metadata_in(data))
+        if task is None:
+            if metadata is None:
+                why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
+                raise TensorError("wrong-metadata", why)
+            task = load(metadata.task, metadata.task_parameters)
+        module = task.model().eval()
+        load_weights(module, decode(data, spec_of_model(module), metadata=LONGEST_METADATA))
+    except TensorError as error:
+        raise TensorError(error.code, f"{name} is no model to be used here: {error.detail}") from error
+    return ReleasedModel(metadata, task, module, hashlib.sha256(data).hexdigest())

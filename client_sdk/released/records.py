@@ -1,0 +1,46 @@
+"""New records, whose labels nobody knows yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from torch import Tensor
+
+from client_sdk.data import Examples, Records, Table, load, records_of
+
+
+def new_records(data: Any, patient_column: str | None = None) -> Records:
+    """Records out of a path, a data frame, a mapping of columns, an array of inputs, or what `records_of` takes.
+
+    Labels may lack. An array has no names of columns: it is for images and features, never for a table.
+
+    Raises:
+        DataError: none of these; as `client_sdk.data.load`.
+        FileNotFoundError: no such file.
+    """
+    if isinstance(data, str | Path):
+        return _from_file(Path(data), patient_column)
+    if isinstance(data, Mapping):
+        return Table.of(cast("Mapping[str, Any]", data), patient_column=patient_column)
+    if isinstance(data, Tensor):
+        return _unlabelled(data.detach().cpu().numpy())
+    if isinstance(data, np.ndarray):
+        return _unlabelled(cast("np.ndarray[Any, np.dtype[Any]]", data))
+    return records_of(data)
+
+
+def _from_file(path: Path, patient_column: str | None) -> Records:
+    if path.suffix != ".npz" or patient_column is not None:
+        return load(path, patient_column=patient_column)
+    with np.load(path, allow_pickle=False) as arrays:
+        if "inputs" not in arrays.files or "labels" in arrays.files:
+            return load(path)
+        return _unlabelled(arrays["inputs"], arrays["patients"] if "patients" in arrays.files else None)
+
+
+def _unlabelled(inputs: Any, patients: Any = None) -> Examples:
+    # A prediction looks at no label.
+    return Examples.of(inputs, np.zeros(np.shape(inputs)[:1], np.int64), patients)

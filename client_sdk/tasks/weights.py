@@ -1,0 +1,58 @@
+"""First weights of the built-in tasks, as torch draws them but with numpy: to open a study takes no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.tasks.arrays import LastLayer, SmallCnn
+from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
+from client_sdk.tasks.task import Task
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Array] | None:
+    """Parameter name -> float32 array, as in a new model of the task; None: only the task itself can make one.
+
+    random  left out: of the operating system
+    """
+    # The very class: one that derives from it may have another model.
+    if type(task) is LogisticRegression:
+        return _zeros({"weight": (task.outputs, task.features), "bias": (task.outputs,)})
+    if type(task) is LastLayer:
+        return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
+    source = np.random.default_rng() if random is None else random
+    if type(task) is MultilayerPerceptron:
+        return _uniform(_perceptron(task), source)
+    return _uniform(_convolutions(task), source) if type(task) is SmallCnn else None
+
+
+def _perceptron(task: MultilayerPerceptron) -> Shapes:
+    """Every second place of the sequence is a tanh."""
+    widths = [task.features] + [task.parameters.hidden] * task.parameters.layers + [task.outputs]
+    return {str(2 * place): (wide, widths[place]) for place, wide in enumerate(widths[1:])}
+
+
+def _convolutions(task: SmallCnn) -> Shapes:
+    p = task.parameters
+    flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
+    filters = {"0": (p.filters, p.channels, 3, 3), "2": (2 * p.filters, p.filters, 3, 3)}
+    return filters | {"5": (p.hidden, flat), "7": (task.outputs, p.hidden)}
+
+
+def _zeros(shapes: Shapes) -> dict[str, Array]:
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
+    """Weight and bias of each layer within ±1/√fan-in: LeCun et al. 1998, and what torch does with a = √5."""
+    found: dict[str, Array] = {}
+    for name, shape in layers.items():
+        bound = 1 / math.sqrt(math.prod(shape[1:]))
+        found[f"{name}.weight"] = random.uniform(-bound, bound, shape).astype(np.float32)
+        found[f"{name}.bias"] = random.uniform(-bound, bound, shape[0]).astype(np.float32)
+    return found

@@ -1,0 +1,59 @@
+"""How much longer a model takes whose gradients are found record by record, measured where it will be trained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.inspection import gradients_of, trainable
+
+# Records that it is measured on, at most.
+MEASURED = 32
+_REPETITIONS = 3
+
+
+@dataclass(frozen=True)
+class SlowPath:
+    """Why there is no closed form, and the time of clipped gradients in times of plain ones."""
+
+    reason: str
+    factor: float
+
+
+def slow_path(gradients: PerRecordGradients, inputs: Tensor, targets: Tensor) -> SlowPath | None:
+    """None where layer-wise book-keeping is used. Nothing of the records is kept.
+
+    gradients  of no use afterwards: its choice may have been confirmed on these records
+
+    Raises:
+        UnsupportedLayer, NonFiniteError: as in training.
+    """
+    if gradients.method == "layerwise":
+        return None
+
+    def plain() -> None:
+        with torch.enable_grad():
+            gradients_of(gradients.loss(gradients.model(inputs), targets).sum(), trainable(gradients.model))
+
+    def clipped() -> None:
+        gradients.norms(inputs, targets)
+
+    slow, fast = _seconds(clipped), _seconds(plain)
+    # Once it has run: what torch.func cannot do is found out then.
+    return SlowPath(gradients.reason, slow / fast)
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """The least of a few runs after a first one: what else the machine does only adds."""
+    work()
+    found: list[float] = []
+    for _ in range(_REPETITIONS):
+        begun = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begun)
+    return min(found)

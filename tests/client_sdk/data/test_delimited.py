@@ -1,0 +1,155 @@
+"""Text tables as programs write them: read where one reading is certain, otherwise refused by line and column."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from client_sdk.data import DataError, Table, load, read_csv
+from experiments.demo.scenarios import data_folder
+
+# Stands in a cell of every broken file; no message may repeat it.
+SECRET = "3.14159"
+
+
+def written(folder: Path, body: str | bytes, name: str = "a.csv") -> Path:
+    path = folder / name
+    path.write_bytes(body.encode() if isinstance(body, str) else body)
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["unix", "windows", "old mac"])
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"], ids=["commas", "semicolons", "tabs", "bars"])
+def test_separators_line_ends_and_unicode_are_found(tmp_path: Path, mark: str, end: str, encoding: str) -> None:
+    rows = [["id", "größe", "ort"], ["7", "1.5", f'"a{mark}b"'], ["8", "?", "Köln"]]
+    text = end.join(mark.join(row) for row in rows) + end
+    table = load(written(tmp_path, text.encode(encoding)), patient_column="id")
+    assert isinstance(table, Table)
+    np.testing.assert_array_equal(table.columns["größe"], [1.5, np.nan])
+    assert table.columns["ort"].tolist() == [f"a{mark}b", "Köln"]
+    assert table.patients == ("7", "8")
+
+
+def test_a_windows_encoding_is_read_where_it_is_named_and_otherwise_refused_by_its_place(tmp_path: Path) -> None:
+    path = written(tmp_path, f"id,ort\n7,{SECRET}\n8,Köln\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 3, column 2 is not written in UTF-8.*--encoding") as refused:
+        load(path)
+    assert SECRET not in str(refused.value)
+    table = load(path, encoding="cp1252")
+    assert isinstance(table, Table)
+    assert table.columns["ort"].tolist() == [SECRET, "Köln"]
+    with pytest.raises(DataError, match="not the name of an encoding"):
+        load(path, encoding="klingon")
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("a;b\n1,5;2\n;3\n", [1.5, np.nan]),
+        ('a,b\n"1,5",2\n"-,25",3\n', [1.5, -0.25]),
+        ("a;b\n1,234;0,5\n2;3\n", [1.234, 2]),
+    ],
+    ids=["semicolons", "quoted", "like thousands, but another is not"],
+)
+def test_decimal_commas_are_numbers_where_no_doubt_is_left(tmp_path: Path, text: str, numbers: list[float]) -> None:
+    np.testing.assert_array_equal(read_csv(written(tmp_path, text)).columns["a"], numbers)
+
+
+@pytest.mark.parametrize(
+    "text", ["a;b\n1,234;1\n2,345;1\n", "a;b\n1,5;1.5\n2,5;2\n"], ids=["thousands?", "points and commas"]
+)
+def test_commas_that_may_mean_two_things_stay_text(tmp_path: Path, text: str) -> None:
+    assert read_csv(written(tmp_path, text)).columns["a"].dtype == object
+
+
+def test_a_file_with_decimal_commas_holds_the_numbers_that_were_written(tmp_path: Path) -> None:
+    values = [round(value, 2) for value in np.random.default_rng(5).normal(0, 1000, 500).tolist()]
+    text = "x;y\n" + "".join(f"{value:.2f};1\n".replace(".", ",") for value in values)
+    assert read_csv(written(tmp_path, text)).columns["x"].tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f"63,{SECRET},1\n41,2,0\n", "line 1 was read as the names of 3 columns, but 3 .*is there a header"),
+        (f"id,?,a\n7,{SECRET},1\n", "but 1 of them are .* the first in column 2.*is there a header"),
+        (f"M,M,{SECRET}a\nF,M,b\n", "line 1 names a column twice .columns 1 and 2.*is there a header"),
+        (f"A title\n7,{SECRET},1\n8,1,1\n", "line 1 has 1 cells and every other line 3: is there a header"),
+        (f"a,b\n7,1,{SECRET}\n8,1,1\n", "line 1 has 2 cells and every other line 3"),
+        (f"a,b\n7,1\n\n8,1,{SECRET}\n9,1\n", "1 of 3 rows do not have 2 cells; the first is in line 4 and has 3"),
+        (f'a,b\n7,1\n8,"{SECRET}\n9,1\n', "quotation marks of the row that begins in line 3 do not pair"),
+        (
+            f"a;x,b;y\n1;{SECRET},2;3\n",
+            "commas and semicolons stand in every line|semicolons and commas stand in every line",
+        ),
+        (f"n,a\n{SECRET},\0\n", "line 2, column 2 holds a zero byte"),
+        (b"n,a\n", "no records below the header$"),
+        (b"\n", "no records, not even a header"),
+        (b",\n1,2\n", "there are no records below the header"),
+        (b"PK\x03\x04rest", "this is a workbook or an archive"),
+        ("n,a\n1,2\n".encode("utf-16-le"), "zero byte"),
+    ],
+    ids=[
+        *("no header", "number", "twice", "title", "short header", "long row", "quotes", "two separators", "zero"),
+        *("no rows", "empty line", "no names", "workbook", "utf-16"),
+    ],
+)
+def test_a_broken_table_is_refused_by_line_and_column_and_never_quoted(
+    tmp_path: Path, body: str | bytes, words: str
+) -> None:
+    path = written(tmp_path, body)
+    with pytest.raises(DataError, match=words) as refused:
+        load(path)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["not packed", "cut short"])
+def test_a_broken_gzip_file_is_named(tmp_path: Path, whole: bool) -> None:
+    body = gzip.compress(b"n,a\n1,2\n")[:-9] if whole else b"n,a\n1,2\n"
+    with pytest.raises(DataError, match="not a whole gzip file"):
+        load(written(tmp_path, body, "a.csv.gz"))
+
+
+def test_what_spreadsheets_and_pandas_add_is_left_out(tmp_path: Path) -> None:
+    table = read_csv(written(tmp_path, ",a,b,\n0,1,2,\n1,3,4,\n,,,\n \n"))
+    assert {name: column.tolist() for name, column in table.columns.items()} == {"a": [1, 3], "b": [2, 4]}
+    assert len(table) == 2
+    numbered = read_csv(written(tmp_path, "0,1,2\n5,6,7\n"))
+    assert list(numbered.columns) == ["0", "1", "2"]
+
+
+def test_rows_know_the_line_that_they_stood_in(tmp_path: Path) -> None:
+    table = read_csv(written(tmp_path, 'a,b\n1,"two\nlines"\n\n3,x\n'))
+    assert table.lines is not None
+    assert table.lines.tolist() == [3, 5]
+    assert table.take([1]).first(np.array([True])) == "line 5"
+    assert Table.of({"a": [1, 2]}).first(np.array([False, True])) == "row 2"
+
+
+def test_identifiers_stay_as_they_are_written(tmp_path: Path) -> None:
+    """As numbers 007 and 7 would be one patient, and two long ones that differ in their last digit, too."""
+    text = "id,x\n007,1\n7,1\n12345678901234567890,1\n12345678901234567891,1\n17.0,1\n"
+    table = load(written(tmp_path, text), patient_column="id")
+    assert table.patients == ("007", "7", "12345678901234567890", "12345678901234567891", "17")
+    with pytest.raises(DataError, match="no patient column 'ID' among the 2 columns; did you mean 'id'"):
+        load(written(tmp_path, text), patient_column="ID")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("abalone/abalone.data", "numbers or question marks.*is there a header"),
+        ("adult/adult.data", "is there a header"),
+        ("breast_cancer_wdbc/wdbc.data", "is there a header"),
+    ],
+)
+def test_public_tables_without_a_header_are_recognised(name: str, words: str) -> None:
+    path = data_folder() / name
+    if not path.exists():
+        pytest.skip(f"WARDROUND_DATA holds no {name}")
+    with pytest.raises(DataError, match=words):
+        load(path)

@@ -1,0 +1,212 @@
+"""Certificates and cards without a coordinator: every value is signed, every byte repeats, no text becomes source."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from pypdf import PdfReader
+
+from accounting.budget.ledger import Entry
+from client_sdk.documents import check
+from client_sdk.documents.card import Card, Notes
+from client_sdk.documents.certify import Facts, computed, issued
+from client_sdk.documents.markdown import as_markdown, plain
+from client_sdk.documents.registry import as_yaml, entry
+from client_sdk.documents.shown import card_pdf, certificate_pdf
+from client_sdk.protocol.study.messages import Metrics, ModelInfo, Study
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.wire.signing import CERTIFICATE, encode_public_key, sign_document
+from tests.factories.ledgers import after, opened
+from tests.factories.settings import settings
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = encode_public_key(KEY.public_key())
+WHEN = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+HOSTILE = [
+    '#read("/etc/passwd") $x$ ]] "; \\ `raw` <script>alert(1)</script> [a](http://evil.example)',
+    "W" * 200,
+    "中文 日本語 한국어 עברית العربية हिन्दी 🫀",
+    "#let x = sys.inputs; #panic(x)",
+]
+
+
+def ledger(**options: Any) -> list[Entry]:
+    chosen = settings(**({"max_steps": 6} | options))
+    entries = opened(plan_of(chosen), chosen.as_json(), "sepsis")
+    for round in (1, 2):
+        entries.append(after(entries, "reserved", round))
+        entries.append(after(entries, "settled", round, report=None))
+    return entries
+
+
+def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.Opened:
+    facts = Facts(title, "running", None, WHEN, PUBLIC, "A" * 86, ModelInfo(version=2, sha256="ab" * 32, bytes=160))
+    value = issued(computed(ledger(**options)), facts).model_dump(mode="json")
+    whole = {"certificate": value, "signature": sign_document(KEY, CERTIFICATE, value)}
+    return check.opened(json.dumps(whole).encode())
+
+
+ONE = signed(bayesian=True)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict | list) and value:
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, name))
+    else:
+        yield path
+
+
+LEAVES = list(leaves(ONE.raw))
+
+
+def changed(value: Any) -> list[Any]:
+    """Other values that a reader could take for it."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, float(value)]
+    if isinstance(value, float):
+        return [value * (1 + 1e-15) + 5e-324, value / 2]
+    if isinstance(value, str):
+        return [value + " ", value.swapcase() if value.swapcase() != value else value[:-1]]
+    return [0, "x"]
+
+
+@given(st.sampled_from(LEAVES), st.integers(0, 1))
+def test_any_change_of_any_value_is_found(path: tuple[Any, ...], which: int) -> None:
+    raw = copy.deepcopy(ONE.raw)
+    inside = raw
+    for part in path[:-1]:
+        inside = inside[part]
+    others = changed(inside[path[-1]])
+    inside[path[-1]] = others[which % len(others)]
+    try:
+        forged = check.opened(json.dumps(raw).encode())
+    except check.NoCertificate:
+        return
+    assert check.signature(forged, PUBLIC, "the key", known=True).result == "bad", path
+
+
+def test_what_is_unchanged_is_good_and_every_number_follows_from_the_ledger() -> None:
+    assert check.signature(ONE, PUBLIC, "the key", known=True).result == "good"
+    assert check.signature(ONE, PUBLIC, "its own key", known=False).result == "not known"
+    assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True))} == {"good"}
+    assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True)[:3])} == {"not known"}
+    assert "bad" in {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True, noise_multiplier=2.0))}
+
+
+def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
+    """Signed by a stranger, who names the coordinator's fingerprint for people to read."""
+    stranger = Ed25519PrivateKey.generate()
+    key = encode_public_key(stranger.public_key())
+    value = {**ONE.raw["certificate"], "coordinator_key": key}
+    whole = {"certificate": value, "signature": sign_document(stranger, CERTIFICATE, value)}
+    found = check.signature(check.opened(json.dumps(whole).encode()), key, "its own key", known=False)
+    assert (found.result, "names another key" in found.words) == ("bad", True)
+
+
+@pytest.mark.parametrize("scheme", ["client", "parallel", "sequential", "joint"])
+@pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "bayesian"])
+def test_every_scheme_has_a_certificate_that_holds_what_the_budget_says(scheme: str, bayesian: bool) -> None:
+    from accounting.budget.budget import replay
+
+    options: dict[str, Any] = {"scheme": scheme, "bayesian": bayesian}
+    found = signed(**options).certificate
+    stated = [limit.model_dump(exclude={"meaning"}) for limit in found.limits]
+    assert json.loads(json.dumps(stated)) == json.loads(json.dumps(replay(ledger(**options)).statements()))
+    assert certificate_pdf(signed(**options)).startswith(b"%PDF-")
+    for limit in found.limits:
+        void = "does not hold against" in str((limit.certificate or {}).get("assumption"))
+        assert void == ("does not hold against" in limit.meaning), "a warning is not left out"
+
+
+def test_what_the_end_shows_voids_the_certificates_of_earlier_rounds_too() -> None:
+    entries = ledger(bayesian=True, disclosure="at-end")
+    assert "does not hold" not in str(computed(entries, 1).limits)
+    ended = [*entries, after(entries, "finished", reason="stopped", report=[None, None])]
+    assert "does not hold against whoever reads" in str(computed(ended, 1).limits)
+
+
+def text_of(pdf: bytes) -> str:
+    return " ".join(page.extract_text() for page in PdfReader(io.BytesIO(pdf)).pages)
+
+
+@pytest.mark.parametrize("title", HOSTILE, ids=["source", "long", "scripts", "inputs"])
+def test_no_title_becomes_source_and_equal_certificates_are_equal_bytes(title: str) -> None:
+    document = signed(title)
+    pdf = certificate_pdf(document)
+    assert certificate_pdf(document) == pdf
+    said = text_of(pdf)
+    assert "root:" not in said
+    for page in PdfReader(io.BytesIO(pdf)).pages:
+        assert float(page.mediabox.width) == pytest.approx(595.28, abs=1)
+    attached = PdfReader(io.BytesIO(pdf)).attachments["certificate.json"][0]
+    assert json.loads(attached) == document.raw
+    if title.startswith("中"):
+        assert "U+4E2D" in said
+
+
+def test_the_pdf_can_be_read_aloud() -> None:
+    reader = PdfReader(io.BytesIO(certificate_pdf(ONE)))
+    root: Any = reader.trailer["/Root"]
+    assert root["/Lang"] == "en-GB"
+    assert root["/MarkInfo"]["/Marked"]
+    assert reader.metadata is not None
+    assert "Sepsis at four hospitals" in str(reader.metadata.title)
+    assert len(reader.pages) <= 4
+
+
+def study(title: str) -> Study:
+    chosen, stated = settings(bayesian=True, max_steps=6), ONE.certificate
+    return Study(
+        study="sepsis",
+        title=title,
+        state="running",
+        state_since=WHEN,
+        pause_reason=None,
+        stop_reason=None,
+        invited=3,
+        under_way=None,
+        settings=chosen,
+        settings_sha256=chosen.digest(),
+        model=stated.model,
+        clients=3,
+        rounds=2,
+        coordinator_key=PUBLIC,
+        created_at=WHEN,
+    )
+
+
+@pytest.mark.parametrize("title", HOSTILE, ids=["source", "long", "scripts", "inputs"])
+def test_a_card_shows_the_words_of_others_as_text_and_its_metadata_can_be_read(title: str) -> None:
+    measured = Metrics(evaluation_set=title[:200], values={"accuracy": 0.91})
+    card = Card(study(title), ONE.certificate, ((2, measured),), Notes(license="apache-2.0"))
+    text = as_markdown(card)
+    _, head, body = text.split("---\n", 2)
+    values = yaml.safe_load(head)
+    assert (values["license"], values["model-index"][0]["name"]) == ("apache-2.0", title)
+    assert "<script>" not in body.replace("\\<script\\>", "")
+    assert re.search(r"(?<!\\)\]\(|(?<!\\)://", body) is None
+    assert f"# {plain(title)}" in body
+    assert "outside the guarantee" in body
+    assert body.count("TO BE WRITTEN") == 6
+    assert card_pdf(card) == card_pdf(card)
+
+
+def test_the_registry_s_entry_is_yaml_with_the_safe_side_of_every_number() -> None:
+    value = entry(ONE.certificate)
+    assert yaml.safe_load(as_yaml(value)) == value
+    spent = next(one.spent for one in ONE.certificate.limits if one.definition == "classical" and one.spent)
+    assert value["deployment"]["privacy_loss"]["privacy_parameters"]["epsilon"] >= spent

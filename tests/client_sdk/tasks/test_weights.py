@@ -1,0 +1,62 @@
+"""First weights that numpy draws are those that a new model of the task would have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from client_sdk.tasks import load
+from client_sdk.tasks.registry import BUILT_IN
+from client_sdk.tasks.tables import MultilayerPerceptron
+from client_sdk.tasks.weights import drawn
+from client_sdk.training.local import weights_of
+
+COLUMNS = {"label": "ill", "column.age": "18..90", "column.chol": "1..4; missing=2", "column.pain": "1|2|3; missing"}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("logistic-regression", COLUMNS),
+    ("logistic-regression", COLUMNS | {"classes": 5}),
+    ("last-layer", {"features": 7, "classes": 2, "bound": 1.0}),
+    ("last-layer", {"features": 7, "classes": 3, "bound": 1.0}),
+    ("mlp", COLUMNS | {"hidden": 300}),
+    ("mlp", COLUMNS | {"hidden": 80, "layers": 4, "classes": 6}),
+    ("cnn", {"height": 28, "width": 28, "classes": 10}),
+    ("cnn", {"height": 9, "width": 30, "channels": 3, "classes": 2, "filters": 8, "hidden": 50}),
+]
+
+
+def test_every_built_in_task_is_among_the_cases() -> None:
+    assert {name for name, _ in CASES} == set(BUILT_IN)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES, ids=[f"{name}-{at}" for at, (name, _) in enumerate(CASES)])
+def test_names_shapes_types_and_spread_are_torch_s_own(name: str, parameters: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    task = load(name, parameters)
+    ours, theirs = drawn(task, np.random.default_rng(1)), weights_of(task.model())
+    assert ours is not None
+    assert {key: (array.shape, array.dtype) for key, array in ours.items()} == {
+        key: (array.shape, array.dtype) for key, array in theirs.items()
+    }
+    for key, array in ours.items():
+        # Both uniform in ±b: their largest value is at most b, and of 200 values above 0.9 b but with chance 1e-9.
+        if array.size >= 200:
+            assert np.abs(array).max() == pytest.approx(np.abs(theirs[key]).max(), rel=0.1), key
+            # Of 200 values the standard deviation is within 25 % but with chance 1e-5; seeds are fixed.
+            assert array.std() == pytest.approx(theirs[key].std(), rel=0.25), key
+        assert array.any() == theirs[key].any(), key
+
+
+def test_draws_are_new_every_time_and_a_task_of_somebody_s_own_is_not_guessed() -> None:
+    task = load("mlp", COLUMNS)
+    one, other = drawn(task), drawn(task)
+    assert one is not None
+    assert other is not None
+    assert (one["0.weight"] != other["0.weight"]).any()
+
+    class Mine(MultilayerPerceptron):
+        """Might have another model."""
+
+    assert drawn(Mine(COLUMNS)) is None
