@@ -6,23 +6,29 @@ ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PATH=/opt/wa
 RUN groupadd --gid 10001 wardround \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/wardround --create-home --shell /usr/sbin/nologin wardround \
  && python -m venv /opt/wardround
+COPY constraints.txt /src/
+COPY deploy/locks /src/deploy/locks
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+
+# The wheel, with the charts' script inside; what makes it stays behind.
+FROM base AS build
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY accounting accounting
 COPY client_sdk client_sdk
 COPY server server
 COPY simulation simulation
 COPY wardround wardround
 COPY migrations migrations
-COPY deploy/locks deploy/locks
 # Nothing is taken from the index whose hash is not written down here.
-RUN pip install --require-hashes --requirement deploy/locks/build.txt
+RUN pip install --require-hashes --requirement deploy/locks/build.txt \
+ && pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM base AS server
 # The server and what reads an object store; `traces` adds what sends OpenTelemetry's traces.
 ARG EXTRA=objects
-RUN pip install --require-hashes --requirement "deploy/locks/$EXTRA.txt" \
- && pip install --no-deps --no-build-isolation ".[$EXTRA]" && rm -rf /src
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --require-hashes --requirement "deploy/locks/$EXTRA.txt" \
+ && pip install --no-deps /wheels/*.whl && rm -rf /src
 WORKDIR /var/lib/wardround
 USER wardround
 ENV WARDROUND_HOME=/var/lib/wardround WARDROUND_HOST=0.0.0.0
@@ -33,9 +39,10 @@ CMD ["wardround", "serve"]
 FROM base AS client
 # torch alone has no hash here: its builds (CPU, CUDA) come from different indices.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --require-hashes --requirement deploy/locks/client.txt \
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --require-hashes --requirement deploy/locks/client.txt \
  && pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)" \
- && pip install --no-deps --no-build-isolation '.[client]' && rm -rf /src
+ && pip install --no-deps /wheels/*.whl && rm -rf /src
 WORKDIR /var/lib/wardround
 USER wardround
 VOLUME /var/lib/wardround

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from client_sdk.commands import hospital, ledger, study, witnesses
+from client_sdk.commands import card, certificate, data, hospital, ledger, model, plan, study, templates, witnesses
 
 
 def register(app: typer.Typer) -> None:
     """Add them to `wardround`. The network and torch are imported when a command runs."""
     app.add_typer(study.app, name="study")
+    app.command("plan")(plan.plan)
     study.app.command("list")(study.list_studies)
     study.app.command("rounds")(study.rounds)
     study.app.command("model")(study.model)
+    study.app.command("template")(templates.study_template)
+    app.add_typer(templates.policy_app, name="policy")
+    app.command("predict")(model.predict)
+    app.command("evaluate")(model.evaluate)
+    app.command("export")(model.export)
     app.command("invite")(study.invite)
     app.command("revoke")(study.revoke)
     app.command("enrol")(hospital.enrol)
+    app.add_typer(data.app, name="data")
     app.command("join")(hospital.join)
     app.command("rotate-key")(hospital.rotate_key)
     app.command("withdraw")(hospital.withdraw)
@@ -24,5 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command("budget")(ledger.budget)
     ledger.app.command("seen")(witnesses.seen)
     app.add_typer(ledger.app, name="ledger")
+    app.add_typer(certificate.app, name="certificate")
+    app.command("card")(card.card)
     app.add_typer(hospital.roster_app, name="roster")
     app.command("doctor")(hospital.doctor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
@@ -60,6 +61,14 @@ def remarks(
         if others:
             found.append(f"{', '.join(others)} installs files in `{name}` too: {_ADVICE}")
     return found
+
+
+def version(home: Path = Path(__file__).parents[1], *, installed: Distribution | None = None) -> str:
+    """Of the code that runs here: as it was installed, or, of a checkout that was not, as its pyproject.toml says."""
+    own, project = installed or _installed(), home / "pyproject.toml"
+    if own is not None and (home.resolve() in _roots(own) or not project.is_file()):
+        return own.version
+    return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def _packages_in(home: Path) -> list[str]:

@@ -13,10 +13,17 @@ GROUP = "wardround.commands"
 
 # The packages that each extra brings and the ones before it do not.
 _EXTRAS = {
-    "cli": ("typer", "rich"),
+    "cli": ("typer", "rich", "tomlkit"),
     "protocol": ("pydantic", "cryptography", "safetensors", "jwt"),
-    "client": ("httpx", "torch"),
+    "operator": ("httpx",),
+    "client": ("torch",),
     "server": ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psycopg", "prometheus_client"),
+    "objects": ("obstore",),
+    "traces": ("opentelemetry",),
+    "documents": ("typst", "vl_convert"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "parquet": ("pyarrow",),
+    "images": ("PIL",),
 }
 
 
@@ -37,10 +44,24 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
+    shown = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+
+    @app.callback()
+    def root(version: bool = shown) -> None:
+        pass
+
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         register = point.load()
         register(app)
     return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from client_sdk.installation import version
+
+        print(f"wardround {version()}")
+        raise SystemExit(0)
 
 
 def main() -> None:

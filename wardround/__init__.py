@@ -7,11 +7,15 @@
 
 Taking part (a hospital's data scientist; extra `client`)
     Hospital enrols, joins, leaves; join gives an Outcome and calls back with a RoundEvent after every round.
-    load_records reads a path by its name; read_csv, read_parquet, read_npz, read_idx, read_images and
+    load_records reads a path by its name, or a data frame; read_csv, read_parquet, read_npz, read_idx, read_images and
     read_heart_disease one kind of file; records_of takes what is in memory. They give Records (Examples or a Table, or
     one's own), or raise DataError; one_per_patient says which rows are refused.
     load_task builds a task by its name, task_names lists them; Task and Classification are what one's own derives from,
     TaskDataset what it gives, TaskError what it raises.
+
+Using a model (whoever predicts; extra `client`)
+    load_model reads what `wardround study model` wrote and gives a ReleasedModel: called with a data frame it gives
+    probabilities; `.module` is the torch model, `.metadata` what the file says of itself.
 
 Guarding a hospital (IT, privacy officer; extra `client`)
     SitePolicy is what the hospital never agrees to; examine makes the findings (Finding) of `wardround doctor`.
@@ -21,8 +25,12 @@ Guarding a hospital (IT, privacy officer; extra `client`)
 Leading a study (a principal investigator; extra `client`)
     Client and AsyncClient speak to the coordinator at a Connection, with an OperatorKey. StudyCreate names a study and
     its StudySettings; read_study_settings reads them from TOML or JSON; InvitationCreate invites a hospital.
-    calibrate_noise, most_steps, prospect and smallest_population choose numbers before anybody trains, from public
-    numbers alone; Unreachable says that none is enough.
+    plan_of makes the Plan of StudySettings (of LimitPlan, BayesianPlan, HistogramRelease; PlanError says why none can
+    be); forecast tells how the study will go (Forecast, LimitForecast), least_noise, most_rounds, least_epsilon and
+    best_orders give the plan with other numbers, signal_to_noise (SignalToNoise) what the noise leaves of a hospital.
+    calibrate_noise, most_steps, prospect and smallest_population choose single numbers; Unreachable says that none is
+    enough. All before anybody trains, from public numbers alone.
+    average_models makes the mean of released models, which costs no privacy.
 
 Accounting and private training (researchers; accounting needs no extra, gradients and noise need `client`)
     ClassicalAccountant, BayesianAccountant, AveragedAccountant, IndividualFilter, Odometer and Reservation compose

@@ -34,9 +34,13 @@ from client_sdk.protocol.randomness.source import Purpose as Purpose
 from client_sdk.protocol.randomness.source import SecureRandomness as SecureRandomness
 from client_sdk.protocol.randomness.source import SecureSource as SecureSource
 from client_sdk.protocol.randomness.source import SeededRandomness as SeededRandomness
+from client_sdk.protocol.study.averaging import average_models as average_models
 from client_sdk.protocol.study.messages import InvitationCreate as InvitationCreate
 from client_sdk.protocol.study.messages import StudyCreate as StudyCreate
+from client_sdk.protocol.study.plan_of import plan_of as plan_of
 from client_sdk.protocol.study.settings import StudySettings as StudySettings
+from client_sdk.released import ReleasedModel as ReleasedModel
+from client_sdk.released import load_model as load_model
 from client_sdk.study.diagnostics import Finding as Finding
 from client_sdk.study.diagnostics import examine as examine
 from client_sdk.study.events import RoundEvent as RoundEvent

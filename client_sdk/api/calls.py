@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 
-from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, Answer, Call
+from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import WitnessedHead
@@ -33,7 +33,9 @@ def as_document(model: type[M]) -> Callable[[Answer], M]:
         except ValueError:
             # Without its cause, which quotes values in every traceback: an answer may hold a token.
             raise UnexpectedAnswer(
-                f"the answer is no {model.__name__}; do both sides run compatible versions?", answer.request_id
+                f"the answer is no {model.__name__}: do both sides run compatible versions? If not even an older one "
+                f"runs there, {NO_COORDINATOR}",
+                answer.request_id,
             ) from None
 
     return read
@@ -95,6 +97,11 @@ def study(name: str) -> Call[messages.Study]:
 def move_study(name: str, action: Action) -> Call[messages.Study]:
     """Repeatable: a study that is in that state already stays in it."""
     return _post(path("studies", name, action), messages.Study, repeatable=True)
+
+
+def delete_study(name: str) -> Call[None]:
+    """Only before it was started; repeatable."""
+    return Call("DELETE", path("studies", name), nothing)
 
 
 def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
@@ -180,6 +187,12 @@ def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None
     return put(path("studies", name, "models", version, "metrics"), metrics)
 
 
+def certificate(name: str, round: int | None = None) -> Call[bytes]:
+    """The signed certificate as it came, byte for byte: what is checked must be what was signed."""
+    target = query(path("studies", name, "certificate"), round=round)
+    return Call("GET", target, lambda answer: answer.body)
+
+
 def budget(name: str) -> Call[messages.BudgetStatement]:
     return get(path("studies", name, "budget"), messages.BudgetStatement)
 
@@ -189,7 +202,7 @@ def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[messages
     return get(query(path("studies", name, "ledger"), after=after, limit=limit), messages.LedgerPage)
 
 
-def rounds(name: str, after: str | None = None) -> Call[messages.RoundList]:
+def rounds(name: str, after: int | None = None) -> Call[messages.RoundList]:
     return get(query(path("studies", name, "rounds"), after=after), messages.RoundList)
 
 

@@ -23,13 +23,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
-from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport
+from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.wire.documents import read_document
 from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS, request_token
 
 T = TypeVar("T")
+OnPause = Callable[[str | None, float], None]
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
 # 408 and 425 ask for the same request again (RFC 9110, RFC 8470); the others pass by themselves.
@@ -123,8 +124,11 @@ class _Base:
         self.credentials = credentials
         self.clock = clock or ServerClock()
 
+        # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
+        self.on_pause: OnPause | None = None
+
     def _attempts(self, call: Call[T]) -> Attempts[T]:
-        return Attempts(call, self.credentials, self.clock, Backoff(self.connection.patience_seconds))
+        return Attempts(call, self.credentials, self.clock, Backoff(self.connection.patience_seconds), self.on_pause)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
@@ -219,10 +223,18 @@ class Attempts(Generic[T]):
     `answered` returns None once `result` is there.
     """
 
-    def __init__(self, call: Call[T], credentials: Credentials | None, clock: ServerClock, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        call: Call[T],
+        credentials: Credentials | None,
+        clock: ServerClock,
+        backoff: Backoff,
+        on_pause: OnPause | None = None,
+    ) -> None:
         if credentials is None and not call.open:
             raise ConfigurationError("this request needs an operator key or an enrolled hospital")
         self._call, self._credentials, self._clock, self._backoff = call, credentials, clock, backoff
+        self._on_pause, self._paused = on_pause, False
         # One per call, not per attempt: a POST that did arrive is recognised when it comes again.
         self._token_id = secrets.token_urlsafe(18) if call.method == "POST" else None
         self._clock_corrected = False
@@ -262,8 +274,17 @@ class Attempts(Generic[T]):
         """
         if answer.status in (200, 201, 202, 204):
             self.result = self._call.read(answer)
+            if self._paused and self._on_pause is not None:
+                self._on_pause(None, 0.0)
             return None
         problem = _problem(answer)
+        # Whoever answers a coordinator's path with a page or a document of its own will do so again.
+        if problem is None and answer.status not in PASSING:
+            raise UnexpectedAnswer(
+                f"status {answer.status} without a problem document: what answered is another server, or something "
+                f"between here and the coordinator, such as a proxy or a login page: {NO_COORDINATOR}",
+                answer.request_id,
+            )
         if problem is not None and problem.code == "clock-skew" and problem.server_time is not None:
             # Once a call: a clock that is wrong after that is not helped by trying again.
             if not self._clock_corrected and self._clock.correct(problem.server_time):
@@ -278,12 +299,17 @@ class Attempts(Generic[T]):
         if problem is not None:
             raise api_error(problem)
         raise UnexpectedAnswer(
-            f"status {answer.status} without a problem document: something between here and the coordinator answered",
+            f"status {answer.status} without a problem document: something between here and the coordinator answered, "
+            "which cannot reach it, or another server; check the address and the port (--server, WARDROUND_SERVER)",
             answer.request_id,
         )
 
     def _tell(self, reason: str, pause: float) -> None:
-        # Patience may be a whole day; whoever watches the hospital must see what it waits for.
+        # Patience may have no end; whoever watches the hospital must see what it waits for.
+        self._paused = True
+        if self._on_pause is not None:
+            self._on_pause(reason, pause)
+            return
         _LOG.warning("%s %s: %s; again in %.1f s", self._call.method, self._call.target, reason, pause)
 
 

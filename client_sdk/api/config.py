@@ -37,7 +37,7 @@ class Connection(BaseModel):
     proxy           https proxy; None: HTTPS_PROXY and NO_PROXY of the environment decide
     allow_http      plain HTTP to a host that is not this machine; requests are signed, but not secret
     connect_seconds, read_seconds   longest silence; a long poll may wait longer than read_seconds
-    patience_seconds                how long after its first failure a request is repeated
+    patience_seconds                how long after its first failure a request is repeated; infinity: for ever
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,7 +48,7 @@ class Connection(BaseModel):
     allow_http: bool = False
     connect_seconds: Seconds = 10.0
     read_seconds: Seconds = 60.0
-    patience_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    patience_seconds: Annotated[float, Field(ge=0)] = 60.0
 
 
 class ClientSettings(BaseModel):
@@ -63,8 +63,11 @@ class ClientSettings(BaseModel):
     ca_file: Path | None = None
     allow_http: bool = False
 
-    def connection(self, url: str | None = None, *, patience_seconds: float = 60.0) -> Connection:
-        """The connection to `url`, or to the server of the environment.
+    def connection(
+        self, url: str | None = None, *, patience_seconds: float = 1.0, connect_seconds: float = 2.0
+    ) -> Connection:
+        """The connection to `url`, or to the server of the environment. By default that of a person who waits: a dead
+        address is given up within five seconds.
 
         Raises:
             ConfigurationError: neither is given.
@@ -73,7 +76,13 @@ class ClientSettings(BaseModel):
         if not chosen:
             raise ConfigurationError(f"which coordinator? Pass --server or set {PREFIX}SERVER")
         url = chosen.rstrip("/")
-        return Connection(url=url, ca_file=self.ca_file, allow_http=self.allow_http, patience_seconds=patience_seconds)
+        return Connection(
+            url=url,
+            ca_file=self.ca_file,
+            allow_http=self.allow_http,
+            connect_seconds=connect_seconds,
+            patience_seconds=patience_seconds,
+        )
 
 
 def load(environment: Mapping[str, str] | None = None) -> ClientSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,14 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 
 T = TypeVar("T")
+NO_COORDINATOR = "it is no Wardround coordinator; check the address and the port (--server, WARDROUND_SERVER)"
+_KINDS: Mapping[type[BaseException], str] = {
+    ssl.SSLCertVerificationError: "its certificate is not trusted here: WARDROUND_CA_FILE names a private authority",
+    ssl.SSLError: "no TLS is spoken there: is it https, and the right port?",
+    socket.gaierror: "no host of this name is known: check the address",
+    ConnectionRefusedError: "nothing listens there: check address and port, and whether it runs",
+    httpx.TimeoutException: "no answer in time: check address and port, firewall and proxy",
+}
 DEFAULT_ANSWER_LIMIT = 16 << 20
 
 
@@ -135,12 +144,38 @@ def _failures() -> Generator[None]:
     """What the library raises, as ConnectionFailed."""
     try:
         yield
+    except httpx.RemoteProtocolError as error:
+        # A connection that breaks off may be a restart; what is no HTTP at all never becomes a coordinator.
+        if _broke_off(error):
+            raise ConnectionFailed(_unanswered(error)) from error
+        raise UnexpectedAnswer(f"what answers there does not speak HTTP: {NO_COORDINATOR}") from error
     except httpx.HTTPError as error:
         # With these nothing has left, so that even a POST may be sent again.
         kinds = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError
-        # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
-        detail = f"the coordinator did not answer ({type(error).__name__}); `wardround doctor` looks for the reason"
-        raise ConnectionFailed(detail, sent=not isinstance(error, kinds)) from error
+        raise ConnectionFailed(_unanswered(error), sent=not isinstance(error, kinds)) from error
+
+
+def _broke_off(error: httpx.RemoteProtocolError) -> bool:
+    said = str(error).lower()
+    return "disconnected" in said or "closed connection" in said
+
+
+def _unanswered(error: Exception) -> str:
+    # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
+    return f"the coordinator did not answer ({_kind(error)}); `wardround doctor` looks for the reason"
+
+
+def _kind(error: BaseException) -> str:
+    """What the operating system or TLS found, where that is known; else the library's name of it."""
+    causes: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in causes:
+        causes.append(found)
+        found = found.__cause__ or found.__context__
+    for kind, words in _KINDS.items():
+        if any(isinstance(cause, kind) for cause in causes):
+            return f"{words}, {type(error).__name__}"
+    return type(error).__name__
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +13,9 @@ from client_sdk.commands.shared import (
     AsJson,
     Home,
     KeyFile,
-    PlainLines,
     Server,
     StudyName,
+    asks_with_key,
     ending,
     hospital,
     not_here,
@@ -25,6 +24,7 @@ from client_sdk.commands.shared import (
     print_json,
     reader,
     say,
+    show_log,
     table,
 )
 
@@ -32,9 +32,12 @@ roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospita
 Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
 Data = Annotated[
     Path,
-    typer.Option(help="records: .csv, .parquet, .npz, images-idx, or a folder of images with one sub-folder a class"),
+    typer.Option(
+        help="records: .csv, .tsv, .parquet, .npz, images-idx, or a folder of images with one sub-folder a class"
+    ),
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
 Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
 Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
@@ -70,6 +73,7 @@ def join(
     study: StudyName,
     data: Data,
     patient_column: PatientColumn = None,
+    encoding: Encoding = None,
     task: TaskName = None,
     device: Device = "cpu",
     dataset: Dataset = "records",
@@ -81,31 +85,25 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Take part in a study until it ends. Stopped and started again, it goes on where it was."""
-    from rich.console import Console
-    from rich.logging import RichHandler
-
     from client_sdk.commands.agreement import Question
     from client_sdk.commands.rounds import RoundsShown
     from client_sdk.data import load
     from client_sdk.guard.policy import SitePolicy
 
-    # Warnings and one line a round, on standard error: what a person at the hospital wants to see pass by.
-    console = Console(stderr=True)
-    handler = RichHandler(console=console, show_path=False)
-    handler.addFilter(PlainLines())
-    logging.basicConfig(format="%(message)s", handlers=[handler])
-    logging.getLogger("client_sdk").setLevel(logging.INFO)
+    # Warnings and one line a round: what a person at the hospital wants to see pass by.
+    console = show_log()
     # A file of events that cannot be written is found here, before anything is charged.
     with plain_errors(), RoundsShown(study, console, events) as shown:
-        outcome = hospital(home).join(
+        outcome = hospital(home, patient=True).join(
             study,
             task,
-            load(data, patient_column=patient_column),
+            load(data, patient_column=patient_column, encoding=encoding),
             device=device,
             dataset=dataset,
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
             on_round=shown.on_round,
+            on_wait=shown.on_wait,
             agree=Question(yes),
         )
     if as_json:
@@ -217,6 +215,12 @@ def show(
         say(f"number of this roster, computed here:\n\n    {digits}\n")
         if qr:
             say(as_qr_code(digits))
+        if asks_with_key(key_file, home):
+            say(
+                "The hospitals compare this number with each other by telephone, and each pins it itself. With an API "
+                "key there is nothing to pin."
+            )
+            return
         say(
             "Telephone every hospital in it, on a number that the coordinator did not give you: is it in the study, "
             f"and does it read the same number? Then: wardround roster pin {study} {digits}"

@@ -48,12 +48,14 @@ def show(statement: BudgetStatement) -> None:
     """The table, and one sentence a certificate."""
     reason = ending(statement.stop_reason or "no further round fits")
     state = "may continue" if statement.can_continue else f"ended: {reason}"
+    if statement.pause_reason is not None:
+        state = f"paused: {statement.pause_reason.detail}"
     columns = ["level", "definition", "spent", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
     table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
         if limit.certificate is not None:
             say(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
-    say(f"ledger: {statement.ledger.entries} entries, head {statement.ledger.head}")
+    say(f"ledger: {statement.ledger.entries} entries; the newest stands for all of them: {statement.ledger.head}")
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -93,4 +95,4 @@ def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile 
         told = [*(entry.to_dict() for entry in entries), signed]
         lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in told]
         write_durably(out, "".join(f"{line}\n" for line in lines).encode())
-    say(f"{len(entries)} entries, head sha256:{entries[-1].sha256}")
+    say(f"{len(entries)} entries; the newest stands for all of them: sha256:{entries[-1].sha256}")

@@ -1,29 +1,31 @@
 """What every command shares: its options, who asks, how answers and errors are shown.
 
 Exit codes: 0 done; 1 not possible as asked; 2 wrong usage; 3 refused by this hospital's own rules; 4 the coordinator
-is not trusted; 5 the coordinator cannot be reached; 6 training met NaN or an infinity.
+is not trusted; 5 the coordinator cannot be reached, or something else answers there; 6 training met NaN or an infinity.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from client_sdk.api.config import load
+from client_sdk.protocol.wire.rounded import number as number
 from client_sdk.protocol.wire.shown import escaped, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
 
     from client_sdk.api.client import Client
     from client_sdk.study.hospital import Hospital
@@ -65,15 +67,18 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     return Client(given.connection(server), OperatorKey(key))
 
 
-def hospital(home: Path | None) -> Hospital:
-    """The hospital enrolled in the directory."""
+def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
+    """The hospital enrolled in the directory. patient: its requests are repeated for ever, as `join` needs it."""
     from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
 
     given = load()
-    return Hospital.open(
-        home or given.client_home,
-        connection=lambda url: given.connection(url, patience_seconds=PATIENCE_SECONDS),
-    )
+    dialled = partial(given.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
+    return Hospital.open(home or given.client_home, connection=dialled if patient else given.connection)
+
+
+def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
+    """Whether an operator or a viewer asks; who names a hospital's directory asks as that hospital."""
+    return home is None and (key_file is not None or load().operator_key is not None)
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
@@ -84,8 +89,7 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
     """
     from client_sdk.errors import ConfigurationError
 
-    # Who names a hospital's directory asks as that hospital, whatever key the environment holds.
-    if home is None and (key_file is not None or load().operator_key is not None):
+    if asks_with_key(key_file, home):
         return operator(server, key_file)
     asks = hospital(home)
     enrolled = asks.identity.membership(study).url
@@ -106,14 +110,14 @@ def not_here(directory: Path, dataset: str) -> str:
 @contextmanager
 def plain_errors() -> Generator[None]:
     """One line on standard error and an exit code, instead of a traceback."""
-    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped
+    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped, UnexpectedAnswer
 
     try:
         yield
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
-        codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, TrainingStopped: 6}
+        codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
         print(f"wardround: {shown(_in_words(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
@@ -135,12 +139,10 @@ def _expected() -> tuple[type[Exception], ...]:
     from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
     from client_sdk.protocol.wire.tensors import TensorError
+    from client_sdk.tasks import TaskError
 
-    # Naming TaskError would import torch for every command; if it was raised, it is imported.
-    tasks = sys.modules.get("client_sdk.tasks")
-    of_tasks: tuple[type[Exception], ...] = () if tasks is None else (tasks.TaskError,)
     # Limits and orders of a policy reach the accounts, which name what is wrong with them.
-    return (WardroundError, AccountingError, DataError, TensorError, OSError, *of_tasks)
+    return (WardroundError, AccountingError, DataError, TensorError, OSError, TaskError)
 
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
@@ -167,6 +169,19 @@ class PlainLines(logging.Filter):
         return True
 
 
+def show_log() -> Console:
+    """What is logged on a hospital's side, as lines on standard error; the console that they are written to."""
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    console = Console(stderr=True)
+    handler = RichHandler(console=console, show_path=False)
+    handler.addFilter(PlainLines())
+    logging.basicConfig(format="%(message)s", handlers=[handler])
+    logging.getLogger("client_sdk").setLevel(logging.INFO)
+    return console
+
+
 def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: bool = False) -> None:
     """A table on standard output (or error), as wide as it needs to be when nobody looks at a terminal."""
     from rich.console import Console
@@ -185,8 +200,9 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
 
 
 _WHY_ENDED = {
+    "deleted": "an operator deleted the study before it began",
     "database-differs": "somebody changed the coordinator's database without its key, and what it says may be theirs; "
-    "its operator keeps a copy, finds out who, and restores it from a backup or opens a new study"
+    "its operator keeps a copy, finds out who, and restores it from a backup or opens a new study",
 }
 
 
@@ -195,12 +211,6 @@ def ending(stop_reason: str) -> str:
     return f"{stop_reason}: {_WHY_ENDED[stop_reason]}" if stop_reason in _WHY_ENDED else stop_reason
 
 
-def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
-    """A privacy loss for the eye, rounded up; what is left of a limit, rounded down. The exact value is in the JSON."""
-    if value is None:
-        return "unbounded"
-    if not math.isfinite(value):
-        return "unbounded" if value > 0 else "unknown"
-    rounding = ROUND_FLOOR if left else ROUND_CEILING
-    # By its repr: 0.1 in binary lies above 0.1, and would be shown as 0.101.
-    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=rounding))
+def since(moment: datetime) -> str:
+    """A time of the coordinator's, on this machine's clock."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from client_sdk.commands.agreement import sums
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -26,23 +27,23 @@ from client_sdk.commands.shared import (
     print_json,
     reader,
     say,
+    since,
     table,
 )
+from client_sdk.protocol.secure_sum.promises import sums
 
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
+    from client_sdk.api.client import Client
     from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
+    from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.wire.tensors import Array
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
 _MANY = 300
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
-# Reasons after which no round can go on by itself.
-_IN_WORDS = {
-    "same-model-again": "same-model-again: hospitals open no second sum from one model over other hospitals; "
-    "if one has left for good, end the study (wardround study stop)"
-}
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
@@ -80,12 +81,24 @@ def create(
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_weights(frozen) if model is None else model.read_bytes()
+        first = _initial_model(study, frozen, model)
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
             if client.create_study(StudyCreate(study=study, title=title, settings=frozen)).model is None:
                 client.put_initial_model(study, first)
             _show(client.study(study), as_json)
+
+
+@app.command()
+def weights(settings: SettingsFile, output: Output) -> None:
+    """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
+    from client_sdk.protocol.wire.tensors import encode
+
+    with plain_errors():
+        body = encode(_initial_weights(read_settings(settings)))
+        require_new(output)
+        output.write_bytes(body)
+        say(f"{output}: {len(body)} bytes")
 
 
 def _moving(action: Action, about: str) -> None:
@@ -99,6 +112,14 @@ _moving("start", "Let rounds begin.")
 _moving("pause", "Let the round under way end; no other begins.")
 _moving("resume", "Let rounds begin again.")
 _moving("stop", "End the study for ever. What was charged stays charged.")
+
+
+@app.command()
+def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
+    """Delete a study that was never started. Its invitations end, its name stays used."""
+    with plain_errors(), operator(server, key_file) as client:
+        client.delete_study(study)
+        say(f"deleted: {study}. Its ledger is kept, so that the name cannot be used for another study")
 
 
 @app.command()
@@ -117,7 +138,7 @@ def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJso
     if as_json:
         print_json([study.model_dump(mode="json") for study in found])
         return
-    rows = [[s.study, s.title, s.stop_reason or s.state, str(s.rounds), str(s.clients)] for s in found]
+    rows = [[s.study, s.title, s.stop_reason or _state(s), str(s.rounds), _enrolled(s)] for s in found]
     table("Studies", ["study", "title", "state", "rounds", "hospitals"], rows)
 
 
@@ -131,11 +152,18 @@ def rounds(
 ) -> None:
     """Show how the newest rounds ended, what was spent after each, and, to operators, who kept one from going on."""
     with plain_errors(), reader(study, server, key_file, home) as client:
+        now = client.study(study)
         found = [one for page in _pages(partial(client.rounds, study)) for one in page.rounds][-last:]
     if as_json:
         print_json([one.model_dump(mode="json") for one in found])
         return
     table(f"Rounds of {study}", ["round", "state", "spent", "measured", "who is missing"], [_row(one) for one in found])
+    # Once for each reason, however many rounds ended so.
+    for reason in dict.fromkeys(one.reason for one in found if one.reason is not None):
+        say(_with_words(reason))
+    if now.pause_reason is not None:
+        paused = f"paused since {since(now.state_since)} ({now.pause_reason.code})"
+        say(f"{paused}. When it is mended: wardround study resume {study}")
 
 
 def model(
@@ -146,13 +174,44 @@ def model(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Write a released model to a file, as safetensors."""
+    """Write a released model to a file, as safetensors, once it is what the study and its ledger say."""
+    from client_sdk.durable import write_durably
+
     with plain_errors(), reader(study, server, key_file, home) as client:
-        if output.exists():
-            raise FileExistsError(f"{output} exists already")
-        body = client.model(study, "latest" if round is None else round)
-        output.write_bytes(body)
-        say(f"{output}: {len(body)} bytes")
+        require_new(output)
+        shown = client.study(study)
+        version = round if round is not None or shown.model is None else shown.model.version
+        body = client.model(study, "latest" if version is None else version)
+        said = _require_of_study(client, shown, body, version)
+        write_durably(output, body, mode=0o666)
+        say(f"{output}: {len(body)} bytes, sha256 {hashlib.sha256(body).hexdigest()}")
+        if said is not None:
+            say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
+
+
+def _require_of_study(client: Client, study: Study, body: bytes, version: int | None) -> ModelMetadata | None:
+    """What the file says of itself, if it is true: study, settings, round, and the entry that settled it.
+
+    Raises:
+        TensorError: it is not, or a released model says nothing.
+    """
+    from client_sdk.protocol.study.model_file import ModelMetadata
+    from client_sdk.protocol.wire.tensors import TensorError, metadata_in
+
+    said = ModelMetadata.within(metadata_in(body))
+    if said is None and version:
+        raise TensorError(
+            "wrong-metadata", "the model's file does not say which study and round it is of; ask who runs the study"
+        )
+    if said is None:
+        return None
+    said.require(study.study, study.settings, said.round if version is None else version)
+    if said.round > 0:
+        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
+        found = [(entry.kind, entry.round, entry.sha256) for entry in page]
+        if found != [("settled", said.round, said.ledger_sha256)]:
+            raise TensorError("wrong-metadata", "the model's file names an entry that the study's ledger does not have")
+    return said
 
 
 def invite(
@@ -179,6 +238,12 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
         say(f"revoked: {client} in {study}")
+
+
+def require_new(path: Path) -> None:
+    """Raises FileExistsError: what is there is not overwritten."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
 def read_settings(path: Path) -> StudySettings:
@@ -228,13 +293,53 @@ def _fill(privacy: dict[str, Any]) -> None:
         privacy["masking"].setdefault("neighbours", None)
 
 
-def _initial_weights(settings: StudySettings) -> bytes:
+def _initial_model(study: str, settings: StudySettings, path: Path | None) -> bytes:
+    """The file of round 0: the task's own weights or those in a file, which says anew of which study they are."""
+    from client_sdk.protocol.study.model_file import ModelMetadata
+    from client_sdk.protocol.wire.tensor_files import encode_model
+
+    weights = _initial_weights(settings) if path is None else _weights_in(path)
+    return encode_model(weights, ModelMetadata.of(study, settings, 0).header())
+
+
+def _weights_in(path: Path) -> dict[str, Array]:
+    from client_sdk.protocol.wire.tensor_files import TensorFile, gathered, read
+
+    with path.open("rb") as file:
+        tensors = TensorFile(file.fileno())
+        return gathered(tensors.spec, read(tensors))
+
+
+def _initial_weights(settings: StudySettings) -> dict[str, Array]:
+    """Of a built-in task without torch.
+
+    Raises:
+        ConfigurationError: the task needs a package that is not installed here.
+        TaskError: it cannot be loaded, or its code failed.
+    """
     from client_sdk import tasks
-    from client_sdk.protocol.wire.tensors import encode
-    from client_sdk.training.local import weights_of
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.tasks.task import new_model
+    from client_sdk.tasks.weights import drawn
 
     training = settings.training
-    return encode(weights_of(tasks.load(training.task, training.task_parameters).model()))
+    try:
+        task = tasks.load(training.task, training.task_parameters)
+        weights = drawn(task)
+        if weights is None:
+            from client_sdk.training.local import weights_of
+
+            weights = weights_of(new_model(task, training.task))
+    except (tasks.TaskError, ModuleNotFoundError) as error:
+        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if not isinstance(missing, ModuleNotFoundError):
+            raise
+        why = f"{missing.name} is not installed" if error is missing else str(error)
+        raise ConfigurationError(
+            f"the initial weights of task {training.task!r} cannot be made here: {why}. Pass --model FILE; where the "
+            "task is installed with all that it needs, `wardround study weights --settings FILE -o FILE` makes one"
+        ) from error
+    return weights
 
 
 def _show(study: Study, as_json: bool) -> None:
@@ -242,11 +347,10 @@ def _show(study: Study, as_json: bool) -> None:
         print_json(study)
         return
     privacy, training = study.settings.privacy, study.settings.training
-    reason = f" ({ending(study.stop_reason)})" if study.stop_reason else ""
     rows = [
-        ["state", f"{study.state}{reason}"],
+        ["state", _state(study)],
         ["rounds", f"{study.rounds} begun; at most {study.settings.rounds} that are charged"],
-        ["hospitals", str(study.clients)],
+        ["hospitals", f"{_enrolled(study)}; a round needs {study.settings.schedule.min_clients} at least"],
         ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
         ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],
         ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
@@ -260,8 +364,25 @@ def _show(study: Study, as_json: bool) -> None:
     table(f"Study {study.study}", ["", ""], rows)
 
 
-def _pages(page: Callable[[str | None], P]) -> Iterator[P]:
-    """All pages of a list, from the first."""
+def _state(study: Study) -> str:
+    if study.pause_reason is not None:
+        return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
+    return f"{study.state} ({ending(study.stop_reason)})" if study.stop_reason else study.state
+
+
+def _enrolled(study: Study) -> str:
+    return f"{study.clients} of {study.invited} invited have enrolled"
+
+
+def _with_words(reason: str) -> str:
+    from client_sdk.protocol.study.reasons import in_words
+
+    words = in_words(reason)
+    return reason if words == reason else f"{reason}: {words}"
+
+
+def _pages(page: Callable[[Any], P]) -> Iterator[P]:
+    """All pages of a list, from the first. page: takes None, then what the page before calls `next`."""
     found = page(None)
     yield found
     while found.next is not None:
@@ -278,5 +399,5 @@ def _row(one: RoundView) -> list[str]:
         for each in one.clients or []
         if each.state != "received"
     ]
-    why = one.state if one.reason is None else _IN_WORDS.get(one.reason, one.reason)
+    why = one.reason or one.state
     return [str(one.round), why, spent, measured, "\n".join(missing)]

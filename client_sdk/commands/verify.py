@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from client_sdk.api.config import load
-from client_sdk.commands.agreement import sums
 from client_sdk.commands.shared import (
     AsJson,
     Home,
     KeyFile,
     Server,
     StudyName,
+    asks_with_key,
     hospital,
     not_here,
     number,
@@ -29,6 +28,7 @@ from client_sdk.commands.shared import (
     table,
 )
 from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
+from client_sdk.protocol.secure_sum.promises import sums
 
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
@@ -125,7 +125,7 @@ def verify(
     with plain_errors():
         if file is not None:
             entries, told = read_export(file)
-            trusted, shown = _named(coordinator_key, told.coordinator_key, needed=True), None
+            trusted, shown = named_key(coordinator_key, told.coordinator_key, needed=True), None
         else:
             with reader(study, server, key_file, home) as client:
                 # Both first: the ledger may grow meanwhile, and what was seen and shown must be somewhere inside it.
@@ -134,7 +134,7 @@ def verify(
                 entries, page = fetch(client, study)
                 told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
         found, rows = _checked(study, entries, told.head, trusted, shown)
-        words = [f"the head is signed with {trusted.why}", *found.words()]
+        words = [f"the newest entry (the ledger's head) is signed with {trusted.why}", *found.words()]
         words += [f"under masks: {line}" for line in sums(found.settings.privacy.masking)]
         unknown = None
         if (asks := trusted.hospital) is not None:
@@ -161,6 +161,7 @@ def _checked(
     trusted: Trusted,
     shown: BudgetStatement | None,
 ) -> tuple[Audited, list[dict[str, Any]]]:
+    from client_sdk.documents.compare import difference
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
 
@@ -181,7 +182,7 @@ def _checked(
     budget = then.budget
     said = {"round": shown.round, "max_steps": shown.max_steps, "can_continue": shown.can_continue, "limits": stated}
     found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
-    if (different := _different(said, found_again | {"limits": recomputed})) is not None:
+    if (different := difference(said, found_again | {"limits": recomputed}, "budget")) is not None:
         raise LedgerNotExtended(f"the budget that is shown is not the one that the ledger gives: {different}")
     return found, rows
 
@@ -190,9 +191,9 @@ def trust(
     client: Client, study: str, given: str | None, key_file: Path | None, home: Path | None, dataset: str
 ) -> Trusted:
     """The key pinned at enrolment where a hospital asks; else the one a person named; else the one that is shown."""
-    if home is not None or (key_file is None and load().operator_key is None):
+    if not asks_with_key(key_file, home):
         return _pinned(study, home, dataset)
-    return _named(given, client.study(study).coordinator_key, needed=False)
+    return named_key(given, client.study(study).coordinator_key, needed=False)
 
 
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
@@ -213,7 +214,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 
-def _named(given: str | None, shown: str, *, needed: bool) -> Trusted:
+def named_key(given: str | None, shown: str, *, needed: bool) -> Trusted:
     """The key that a person named, by itself or by its fingerprint.
 
     Raises:
@@ -261,7 +262,9 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
     except LedgerError as error:
         raise LedgerNotExtended(str(error)) from error
     if not entries or reached != (page.head.head.entries, page.head.head.sha256):
-        raise LedgerNotExtended("the entries do not lead to the head that the coordinator signed")
+        raise LedgerNotExtended(
+            "the entries do not lead to the newest one that the coordinator signed, the ledger's head"
+        )
     return entries, page
 
 
@@ -310,35 +313,6 @@ def _same(shown: float | None, recomputed: float | None) -> bool:
     if shown is None or recomputed is None:
         return shown is recomputed
     return math.isclose(shown, recomputed, rel_tol=1e-9)
-
-
-# What hangs on the last bits of a float as a whole number or a choice of two equals.
-_ROUGH = frozenset({"rounds_left_estimate", "order"})
-
-
-def _different(shown: Any, recomputed: Any, name: str = "budget") -> str | None:
-    """The first part of a statement that differs, by name; None where all of it is the same but for last bits."""
-    if _alike(shown, recomputed, name):
-        return None
-    if isinstance(shown, dict) and isinstance(recomputed, dict):
-        left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
-        pairs = [(key, left.get(key), right.get(key)) for key in sorted({*left, *right} - _ROUGH)]
-        return next((found for key, one, other in pairs if (found := _different(one, other, f"{name}.{key}"))), None)
-    if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
-        ones, others = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
-        if len(ones) != len(others):
-            return f"{name} has {len(ones)} parts, not {len(others)}"
-        pairs = enumerate(zip(ones, others, strict=True))
-        return next((found for at, pair in pairs if (found := _different(*pair, f"{name}[{at}]"))), None)
-    return name
-
-
-def _alike(shown: object, recomputed: object, name: str) -> bool:
-    if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
-        return shown == recomputed
-    # Differences of numbers near each other keep fewer digits.
-    least = 1e-9 if name.endswith((".reserved", ".remaining")) else 0.0
-    return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
 
 
 def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -115,14 +115,14 @@ class Witnesses:
     def show(self) -> None:
         """The table, and what it means."""
         rows = [[v.client, str(v.entries) if v.entries else "-", v.why] for v in self.found]
-        table("Who vouches for this ledger", ["hospital", "up to entry", ""], rows)
+        table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], rows)
         needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
         lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
         if self.agreed.entries:
             last = self.agreed.entries
             typer.echo(f"entries 1 to {last} are what the hospitals saw: at least {needed} of {of} signed them, {lies}")
         elif needed > len(self.found):
-            typer.echo(f"{of} cannot vouch for a ledger {lies}: it would take {needed}")
+            typer.echo(f"{of}: too few to confirm a ledger {lies}; it would take {needed}")
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
         if self.compared:

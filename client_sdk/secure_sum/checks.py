@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import (
-    SAME_MODEL_AGAIN,
     ConsistencyMessage,
     KeysMessage,
     Manifest,
@@ -18,6 +17,7 @@ from client_sdk.protocol.secure_sum.messages import (
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import SignedParameters
+from client_sdk.protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE
 from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.steps import Current, Party
@@ -71,11 +71,12 @@ def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
 def _check_floors(parameters: SessionParameters, party: Party) -> None:
     floors = party.floors
     if parameters.clients == 3 and not floors.allow_three:
-        raise ParametersRefused("too-few-clients", "sums of three clients are not allowed by this hospital")
+        detail = "sums of three hospitals are not allowed here: allow_three in policy.toml, or one more hospital"
+        raise ParametersRefused(SUM_OF_THREE, detail)
     if parameters.clients > len(party.roster):
         raise ParametersRefused("too-many-clients", "the session plans more clients than the roster has")
     if parameters.colluders < floors.colluders:
-        detail = f"the session bears {parameters.colluders} colluders, this hospital asks {floors.colluders}"
+        detail = f"colluders: {parameters.colluders} in the study, least_colluders asks for {floors.colluders}"
         raise ParametersRefused("few-colluders", detail)
     if parameters.min_survivors < floors.min_survivors:
         detail = f"sums of {parameters.min_survivors} would be opened, this hospital asks {floors.min_survivors}"

@@ -11,10 +11,53 @@ from typer.testing import CliRunner
 from client_sdk.cli import register
 
 COMMANDS = (
-    *("budget", "doctor", "egress-log", "enrol", "invite", "join", "own-budget", "revoke", "rotate-key", "withdraw"),
-    *("ledger export", "ledger seen", "ledger verify", "roster pin", "roster show"),
-    *("study create", "study list", "study model", "study pause", "study resume", "study rounds", "study show"),
-    *("study start", "study stop"),
+    *(
+        "budget",
+        "card",
+        "doctor",
+        "egress-log",
+        "enrol",
+        "evaluate",
+        "export",
+        "invite",
+        "join",
+        "own-budget",
+        "plan",
+        "predict",
+        "revoke",
+        "rotate-key",
+        "withdraw",
+    ),
+    *(
+        "certificate pdf",
+        "certificate show",
+        "certificate verify",
+    ),
+    *("data check",),
+    *(
+        "ledger export",
+        "ledger seen",
+        "ledger verify",
+    ),
+    *("policy template",),
+    *(
+        "roster pin",
+        "roster show",
+    ),
+    *(
+        "study create",
+        "study delete",
+        "study list",
+        "study model",
+        "study pause",
+        "study resume",
+        "study rounds",
+        "study show",
+        "study start",
+        "study stop",
+        "study template",
+        "study weights",
+    ),
 )
 
 

@@ -56,5 +56,5 @@ main()
     done = subprocess.run([sys.executable, "-c", program, key], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         2,
-        "wardround: this command needs more: pip install 'wardround[client]'\n",
+        "wardround: this command needs more: pip install 'wardround[operator]'\n",
     )

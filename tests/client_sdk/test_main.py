@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +19,16 @@ def test_commands_of_both_sides_are_under_one_root() -> None:
     assert {"serve", "worker", "migrate", "join", "budget"} <= names
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("httpx", "client"), ("typer", "cli"), ("sqlalchemy.orm", "server")])
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [
+        ("httpx", "operator"),
+        ("torch", "client"),
+        ("typer", "cli"),
+        ("sqlalchemy.orm", "server"),
+        ("typst", "documents"),
+    ],
+)
 def test_a_missing_package_is_named_by_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str, extra: str
 ) -> None:
@@ -27,6 +40,27 @@ def test_a_missing_package_is_named_by_its_extra(
         main.main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"wardround: this command needs more: pip install 'wardround[{extra}]'\n"
+
+
+def test_every_extra_that_is_named_brings_what_it_is_named_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    of_package = packages_distributions()
+    for extra, packages in main._EXTRAS.items():
+        brought = [re.split(r"[\[<>=]", text)[0] for text in project["optional-dependencies"][extra]]
+        for package in packages:
+            # fastapi brings starlette.
+            owners = {owner.lower().replace("_", "-") for owner in of_package[package]}
+            assert package == "starlette" or owners & set(brought), (extra, package)
+
+
+def test_the_version_is_that_of_the_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    monkeypatch.setattr(sys, "argv", ["wardround", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"wardround {project['version']}\n")
 
 
 def test_a_module_of_nobodys_extra_is_a_bug_and_shows_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,10 +48,12 @@ WITNESS = WitnessedHead(
     signature="s" * 86,
 )
 EVERY: dict[str, Call[Any]] = {
+    "certificate": calls.certificate("s", 3),
     "create_study": calls.create_study(ANY),
     "studies": calls.studies("a"),
     "study": calls.study("s"),
     "move_study": calls.move_study("s", "start"),
+    "delete_study": calls.delete_study("s"),
     "put_initial_model": calls.put_initial_model("s", b"m"),
     "invite": calls.invite("s", ANY),
     "enrol": calls.enrol(ANY),
@@ -131,7 +133,7 @@ def test_an_assignment_waits_as_long_as_it_says_and_may_be_none() -> None:
 
 def test_an_answer_that_is_another_names_what_was_expected_and_nothing_of_it() -> None:
     token = secrets.token_hex(4)
-    with pytest.raises(UnexpectedAnswer, match="no Study;") as caught:
+    with pytest.raises(UnexpectedAnswer, match="no Study:") as caught:
         calls.study("s").read(Answer(200, {"x-request-id": "r-3"}, json.dumps({"token": token}).encode()))
     assert caught.value.request_id == "r-3"
     assert token not in "".join(traceback.format_exception(caught.value))

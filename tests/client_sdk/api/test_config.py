@@ -32,7 +32,11 @@ def test_every_variable_reaches_the_connection(tmp_path: Path) -> None:
     )
     connection = given.connection(patience_seconds=7.0)
     assert connection == Connection(
-        url="https://study.example.org", ca_file=tmp_path / "ca.pem", allow_http=True, patience_seconds=7.0
+        url="https://study.example.org",
+        ca_file=tmp_path / "ca.pem",
+        allow_http=True,
+        connect_seconds=2.0,
+        patience_seconds=7.0,
     )
     assert given.client_home == tmp_path
     assert given.connection("https://other.example").url == "https://other.example"

@@ -56,6 +56,14 @@ def test_the_number_is_shown_as_a_qr_code_too(here: Live, run: Run, tmp_path: Pa
     assert inner == [list(row) for row in segno.make_qr(digits.replace(" ", ""), error="m").matrix]
 
 
+def test_an_operator_is_not_told_to_pin(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    asked, here_too = run("roster", "show", "sepsis", operator=True).stdout, run("roster", "show", "sepsis").stdout
+    assert "roster pin" not in asked
+    assert "nothing to pin" in asked
+    assert "wardround roster pin sepsis" in here_too
+
+
 def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path) -> None:
     assert "identity.key" in run("doctor", code=1).stdout
     opened(run, tmp_path)

@@ -60,7 +60,7 @@ def _verified_without_a_network(here: Live, run: Run, file: Path, head: str) -> 
     again = json.loads(run(*offline, mark, "--json").stdout)
     assert (again["head"], again["entries"]) == (head, 7)
     said = run(*offline, here.coordinator.signer.public_key).stdout
-    assert "the head is signed with the key that you named" in said
+    assert "the newest entry (the ledger's head) is signed with the key that you named" in said
     assert "2 rounds reserved: 2 settled" in said
     # Read out in groups, written down in capitals.
     grouped = " ".join(mark[i : i + 8] for i in range(0, 64, 8)).upper()
@@ -206,7 +206,7 @@ def statement(*limits: LimitStatement, **given: Any) -> BudgetStatement:
         round=3,
         limits=list(limits),
         ledger=BudgetLedger.model_construct(entries=7, head="sha256:ab"),
-        **{"can_continue": True, "stop_reason": None, **given},
+        **{"can_continue": True, "pause_reason": None, "stop_reason": None, **given},
     )
 
 
@@ -215,7 +215,7 @@ def test_numbers_are_rounded_up_and_what_is_left_down(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "sepsis, round 3: may continue" in shown
     assert all(text in shown for text in ("1.001", "0.500", "6.499", "8.000", "1e-05", "coordinator"))
-    assert "ledger: 7 entries, head sha256:ab" in shown
+    assert "ledger: 7 entries; the newest stands for all of them: sha256:ab" in shown
 
 
 def test_a_level_that_nothing_protects_says_so(capsys: pytest.CaptureFixture[str]) -> None:

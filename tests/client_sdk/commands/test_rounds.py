@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from client_sdk.cli import register
 from client_sdk.commands import hospital as commands
-from client_sdk.commands.rounds import RoundsShown, spent_line
+from client_sdk.commands.rounds import RoundsShown, first_words, spent_line
 from client_sdk.study.events import LimitSpent, Local, RoundEvent
 from tests.factories.commands import write_records
 from tests.factories.hospitals import coordinator, hospital, lax_toml
@@ -27,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     other, app = coordinator(settings(bayesian=True)), typer.Typer()
     register(app)
     here = hospital(other, tmp_path / "mercy")
-    monkeypatch.setattr(commands, "hospital", lambda home: here)
+    monkeypatch.setattr(commands, "hospital", lambda home, **_: here)
     monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
 
     def call(*arguments: str, code: int = 0) -> str:
@@ -69,11 +70,29 @@ FREE = LimitSpent("client", "classical", None, None, None)
 
 def event(round: int = 1) -> RoundEvent:
     local = Local(seconds=0.5, own=(LIMIT,))
-    return RoundEvent("sepsis", round, 3, "update", "accepted", 10, None, (LIMIT, FREE), local)
+    return RoundEvent("sepsis", round, 3, 3 - round, 0.250012, "update", "accepted", 10, None, (LIMIT, FREE), local)
 
 
 def test_a_line_says_whose_epsilon_it_is_rounded_up() -> None:
-    assert spent_line(event()) == "ε  instance classical 2.001/8  client unbounded  own instance classical 2.001/8"
+    assert spent_line(event()) == (
+        "2 rounds left · 26 % of the budget spent · "
+        "ε  instance classical 2.001/8  client unbounded  own instance classical 2.001/8"
+    )
+
+
+def test_the_jump_and_the_tight_number_are_explained() -> None:
+    stated = replace(LIMIT, tight=1.5001, fixed_term=1.2001)
+    (said,) = first_words(replace(event(), study_budget=(stated,)))
+    assert "begins at 1.201" in said
+    assert "cost 1.501" in said
+    assert "(tight 1.501)" in spent_line(replace(event(), study_budget=(stated,)))
+
+
+def test_limits_at_another_delta_are_not_compared() -> None:
+    apart = replace(event(), local=Local(0.5, (replace(LIMIT, delta=1e-6),)))
+    assert "at delta 1e-06" in spent_line(apart)
+    assert any("two ε at different delta cannot be compared" in line for line in first_words(apart))
+    assert first_words(event()) == []
 
 
 def test_lines_are_appended_and_flushed_round_by_round(tmp_path: Path) -> None:

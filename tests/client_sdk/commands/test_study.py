@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load
 
 from client_sdk.commands.shared import number
 from client_sdk.commands.study import read_settings
@@ -128,6 +130,52 @@ def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, 
     assert "logreg" in told
     right = write_settings(tmp_path / "right.json")
     run("study", "create", "stroke", "--settings", str(right), operator=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise OSError('no weights here')", "cannot be imported: OSError: no weights here"),
+        ("import nobody_has_this", "No module named 'nobody_has_this'. Pass --model"),
+        ("def Own(parameters): return parameters['width']", "with these parameters: KeyError: 'width'"),
+        (
+            "from client_sdk.tasks import Classification\n"
+            "class Own(Classification):\n"
+            "    def __init__(self, parameters): pass\n"
+            "    def dataset(self, data): pass\n"
+            "    def model(self): raise RuntimeError('no backbone')",
+            "task 'own' could not make its model: RuntimeError: no backbone",
+        ),
+    ],
+    ids=["import", "missing", "parameters", "model"],
+)
+def test_a_task_of_one_s_own_that_fails_is_one_line_and_nothing_is_created(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    (tmp_path / "own_task_that_fails.py").write_text(code)
+    info = tmp_path / "own_task_that_fails-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-task-that-fails\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[wardround.tasks]\nown = own_task_that_fails:Own\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_task_that_fails", raising=False)
+    path = write_settings(tmp_path / "own.json", training={"task": "own", "task_parameters": {}})
+    told = run("study", "create", "stroke", "--settings", str(path), operator=True, code=1).stderr
+    assert said in told
+    assert "Traceback" not in told
+    assert here.operator("GET", "/v1/studies/stroke").status_code == 404
+
+
+def test_weights_in_a_file_are_those_that_the_study_begins_with(here: Live, run: Run, tmp_path: Path) -> None:
+    path, file = write_settings(tmp_path / "study.json"), tmp_path / "model.safetensors"
+    run("study", "weights", "--settings", str(path), "-o", str(file))
+    run("study", "create", "stroke", "--settings", str(path), "--model", str(file), operator=True)
+    # The coordinator's file says of which study it is, too.
+    first, own = load(here.operator("GET", "/v1/studies/stroke/models/0").content), load(file.read_bytes())
+    assert {name: array.tolist() for name, array in first.items()} == {n: array.tolist() for n, array in own.items()}
+    before = file.read_bytes()
+    assert "exists already" in run("study", "weights", "--settings", str(path), "-o", str(file), code=1).stderr
+    assert file.read_bytes() == before
 
 
 def masking_of(run: Run, tmp_path: Path, *, neighbours: int | None, min_clients: int) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     assert run(*alone[:-1], digits).stdout == run(*alone).stdout
     # One hospital may be the coordinator's friend, and nobody gave a fingerprint.
     shown = run("ledger", "verify", "sepsis").stdout
-    assert "1 hospital cannot vouch for a ledger" in shown
+    assert "1 hospital: too few to confirm a ledger" in shown
     assert "the keys are those that the coordinator shows" in shown
     for wrong in ("0" * 64, " ".join(["00000"] * 12)):
         said = run("ledger", "verify", "sepsis", "--roster", wrong, code=4).stderr

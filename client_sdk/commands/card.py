@@ -1,0 +1,88 @@
+"""`wardround card`: a released model's card, as Markdown for a hub or as PDF for a board."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from client_sdk.commands.certificate import Fonts, Round, checked
+from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
+from client_sdk.durable import write_durably
+
+if TYPE_CHECKING:
+    from client_sdk.api.client import Client
+    from client_sdk.documents.card import Notes
+    from client_sdk.protocol.study.messages import Metrics
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="file to write: .md or .pdf")]
+NotesFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML: intended_use, out_of_scope_use, contacts, factors, limitations, ethical_considerations, …"
+    ),
+]
+
+
+def card(
+    study: StudyName,
+    output: Output,
+    round: Round = None,
+    notes: NotesFile = None,
+    fonts: Fonts = None,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+) -> None:
+    """Write the card of a released model: what it is, how it was trained, what was measured, how private it is."""
+    from client_sdk.documents.card import Card, Notes
+    from client_sdk.documents.markdown import as_markdown
+    from client_sdk.documents.shown import card_pdf
+    from client_sdk.errors import ConfigurationError
+
+    with plain_errors():
+        if output.suffix not in (".md", ".pdf"):
+            raise ConfigurationError(f"{output.suffix!r} is neither .md nor .pdf: end the file's name so")
+        written = Notes() if notes is None else read_notes(notes)
+        with reader(study, server, key_file, home) as client:
+            stated = checked(client, study, round, key_file, home)[0].certificate
+            made = Card(client.study(study), stated, _measured(client, study, stated.round), written)
+        body = as_markdown(made).encode() if output.suffix == ".md" else card_pdf(made, fonts)
+        write_durably(output, body)
+        say(f"{output}: {len(body)} bytes")
+
+
+def read_notes(path: Path) -> Notes:
+    """What people wrote.
+
+    Raises:
+        ConfigurationError: not TOML, or an entry that a card does not have.
+        OSError: no such file.
+    """
+    from pydantic import ValidationError
+
+    from client_sdk.documents.card import Notes
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+
+    try:
+        return Notes.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, Notes))
+        raise ConfigurationError(f"{path} is no file of notes:\n{wrong}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+
+
+def _measured(client: Client, study: str, last: int) -> tuple[tuple[int, Metrics], ...]:
+    """What was measured of this model and of those before it."""
+    found: list[tuple[int, Metrics]] = []
+    after: int | None = None
+    while True:
+        page = client.rounds(study, after)
+        found += [(one.round, one.metrics) for one in page.rounds if one.metrics is not None and one.round <= last]
+        if page.next is None:
+            return tuple(found)
+        after = page.next

@@ -1,0 +1,82 @@
+"""`wardround data …`: what a study would make of this hospital's records, before anybody is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from client_sdk.api.config import load as load_settings
+from client_sdk.commands.hospital import Device, Encoding, PatientColumn, PolicyFile
+from client_sdk.commands.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
+from client_sdk.commands.study import read_settings
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.study.preparation import DataCheck
+
+app = typer.Typer(no_args_is_help=True, help="Try a study's settings on this hospital's records.")
+Records = Annotated[Path, typer.Argument(help="records, as `join --data` takes them")]
+SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")]
+
+
+@app.callback()
+def _group() -> None:
+    """Without a callback a group of one command would be that command."""
+
+
+@app.command()
+def check(
+    records: Records,
+    settings: SettingsFile,
+    patient_column: PatientColumn = None,
+    encoding: Encoding = None,
+    device: Device = "cpu",
+    policy: PolicyFile = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the records and make the training as `join` would. Needs no network, charges and sends nothing."""
+    from client_sdk.data import load
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.preparation import check_data
+
+    show_log()
+    with plain_errors():
+        rules = SitePolicy.in_force(home or load_settings().client_home) if policy is None else SitePolicy.read(policy)
+        study = read_settings(settings)
+        read = load(records, patient_column=patient_column, encoding=encoding)
+        found = check_data(read, rules, study, device=device)
+        if as_json:
+            print_json(dataclasses.asdict(found))
+        else:
+            _show(found, study)
+
+
+def _show(found: DataCheck, study: StudySettings) -> None:
+    several = f", of up to {found.longest} rows each" if found.longest > 1 else ""
+    drawn = study.privacy.sampling_rate * found.patients
+    rows = [
+        ["rows read", str(found.rows)],
+        ["patients left out by the policy", str(found.excluded)],
+        ["patients used", f"{found.patients}{several}"],
+        ["rows of each label", ", ".join(f"{label}: {count}" for label, count in found.labels.items()) or "-"],
+        ["model", f"{study.training.task}, {found.parameters} parameters"],
+        ["drawn in a step", f"{drawn:.1f} on average; the study counts on {study.privacy.expected_batch_size:g}"],
+    ]
+    table("These records in this study", ["", ""], rows)
+    shares = [
+        [use.name, str(use.values), _share(use.missing, use.values), _share(use.clipped, use.values)]
+        for use in found.inputs
+    ]
+    if shares:
+        table("Inputs", ["input", "values", "missing", "clipped to the range"], shares)
+    if found.unused:
+        say(f"columns that the study does not use: {', '.join(found.unused)}")
+    say("nothing was sent, charged or written; these counts are about your patients and stay here")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({part / whole:.0%})" if part else "0"

@@ -1,0 +1,147 @@
+"""The entries of a settings file in words, read off the models that check it, and as TOML with comments."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+Node = dict[str, Any]
+WIDTH = 118
+# As pydantic names them, where a validator follows them, and as JSON Schema does.
+_BOUNDS = {
+    "above": ("gt", "exclusiveMinimum"),
+    "below": ("lt", "exclusiveMaximum"),
+    "at least": ("ge", "minimum"),
+    "at most": ("le", "maximum"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a settings file.
+
+    values  what may stand there, in words
+    about   what it is
+    default  TOML of what it is where it is left out; "required"; "none", where there is no such thing then
+    inner   the entries of a section
+    many    the section may stand several times
+    """
+
+    name: str
+    values: str
+    about: str
+    default: str
+    inner: tuple[Entry, ...] = ()
+    many: bool = False
+
+
+def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
+    """Every entry of the model, sections with theirs."""
+    schema = model.model_json_schema()
+    return _entries(schema, cast("dict[str, Node]", schema.get("$defs", {})))
+
+
+def _entries(schema: Node, known: Mapping[str, Node]) -> tuple[Entry, ...]:
+    required: list[str] = schema.get("required", [])
+    return tuple(_entry(name, node, known, name in required) for name, node in schema["properties"].items())
+
+
+def _entry(name: str, node: Node, known: Mapping[str, Node], required: bool) -> Entry:
+    kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
+    # TOML has no null: what may be null is left out there.
+    optional = len(kinds) < len(node.get("anyOf", [node]))
+    many = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
+    section = kinds[0]["items"] if many else kinds[0]
+    inner = ()
+    if "$ref" in section:
+        inner = _entries(known[section["$ref"].removeprefix("#/$defs/")], known)
+    default = "required" if required else toml(node["default"]) if node.get("default") is not None else "none"
+    if optional and required:
+        default = "none"
+    words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
+    return Entry(name, words, node.get("description", ""), default, inner, many)
+
+
+def _words(node: Node) -> str:
+    if "enum" in node:
+        *others, last = (json.dumps(one) for one in node["enum"])
+        return f"{', '.join(others)} or {last}"
+    match node.get("type"):
+        case "array":
+            return "list of texts" if node["items"].get("type") == "string" else "list of numbers"
+        case "number":
+            return f"number{_range(node)}"
+        case "integer":
+            return f"whole number{_range(node)}"
+        case "boolean":
+            return "true or false"
+        case "string":
+            return "text"
+        case _:
+            return "section"
+
+
+def _range(node: Node) -> str:
+    bounds = {word: node[name] for word, names in _BOUNDS.items() for name in names if name in node}
+    if set(bounds) == {"at least", "at most"}:
+        return f" from {bounds['at least']:,} to {bounds['at most']:,}"
+    if set(bounds) == {"above", "below"}:
+        return f" between {bounds['above']:,} and {bounds['below']:,}"
+    return " " + ", ".join(f"{word} {bound:,}" for word, bound in bounds.items()) if bounds else ""
+
+
+def toml(value: object) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml(one) for one in cast('list[object]', value))}]"
+    # A whole float keeps its point, for strict numbers tell them apart.
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def template(found: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True) -> Iterator[str]:
+    """Lines of TOML: each entry below its description, those that `values` lacks as comments.
+
+    values     what to write down, as the model's JSON
+    described  without it the entries alone
+    """
+    sections = [entry for entry in found if entry.values == "section" or entry.many]
+    for entry in found:
+        if entry not in sections:
+            yield from _line(entry, values.get(entry.name), described)
+    for entry in sections:
+        name, value = f"{path}{entry.name}", values.get(entry.name)
+        yield ""
+        yield from _comment(entry.about) if described else ()
+        if value is None:
+            yield f"# [{name}]: left out"
+        elif not entry.inner:
+            yield f"[{name}]"
+            # Keys such as column.age have a dot of their own.
+            yield from (f"{key if key.isalpha() else toml(key)} = {toml(one)}" for key, one in value.items())
+        elif entry.many:
+            for place, one in enumerate(value):
+                yield from () if place == 0 else ("",)
+                yield f"[[{name}]]"
+                yield from template(entry.inner, one, f"{name}.", described=described and place == 0)
+        else:
+            yield f"[{name}]"
+            yield from template(entry.inner, value, f"{name}.", described=described)
+
+
+def _line(entry: Entry, value: Any, described: bool) -> Iterator[str]:
+    if described:
+        yield from _comment(f"{entry.about} ({entry.values})")
+    if value is not None:
+        yield f"{entry.name} = {toml(value)}"
+    elif described:
+        written = "left out" if entry.default in ("none", "required") else f"left out, which means {entry.default}"
+        yield f"# {entry.name}: {written}"
+
+
+def _comment(text: str) -> Iterator[str]:
+    yield from (f"# {line}" for line in textwrap.wrap(text, WIDTH - 2, break_on_hyphens=False))

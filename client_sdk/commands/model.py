@@ -1,0 +1,198 @@
+"""`wardround predict`, `evaluate` and `export`: a released model in use."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
+
+if TYPE_CHECKING:
+    from client_sdk.data import Records
+    from client_sdk.released import ReleasedModel
+    from client_sdk.released.export import Exported
+    from client_sdk.released.scores import Scores
+
+_OWN_RECORDS = (
+    "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
+    "patients in it, and no privacy budget counts that: do not pass them on if the patients took part in the study or "
+    "are not to be disclosed."
+)
+_DECLARED = (
+    "note: every reader of the study will see these numbers. The patients of this set are outside its guarantee: use "
+    "records that are public or that nobody's privacy rests on."
+)
+ModelFile = Annotated[Path, typer.Argument(help="a released model: what `wardround study model` wrote")]
+NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file; labels may lack")]
+IdColumn = Annotated[str | None, typer.Option(help="column of the patient, copied into the output")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="file to write; one that exists is kept. Left out: printed")
+]
+
+
+def predict(
+    model: ModelFile, data: NewRecords, output: Output = None, id_column: IdColumn = None, as_json: AsJson = False
+) -> None:
+    """Predict the classes of new records: one line each, as CSV."""
+    with plain_errors():
+        _require_new(output)
+        from client_sdk.released import load_model
+        from client_sdk.released.records import new_records
+
+        released = load_model(model)
+        records = new_records(data, id_column)
+        rows = list(_predictions(released, records, id_column))
+        if as_json:
+            print_json(rows)
+        if output is not None:
+            # They are of patients: readable for whoever asked alone.
+            _write(output, _csv(rows).encode(), mode=0o600)
+            say(f"{output}: {len(rows)} records", err=as_json)
+        elif not as_json:
+            typer.echo(_csv(rows), nl=False)
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
+    data: Annotated[Path, typer.Option("--data", help="records with labels")],
+    patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
+    ] = False,
+    name: Annotated[str, typer.Option(help="with --watch: what the set is called in the study")] = "",
+    every: Annotated[float, typer.Option(help="with --watch: seconds between two questions", min=0.05)] = 5.0,
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how good a model is on records whose labels are known."""
+    with plain_errors():
+        if watch:
+            _watch(model, data, patient_column, name, every, server, key_file)
+            return
+        from client_sdk.data import load
+        from client_sdk.released import load_model
+        from client_sdk.released.evaluation import evaluated
+
+        if not Path(model).exists():
+            raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
+        released = load_model(model)
+        found = evaluated(released, load(data, patient_column=patient_column))
+        say(_OWN_RECORDS, err=True)
+        _show(f"{model} on {data}", found, released, as_json)
+
+
+def export(
+    model: ModelFile,
+    onnx: Annotated[Path | None, typer.Option(help="file to write, for ONNX runtimes")] = None,
+    torch: Annotated[Path | None, typer.Option(help="file to write (.pt2), for torch.export.load")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
+    ] = None,
+) -> None:
+    """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
+    with plain_errors():
+        if onnx is None and torch is None:
+            raise typer.BadParameter("say --onnx FILE, --torch FILE or both")
+        for path in (onnx, torch):
+            _require_new(path)
+        from client_sdk.released import load_model
+        from client_sdk.released.export import to_onnx, to_torch
+
+        released = load_model(model)
+        examples = None if data is None else released.inputs(data)
+        for path, make in ((onnx, to_onnx), (torch, to_torch)):
+            if path is not None:
+                _written(path, make(released, examples))
+
+
+def _written(path: Path, made: Exported) -> None:
+    _write(path, made.data)
+    say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
+
+
+def _watch(
+    study: str, data: Path, patient_column: str | None, name: str, every: float, server: str | None, key: Path | None
+) -> None:
+    from client_sdk.data import load
+    from client_sdk.released.evaluation import watch
+
+    if not name:
+        raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
+    records = load(data, patient_column=patient_column)
+    say(_DECLARED, err=True)
+
+    def on_metrics(number: int, values: dict[str, float]) -> None:
+        say(f"round {number}: " + ", ".join(f"{each} {value:.4f}" for each, value in values.items()))
+
+    with operator(server, key) as client:
+        watch(client, study, records, name, every=every, on_metrics=on_metrics)
+
+
+def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
+    from client_sdk.released.scores import Scores
+    from client_sdk.tasks import Classification
+
+    if not isinstance(found, Scores):
+        given: dict[str, Any] = dict(found)
+    else:
+        given = vars(found)
+    if as_json:
+        print_json(given)
+        return
+    rows = [[name, _shown(value)] for name, value in given.items() if name != "confusion"]
+    if isinstance(found, Scores) and isinstance(model.task, Classification):
+        names = model.task.class_names
+        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n]
+        rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
+    table(title, ["", ""], rows)
+
+
+def _shown(value: float | None) -> str:
+    return (
+        "unknown: a class has no record"
+        if value is None
+        else f"{value:.4f}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _predictions(model: ReleasedModel, records: Records, id_column: str | None) -> Iterator[dict[str, Any]]:
+    from client_sdk.tasks import Classification
+
+    classes = model.task.class_names if isinstance(model.task, Classification) else None
+    word = "prediction" if classes is None else "probability"
+    for row, (patient, given) in enumerate(zip(records.patients, model(records).tolist(), strict=True), start=1):
+        # Without a name of its own a record is the n-th of its file.
+        own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
+        names = range(len(given)) if classes is None else classes
+        own |= {f"{word}_{name}": value for name, value in zip(names, given, strict=True)}
+        yield own | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    written = io.StringIO()
+    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def _require_new(path: Path | None) -> None:
+    # Before anything is computed: a long export must not end with this.
+    if path is not None and path.exists():
+        raise FileExistsError(f"{path} exists already, and is not overwritten: choose another name")
+
+
+def _write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    from client_sdk.durable import write_durably
+
+    _require_new(path)
+    # Whole or not at all, whenever it is killed.
+    write_durably(path, data, mode=mode)

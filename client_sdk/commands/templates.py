@@ -1,0 +1,200 @@
+"""`wardround study template` and `wardround policy template`: whole settings files to begin with, each entry described.
+
+What is chosen stands here; what it means comes from the models that check it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client_sdk.commands.shared import plain_errors, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic import BaseModel
+
+policy_app = typer.Typer(no_args_is_help=True, help="Write the rules of a hospital.")
+Out = Annotated[
+    Path | None, typer.Option("--output", "-o", help="file to write, not overwritten; left out: standard output")
+]
+Bayesian = Annotated[bool, typer.Option("--bayesian", help="with a Bayesian limit beside the classical one")]
+Masked = Annotated[
+    bool, typer.Option("--masked", help="updates are summed under masks: the coordinator sees no single one")
+]
+ClientLevel = Annotated[
+    bool, typer.Option("--client-level", help="protects hospitals as a whole, not patients; needs --masked")
+]
+
+_TRAINING: Mapping[str, Any] = {
+    "task": "logistic-regression",
+    "task_parameters": {
+        "label": "ill",
+        "classes": 2,
+        "column.age": "18..90",
+        "column.chol": "100..400; missing=240",
+        "column.pain": "1|2|3|4",
+    },
+    "algorithm": "fedsgd",
+    "local_steps": 1,
+    "optimiser": {"name": "plain", "learning_rate": 1.0},
+}
+# Four hospitals with some 120 patients each, all of whom take part in every step: the largest sum for one noise.
+_PRIVACY: Mapping[str, Any] = {
+    "scheme": "parallel",
+    "limits": [{"level": "instance", "definition": "classical", "epsilon": 3.0, "delta": 1e-5}],
+    "clip_norm": 1.0,
+    "noise_multiplier": 8.3,
+    "sampling_rate": 1.0,
+    "expected_batch_size": 120.0,
+    "client_sampling_rate": 1.0,
+    "expected_clients": 4.0,
+    "max_steps": 30,
+    "classical_order": 6.5,
+    "disclosure": "at-end",
+}
+_MASKING: Mapping[str, Any] = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 600.0,
+}
+_BAYESIAN_LIMIT: Mapping[str, Any] = {
+    "level": "instance",
+    "definition": "bayesian",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "estimator_failure_probability": 1e-6,
+}
+_BAYESIAN: Mapping[str, Any] = {
+    "orders": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 24.0, 32.0],
+    "filter_order": 6.0,
+    "estimator": "betting",
+    "composition": "running",
+    "adversary": "path",
+    "conversion": "improved",
+}
+# Twenty hospitals, for their noise is shared by their sum: with four of them little of a model would be left.
+_CLIENT_LEVEL: Mapping[str, Any] = {
+    "scheme": "client",
+    "limits": [{"level": "client", "definition": "classical", "epsilon": 5.0, "delta": 1e-3}],
+    "noise_multiplier": 3.5,
+    "expected_clients": 20.0,
+    "max_steps": 20,
+    "classical_order": 2.5,
+}
+POLICY: Mapping[str, Any] = {
+    "studies": ["sepsis"],
+    "datasets": ["icu-2024"],
+    "excluded_patients": [],
+    "least_noise_multiplier": 0.8,
+    "largest_epsilon": 8.0,
+    "largest_delta": 1e-5,
+    "needs_masking": False,
+    "least_colluders": 1,
+    "least_survivors": 4,
+    "allow_three": False,
+    "plain_disclosure": False,
+    "unnoised_updates": False,
+    "unpinned_roster": "unmasked",
+    "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
+    "individual": {"epsilon": 10.0, "delta": 1e-6, "every_norm": False},
+}
+STUDY_HEAD = """\
+# The settings of one study: wardround study create NAME --settings FILE. They never change afterwards.
+# Change what is about your data first: task_parameters, expected_batch_size, expected_clients, min_clients.
+# Every entry, with those of the sections that are left out here: docs/settings.md."""
+POLICY_HEAD = """\
+# The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
+# It is read before every study and asked before every round. No study can switch it off.
+# An entry that is left out has its strict reading; an entry that is misspelt is an error.
+# A list of patients who are never trained on may be a file beside this one, one identifier a line:
+# excluded_patients_file = "withdrawn-consent.txt\""""
+
+
+def study_values(*, bayesian: bool = False, masked: bool = False, client_level: bool = False) -> dict[str, Any]:
+    """What a template of a study writes down, as JSON.
+
+    Raises:
+        ConfigurationError: these do not go together; says why, and what does.
+    """
+    from client_sdk.errors import ConfigurationError
+
+    if client_level and not masked:
+        raise ConfigurationError(
+            "--client-level without --masked: the coordinator would see every hospital's update without noise. "
+            "Add --masked; who wants this nevertheless leaves the section [privacy.masking] out"
+        )
+    if client_level and bayesian:
+        raise ConfigurationError(
+            "--client-level with --bayesian: a Bayesian limit of hospitals is estimated from as many values as there "
+            "are hospitals, too few to be below the classical one. Leave one of the two out"
+        )
+    training, privacy, clients = dict(_TRAINING), dict(_PRIVACY), 4
+    if masked:
+        privacy["masking"] = dict(_MASKING)
+    if client_level:
+        training |= {"algorithm": "fedavg", "local_steps": 5, "learning_rate": 0.5}
+        privacy |= _CLIENT_LEVEL
+        clients = 16
+        privacy["masking"] |= {"colluders": 3, "min_survivors": clients}
+    if bayesian:
+        privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
+    schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
+    return {"training": training, "privacy": privacy, "schedule": schedule}
+
+
+def study_text(values: Mapping[str, Any]) -> str:
+    """The settings file that says `values`, every entry described."""
+    from client_sdk.protocol.study.settings import StudySettings
+
+    return _text(STUDY_HEAD, StudySettings, values)
+
+
+def policy_text() -> str:
+    """A whole site policy, every entry described."""
+    from client_sdk.guard.policy import SitePolicy
+
+    return _text(POLICY_HEAD, SitePolicy, POLICY)
+
+
+def _text(head: str, model: type[BaseModel], values: Mapping[str, Any]) -> str:
+    from client_sdk.commands.described import entries, template
+
+    def lines() -> Iterator[str]:
+        yield head
+        yield ""
+        yield from template(entries(model), dict(values))
+
+    return "\n".join(lines()) + "\n"
+
+
+def study_template(
+    bayesian: Bayesian = False, masked: Masked = False, client_level: ClientLevel = False, output: Out = None
+) -> None:
+    """Print a whole settings file for a study, every entry described; change it and pass it to `study create`."""
+    with plain_errors():
+        _hand_out(study_text(study_values(bayesian=bayesian, masked=masked, client_level=client_level)), output)
+
+
+@policy_app.command("template")
+def policy_template(output: Out = None) -> None:
+    """Print a whole site policy, every entry described; it belongs into the hospital's directory as policy.toml."""
+    with plain_errors():
+        _hand_out(policy_text(), output)
+
+
+def _hand_out(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    # O_EXCL: a file that somebody has edited is never lost.
+    with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+        file.write(text)
+    say(f"{output} is written")

@@ -1,0 +1,104 @@
+"""`wardround data check`: what is counted, that nothing is asked, written or charged, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from client_sdk.cli import register
+from tests.factories.commands import write_records, write_settings
+
+PARAMETERS = {
+    "label": "died",
+    "label-values": "no|yes",
+    "column.bmi": "15..60; missing=30; missing-values=0",
+    "column.sex": "f|m",
+}
+ROWS = ["id;bmi;sex;died;note", "a;21,5;f;no;x", "b;0;m;yes;y", "c;70,25;m;no;z", "d;;f;no;", "a;30;f;no;w"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    def nobody(*_: object, **__: object) -> httpx.Response:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", nobody)
+    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
+    yield tmp_path
+    # No ledger, no key, no folder of a hospital.
+    assert not (tmp_path / "mercy").exists() or [p.name for p in (tmp_path / "mercy").iterdir()] == ["policy.toml"]
+
+
+def check(here: Path, *more: str, rows: list[str] = ROWS, code: int = 0, **training: object) -> str:
+    app = typer.Typer()
+    register(app)
+    (here / "records.csv").write_text("\n".join(rows) + "\n")
+    chosen = {"task_parameters": PARAMETERS, "rows_per_patient": 2} | training
+    settings = write_settings(here / "study.json", training=chosen)
+    arguments = ["data", "check", str(here / "records.csv"), "--settings", str(settings), "--patient-column", "id"]
+    result = CliRunner().invoke(app, [*arguments, *more])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
+    found = json.loads(check(here, "--json"))
+    assert found == {
+        "rows": 5,
+        "excluded": 0,
+        "patients": 4,
+        "longest": 2,
+        "labels": {"0": 4, "1": 1},
+        "inputs": [
+            {"name": "bmi", "values": 5, "missing": 2, "clipped": 1},
+            {"name": "sex", "values": 5, "missing": 0, "clipped": 0},
+        ],
+        "unused": ["note"],
+        "parameters": 5,
+    }
+    shown = check(here)
+    assert "4, of up to 2 rows each" in shown
+    assert "2 (40%)" in shown
+    assert "does not use: note" in shown
+
+
+def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
+    (here / "mercy").mkdir()
+    (here / "mercy" / "policy.toml").write_text('excluded_patients = ["a", "nobody"]\n')
+    found = json.loads(check(here, "--json"))
+    assert (found["excluded"], found["patients"], found["longest"]) == (1, 3, 1)
+    assert found["inputs"][0] == {"name": "bmi", "values": 3, "missing": 2, "clipped": 1}
+    (here / "mercy" / "policy.toml").write_text('excluded_patients = ["a", "b", "c", "d"]\n')
+    assert "every patient of these records is on the exclusion list" in check(here, code=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rows_per_patient": 1}, "1 of 4 patients have up to 2 rows.*rows_per_patient"),
+        ({"task": "nothing"}, "no package here offers it; there are"),
+        ({"task_parameters": PARAMETERS | {"column.Sex": "f|m"}}, "'Sex' .did you mean 'sex'"),
+        ({"task_parameters": PARAMETERS | {"column.note": "0..1"}}, "column note: 4 values are no numbers.* line 2"),
+        ({"task": "cnn", "task_parameters": {"height": 4, "width": 4, "classes": 2}}, "takes arrays"),
+    ],
+    ids=["several rows", "unknown task", "unknown column", "text", "table for images"],
+)
+def test_what_would_end_join_ends_the_check(here: Path, change: dict[str, object], words: str) -> None:
+    import re
+
+    assert re.search(words, " ".join(check(here, code=1, **change).split()))
+
+
+def test_the_file_of_a_study_reads_as_join_reads_it(here: Path) -> None:
+    write_records(here / "others.csv")
+    text = (here / "others.csv").read_text().splitlines()
+    default = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
+    rows = [line.replace("patient", "id") for line in text]
+    found = json.loads(check(here, "--json", rows=rows, task_parameters=default))
+    assert (found["patients"], sum(found["labels"].values()), found["unused"]) == (40, 40, [])

@@ -1,0 +1,97 @@
+"""The templates parse, say everything, and are plans that a coordinator takes as they stand."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from accounting.budget.budget import account_of
+from client_sdk.commands.described import Entry, entries
+from client_sdk.commands.study import read_settings
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.tasks import load
+from tests.factories.commands import Run
+from tests.factories.live_coordinator import Live
+
+FLAGS = ("--bayesian", "--masked", "--client-level")
+ALL = [chosen for n in range(4) for chosen in itertools.combinations(FLAGS, n)]
+REFUSED = [chosen for chosen in ALL if "--client-level" in chosen and chosen != ("--masked", "--client-level")]
+TAKEN = [chosen for chosen in ALL if chosen not in REFUSED]
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize("flags", TAKEN, ids=" ".join)
+def test_a_template_of_a_study_is_taken_by_the_coordinator(
+    here: Live, run: Run, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    path = tmp_path / "study.toml"
+    run("study", "template", *flags, "-o", str(path))
+    run("study", "create", "sepsis", "--settings", str(path), operator=True)
+    settings, privacy = read_settings(path), read_settings(path).privacy
+    assert (privacy.masking is not None, privacy.bayesian is not None) == ("--masked" in flags, "--bayesian" in flags)
+    assert privacy.rules.levels[0] == ("client" if "--client-level" in flags else "instance")
+    assert settings.beyond_bounds is False
+    # Every limit lasts for the whole plan, and little longer.
+    plan = plan_of(settings)
+    for limit in plan.limits:
+        spent = account_of(plan, limit).epsilon_at_worst(plan.rounds, 0)
+        assert 0.95 * limit.epsilon < spent <= limit.epsilon, limit
+    assert here.operator("GET", "/v1/studies/sepsis").json()["settings_sha256"] == settings.digest()
+    task = load(settings.training.task, settings.training.task_parameters)
+    assert task.model() is not None
+
+
+@pytest.mark.parametrize("flags", REFUSED, ids=" ".join)
+def test_what_does_not_go_together_is_refused_with_the_reason(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    said = run("study", "template", *flags, "-o", str(tmp_path / "study.toml"), code=1).stderr
+    assert "--client-level with" in said
+    assert not (tmp_path / "study.toml").exists()
+
+
+@pytest.mark.parametrize("noun", ["study", "policy"])
+def test_a_file_that_exists_is_not_overwritten(run: Run, tmp_path: Path, noun: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("mine")
+    assert "mine.toml: File exists" in run(noun, "template", "-o", str(path), code=1).stderr
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("noun", "model"), [("study", StudySettings), ("policy", SitePolicy)])
+def test_every_entry_is_named_and_described(run: Run, noun: str, model: type[BaseModel]) -> None:
+    text, found = run(noun, "template").stdout, entries(model)
+    lines = {line.removeprefix("# ").partition(" ")[0].strip("[]:").rpartition(".")[2] for line in text.splitlines()}
+    assert {entry.name for entry in found} <= lines
+    assert [entry.name for entry in _all(found) if not entry.about] == []
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def _all(found: tuple[Entry, ...]) -> Iterator[Entry]:
+    for entry in found:
+        yield entry
+        yield from _all(entry.inner)
+
+
+def test_the_policy_s_template_is_read_as_it_stands(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    run("policy", "template", "-o", str(path))
+    policy = SitePolicy.read(path)
+    assert [(limit.level, limit.epsilon) for limit in policy.own_limits()] == [("instance", 8.0)]
+    written: dict[str, Any] = tomllib.loads(path.read_text())
+    assert set(written) == set(SitePolicy.model_fields)
+    # Nothing in it is laxer than a policy without a file.
+    assert policy.least_noise_multiplier >= SitePolicy().least_noise_multiplier
+    assert policy.largest_epsilon <= SitePolicy().largest_epsilon
+    assert {policy.plain_disclosure, policy.unnoised_updates, policy.allow_three} == {False}
+
+
+def test_the_documents_hold_what_the_commands_print(run: Run) -> None:
+    assert (DOCS / "study.toml").read_text() == run("study", "template", "--masked").stdout
+    assert (DOCS / "site-policy.toml").read_text() == run("policy", "template").stdout
