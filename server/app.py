@@ -39,7 +39,7 @@ from server.services.identities import identify
 from server.services.readiness import Readiness
 from server.services.secure_sum import lists
 from server.telemetry import RequestLog, configure_logging
-from server.web import pages
+from server.web import pages, twins
 from server.worker import Worker
 
 # What is under way may end; a body that still comes in by then is cut off.
@@ -48,7 +48,7 @@ STOP_SECONDS = 20
 # Closed from here while a request is on its way, it is reset, and nobody knows whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-_NOUNS = (rounds, secure_sum, studies, events, operator_keys, health, docs, pages)
+_NOUNS = (rounds, secure_sum, studies, events, operator_keys, health, docs, twins, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
 
 
@@ -103,6 +103,7 @@ def create_app(
     app.state.context = Context(settings, opened, watcher, clock, identities, Readiness(opened))
     for router in ROUTERS:
         app.include_router(router)
+    pages.open_charts(app)
     docs.mount_static(app)
     # FastAPI's own description has its 422 and says nothing of signatures.
     app.openapi = cache(partial(describe, app))

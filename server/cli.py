@@ -52,7 +52,11 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
         except SystemExit as end:
             # uvicorn's own code for it is one that hospitals' commands use for something else.
             if end.code:
-                _fail(f"nothing listens on {settings.host}:{settings.port}; the line above says why")
+                _fail(
+                    f"nothing listens on {settings.host}:{settings.port}; the line above says why. Where another "
+                    "program has the port, choose one with --port or WARDROUND_PORT, an address with --host"
+                    " or WARDROUND_HOST"
+                )
 
 
 def worker(check: Check = False) -> None:
@@ -80,7 +84,8 @@ def _check(settings: Settings) -> None:
     from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS, NoAnswer, Readiness, Single
 
     def ask() -> None:
-        with _coordinator(settings) as coordinator:
+        # Its errors are said once, by whoever waits for it.
+        with _opened(settings) as coordinator:
             for what, result in Readiness(coordinator).ask().items():
                 try:
                     result.result(CHECK_SECONDS)
@@ -161,14 +166,19 @@ def _settings(**options: object) -> Settings:
 
 @contextmanager
 def _coordinator(settings: Settings) -> Generator[Coordinator]:
+    with _plain_errors(), _opened(settings) as coordinator:
+        yield coordinator
+
+
+@contextmanager
+def _opened(settings: Settings) -> Generator[Coordinator]:
     from server.coordinator import open_coordinator
 
-    with _plain_errors():
-        coordinator = open_coordinator(settings)
-        try:
-            yield coordinator
-        finally:
-            coordinator.database.dispose()
+    coordinator = open_coordinator(settings)
+    try:
+        yield coordinator
+    finally:
+        coordinator.database.dispose()
 
 
 @contextmanager

@@ -6,14 +6,14 @@ import logging
 import resource
 from pathlib import Path
 
-from sqlalchemy import Dialect
+from sqlalchemy import URL, Dialect
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings, SettingsError
 from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
-from server.db.schema import Migrated, migrate, require_current
+from server.db.schema import Migrated, SchemaOutdated, migrate, require_current
 from server.db.session import Database, keep_private
 from server.observation.observer import Observer
 from server.services.coordinator import Coordinator
@@ -65,6 +65,15 @@ def prepare(settings: Settings) -> Migrated:
         database.dispose()
 
 
+def _require_a_file(url: URL) -> None:
+    """Raises SchemaOutdated where SQLite would have to make its file: a command in another folder looks like that."""
+    if url.database is not None and url.get_backend_name() == "sqlite" and not Path(url.database).exists():
+        raise SchemaOutdated(
+            f"there is no database at {Path(url.database).absolute()}: run `wardround migrate`, or set WARDROUND_HOME "
+            "(or WARDROUND_DATABASE_URL) to where it is"
+        )
+
+
 def open_coordinator(settings: Settings) -> Coordinator:
     """Connect to the database, open the blobs and the signing key under `settings.home`.
 
@@ -77,6 +86,7 @@ def open_coordinator(settings: Settings) -> Coordinator:
     allow_many_files()
     observer = _observer(settings)
     database = Database(settings.database(), observer=observer)
+    _require_a_file(settings.database())
     # Before anything is opened for writing: an older program must not work on newer tables, nor the other way round.
     require_current(database.engine)
     _warn_of_an_old_server(database.engine.dialect)

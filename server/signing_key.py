@@ -21,7 +21,7 @@ class SigningKeyUnusable(Exception):
 
 
 class SigningKey:
-    """What the coordinator signs with: ledger heads, assignments, and a secure sum's parameters and result."""
+    """What the coordinator signs with: ledger heads, assignments, certificates, a sum's parameters and its result."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key

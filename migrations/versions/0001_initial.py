@@ -49,6 +49,8 @@ def _studies() -> None:
         sa.Column("name", sa.String(63), nullable=False, comment="public name"),
         sa.Column("title", sa.String(200), nullable=False, comment="for people"),
         sa.Column("state", sa.String(16), nullable=False, comment="draft, enrolling, running, paused, finished"),
+        sa.Column("state_since", sa.Double(), nullable=False, comment="when it came to this state"),
+        sa.Column("pause_reason", sa.String(64), nullable=True, comment="why it is paused"),
         sa.Column("stop_reason", sa.String(32), nullable=True, comment="why it is finished"),
         sa.Column("settings", JSON, nullable=False, comment="StudySettings, frozen at creation"),
         sa.Column("settings_sha256", sa.String(64), nullable=False, comment="digest that assignments name"),
@@ -60,7 +62,7 @@ def _studies() -> None:
             "abandoned_in_a_row",
             sa.Integer(),
             nullable=False,
-            comment="rounds since the last release that came to nothing",
+            comment="rounds since the last release or resumption that came to nothing",
         ),
         sa.Column("next_round_at", sa.Double(), nullable=False, comment="no round begins before"),
         sa.Column("created_at", sa.Double(), nullable=False, comment="when it was opened"),
@@ -69,10 +71,13 @@ def _studies() -> None:
             "(state = 'finished') = (stop_reason IS NOT NULL)", name=op.f("ck_studies_finished_for_a_reason")
         ),
         sa.CheckConstraint(
+            "(state = 'paused') = (pause_reason IS NOT NULL)", name=op.f("ck_studies_paused_for_a_reason")
+        ),
+        sa.CheckConstraint(
             "state IN ('draft', 'enrolling', 'running', 'paused', 'finished')", name=op.f("ck_studies_state")
         ),
         sa.CheckConstraint(
-            "stop_reason IN ('max-steps-reached', 'budget-exhausted', 'stopped', 'database-differs')",
+            "stop_reason IN ('max-steps-reached', 'budget-exhausted', 'stopped', 'deleted', 'database-differs')",
             name=op.f("ck_studies_stop_reason"),
         ),
         sa.CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name=op.f("ck_studies_counts")),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -68,5 +69,14 @@ def mount_static(app: FastAPI) -> None:
         AssetsMissing: as `swagger_ui`.
     """
     # The narrower path comes first: the first mount that matches answers.
-    app.mount("/static/swagger-ui", StaticFiles(directory=swagger_ui()), name="swagger-ui")
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static/swagger-ui", _Asked(directory=swagger_ui()), name="swagger-ui")
+    app.mount("/static", _Asked(directory=STATIC), name="static")
+
+
+class _Asked(StaticFiles):
+    """Browsers ask whether a file is still the same: after an upgrade they would mix scripts of two versions."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers.update({"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
+        return response

@@ -14,9 +14,10 @@ _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "n
 _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
 _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "create_study": ("study-exists", "first-round-overspends", "beyond-bounds"),
-    "start_study": ("model-missing", "study-not-running"),
+    "start_study": ("model-missing", "study-not-running", "too-few-enrolled"),
     "pause_study": ("model-missing", "study-not-running"),
     "resume_study": ("model-missing", "study-not-running"),
+    "delete_study": ("study-begun",),
     "stop_study": ("study-not-running",),
     "invite": ("frozen",),
     "enrol": (
@@ -27,9 +28,10 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "rotate_key": ("bad-signature", "frozen", "unknown-client", "not-enrolled"),
     "revoke": ("unknown-client", "not-enrolled"),
     "withdraw": ("unknown-client", "not-enrolled"),
-    "put_initial_model": ("frozen", *_TENSORS),
+    "put_initial_model": ("frozen", "wrong-metadata", *_TENSORS),
     "get_model": ("unknown-model", "range-not-satisfiable"),
     "put_metrics": ("unknown-model",),
+    "read_certificate": ("unknown-model",),
     "put_witness": ("unknown-head", "not-enrolled"),
     "next_assignment": ("not-enrolled", "round-unknown"),
     "put_update": (*_IN_ROUND, *_TENSORS, "clip-exceeded", "norm-exceeded", "log-moments-missing"),

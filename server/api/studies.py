@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from client_sdk.protocol.study.certificate import SignedCertificate
 from client_sdk.protocol.study.messages import (
     BudgetStatement,
     Enrolment,
@@ -43,7 +44,7 @@ from server.api.auth import (
     used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
-from server.services import ledger_pages, views
+from server.services import certificates, ledger_pages, views
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
@@ -57,6 +58,10 @@ AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="every
 OfRound = Annotated[
     int | None,
     Query(ge=1, le=2**31 - 1, description="of a round that sums under masks: the members active at its opening"),
+]
+OfModel = Annotated[
+    int | None,
+    Query(ge=1, le=2**31 - 1, description="of the model that this round released; left out: of the study as it is now"),
 ]
 _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}, "description": "safetensors"}
 
@@ -107,6 +112,12 @@ def stop_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
     return _act(here, study, "stop")
 
 
+@router.delete("/studies/{study}", tags=["studies"], status_code=204)
+def delete_study(study: StudyName, _: OperatorOnly, here: Here) -> None:
+    """End a study that was never started: it is in no list any more. Its ledger is kept, its name stays used."""
+    studies.delete(here.coordinator, study)
+
+
 @router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
 def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, here: Here) -> Invitation:
     """A one-time token for one client. Shown once."""
@@ -153,7 +164,11 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> Ros
 async def put_initial_model(
     study: StudyName, request: Request, response: Response, _: StreamingOperator, here: Here
 ) -> ModelInfo:
-    """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again."""
+    """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again.
+
+    Metadata in the header may lack; a file that says which study it is of must be of this one, its settings and
+    round 0.
+    """
     async with received(request, here.coordinator.blobs, here.settings.model_limit_bytes) as incoming:
         return answered(response, await run_in_threadpool(models.put_initial, here.coordinator, study, incoming))
 
@@ -165,7 +180,13 @@ async def put_initial_model(
     responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
 )
 def get_model(study: StudyName, version: Version, request: Request, _: Reader, here: Here) -> Response:
-    """A published model. ETag is its SHA-256; one byte range is honoured."""
+    """A published model as safetensors. ETag is its SHA-256; one byte range is honoured.
+
+    The header's `__metadata__` says what it is, in texts: `wardround` (version of this format, 1), `study`, `round`,
+    `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, and `ledger_entries` and
+    `ledger_sha256`: the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
+    the same bytes for ever.
+    """
     number = None if version == "latest" else int(version)
     return model_answer(request, views.locate_model(here.coordinator, study, number))
 
@@ -188,6 +209,13 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     """ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
     # Written here: the framework would validate the answer a second time, on one more thread.
     return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
+
+
+@router.get("/studies/{study}/certificate", tags=["budget"], response_model=SignedCertificate)
+def read_certificate(study: StudyName, _: Reader, here: Here, round: OfModel = None) -> Response:
+    """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
+    signed = certificates.certificate(here.coordinator, study, round)
+    return Response(signed.model_dump_json(), media_type="application/json")
 
 
 @router.get("/studies/{study}/ledger", tags=["ledger"], response_model=LedgerPage)

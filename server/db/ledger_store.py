@@ -15,7 +15,7 @@ from accounting.plan.plan import Plan
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
-from server.db.comparison import entry_of, require_as_signed, require_whole
+from server.db.comparison import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
@@ -148,6 +148,21 @@ def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entr
     """At most `limit` entries above `after`, in order."""
     wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
     return [entry_of(row) for row in tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(limit))]
+
+
+def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
+    """Sequence and hash of the entry that settled a round; no later entry moves it.
+
+    Raises:
+        DatabaseDiffers: the ledger holds none.
+    """
+    wanted = select(LedgerRow.sequence, LedgerRow.sha256).where(
+        LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "settled"
+    )
+    found = tx.session.execute(wanted).one_or_none()
+    if found is None:
+        raise DatabaseDiffers(study.name, "its ledger does not hold the entry that settled a round")
+    return found.sequence, found.sha256
 
 
 def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:

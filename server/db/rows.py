@@ -13,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Select, bindparam, select
 
 from accounting.plan.report import moments_in, report_from_dict
+from client_sdk.protocol.study.messages import StopReason, StudyState
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.session import Transaction
@@ -26,6 +27,7 @@ from server.db.tables import (
     ModelRow,
     ParticipantRow,
     RoundRow,
+    SessionMessageRow,
     SessionRow,
     StudyRow,
 )
@@ -175,6 +177,16 @@ def is_awaited(tx: Transaction, round: RoundRow) -> bool:
     )
 
 
+def presence(tx: Transaction, round: RoundRow) -> tuple[int, int]:
+    """How many were sampled in this round, and how many of them have said anything in it."""
+    sampled = participants(tx, round)
+    spoken = select(SessionMessageRow.client).where(
+        SessionMessageRow.study_id == round.study_id, SessionMessageRow.round == round.number
+    )
+    said = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
+    return len(sampled), len(said)
+
+
 def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
     """What became of the sampled clients, read from the rows of their round."""
 
@@ -211,6 +223,20 @@ def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
     """The newest published model; None before the initial weights are here."""
     wanted = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
     return tx.session.scalars(wanted).one_or_none()
+
+
+def enter_state(
+    tx: Transaction,
+    study: StudyRow,
+    state: StudyState,
+    *,
+    pause_reason: str | None = None,
+    stop_reason: StopReason | None = None,
+) -> None:
+    """The study is in `state` from now on, and its watchers are told; it is locked by this transaction."""
+    study.state, study.pause_reason, study.stop_reason = state, pause_reason, stop_reason
+    study.state_since = tx.now()
+    append_event(tx, study, f"study-{state}")
 
 
 def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None, *, work: bool = True) -> None:

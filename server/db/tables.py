@@ -105,6 +105,7 @@ class StudyRow(Base):
         one_of("state", StudyState),
         one_of("stop_reason", StopReason),
         CheckConstraint("(state = 'finished') = (stop_reason IS NOT NULL)", name="finished_for_a_reason"),
+        CheckConstraint("(state = 'paused') = (pause_reason IS NOT NULL)", name="paused_for_a_reason"),
         CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name="counts"),
     )
 
@@ -113,6 +114,8 @@ class StudyRow(Base):
     name: Mapped[str] = mapped_column(NAME, unique=True, comment="public name")
     title: Mapped[str] = mapped_column(String(200), comment="for people")
     state: Mapped[StudyState] = mapped_column(String(16), comment="draft, enrolling, running, paused, finished")
+    state_since: Mapped[float] = mapped_column(comment="when it came to this state")
+    pause_reason: Mapped[str | None] = mapped_column(String(64), comment="why it is paused")
     stop_reason: Mapped[StopReason | None] = mapped_column(String(32), comment="why it is finished")
     settings: Mapped[dict[str, Any]] = mapped_column(comment="StudySettings, frozen at creation")
     settings_sha256: Mapped[str] = mapped_column(SHA256, comment="digest that assignments name")
@@ -121,7 +124,7 @@ class StudyRow(Base):
     version: Mapped[int] = mapped_column(default=0, comment="number of its newest event")
     quorum: Mapped[int] = mapped_column(Integer, comment="active clients without whom no round begins")
     abandoned_in_a_row: Mapped[int] = mapped_column(
-        Integer, default=0, comment="rounds since the last release that came to nothing"
+        Integer, default=0, comment="rounds since the last release or resumption that came to nothing"
     )
     next_round_at: Mapped[float] = mapped_column(default=0.0, comment="no round begins before")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")

@@ -14,13 +14,22 @@ Unknown = Literal[
     "invitation-unknown",
     "no-session",
 ]
-StudyForbids = Literal["frozen", "not-enrolled", "study-exists", "study-not-running", "study-finished", "model-missing"]
+StudyForbids = Literal[
+    "frozen",
+    "not-enrolled",
+    "too-few-enrolled",
+    "study-exists",
+    "study-begun",
+    "study-not-running",
+    "study-finished",
+    "model-missing",
+]
 RoundForbids = Literal["not-sampled", "different-update", "round-closed", "unknown-head"]
 SessionForbids = Literal["too-early", "session-failed", "different-message"]
 InvitationForbids = Literal["invitation-used", "invitation-expired"]
 Body = Literal["body-too-large", "digest-mismatch", "log-moments-missing", "invalid-request"]
 Length = Literal["clip-exceeded", "norm-exceeded"]
-Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite"]
+Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite", "wrong-metadata"]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
 Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-overspends", "beyond-bounds"]
 

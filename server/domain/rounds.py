@@ -22,9 +22,9 @@ from accounting.plan.report import (
     distance_bin,
 )
 from accounting.units import Level
-from client_sdk.protocol.secure_sum.messages import SAME_MODEL_AGAIN
 from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
 from client_sdk.protocol.study.messages import RoundState
+from client_sdk.protocol.study.reasons import STUCK, TOO_FEW_DRAWN
 from client_sdk.protocol.study.reports import fault_of_counts
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
@@ -38,6 +38,9 @@ _NEXT: dict[RoundState, frozenset[RoundState]] = {
     "stopped": frozenset(),
 }
 _LONGEST_PAUSE_SECONDS = 60.0
+# Rounds abandoned in a row after which the study waits for a person: for one reason, and for whatever reasons. Coins
+# that draw too few count for the second alone.
+SAME_REASON, ANY_REASON = 3, 10
 # In place of infinity, which JSON cannot say and a report refuses.
 _NO_BOUND = 1e300
 
@@ -133,12 +136,14 @@ class Collected:
     findings    of every update that came in the clear
     secure_sum  None where the study sums nothing under masks
     refusals    codes of the refusals that hospitals gave
+    drawn       how many were sampled, None where that is not asked
     """
 
     attendance: Attendance
     findings: tuple[Findings, ...]
     secure_sum: SecureSumEnd | None
     refusals: frozenset[str] = frozenset()
+    drawn: int | None = None
 
 
 def ending(
@@ -156,11 +161,13 @@ def ending(
     attendance, secure_sum = collected.attendance, collected.secure_sum
     seen = was_seen(attendance, secure_sum)
     if secure_sum is not None and secure_sum.failure is not None:
-        # The next rounds would end so too: whoever leads the study has to know why, and to end it.
-        stuck = SAME_MODEL_AGAIN in collected.refusals
-        return Abandon(SAME_MODEL_AGAIN if stuck else secure_sum.failure, charged=seen)
+        # The next rounds would end so too: whoever leads the study has to know why.
+        stuck = next((code for code in STUCK if code in collected.refusals), None)
+        return Abandon(stuck or secure_sum.failure, charged=seen)
     if len(attendance.received) < settings.schedule.min_clients:
-        return Abandon("too-few-clients", charged=seen)
+        # The coins' doing, which the next round may not repeat, is told apart from hospitals that are not there.
+        unlucky = collected.drawn is not None and collected.drawn < settings.schedule.min_clients
+        return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=seen)
     if lost:
         # What is gone here had arrived: it may have been seen.
         return Abandon("updates-lost", charged=True)
@@ -181,6 +188,13 @@ def pause_after(abandoned_in_a_row: int) -> float:
     """Seconds until the next round begins: none after a release, 1, 2, 4, … 60 after rounds that came to nothing."""
     # Beyond six doublings the longest pause holds; unbounded, the power would overflow in a study left alone for a day.
     return min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(abandoned_in_a_row - 1, 6)) if abandoned_in_a_row else 0.0
+
+
+def pauses(reasons: Sequence[str]) -> bool:
+    """Whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
+    same = reasons[:SAME_REASON]
+    alike = len(same) == SAME_REASON and len(set(same)) == 1 and same[0] != TOO_FEW_DRAWN
+    return alike or len(reasons) >= ANY_REASON
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:

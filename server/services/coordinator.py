@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from client_sdk.documents.certify import Computed
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
 from client_sdk.protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
@@ -46,6 +47,7 @@ class Coordinator:
     reports     by study, the tighter numbers beside its limits, and the charges that they are of
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
+    certified   what was computed of ledgers for certificates, by study, round and head
     sessions    secure sums as this process saw them last
     observer    whoever wants to know what this process does
     """
@@ -65,6 +67,9 @@ class Coordinator:
     assignments: dict[str, Prepared] = field(default_factory=dict[str, Prepared], repr=False, compare=False)
     pages: dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]] = field(
         default_factory=dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]], repr=False, compare=False
+    )
+    certified: dict[tuple[str, int | None, str], Computed] = field(
+        default_factory=dict[tuple[str, int | None, str], Computed], repr=False, compare=False
     )
     sessions: States = field(default_factory=States, repr=False, compare=False)
     observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)

@@ -76,7 +76,8 @@ def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[Databa
     difference = _difference(coordinator, tx, study, id)
     if difference is None or state == "finished":
         return difference, False
-    stopped = _write(tx, StudyRow, StudyRow.id == id, state="finished", stop_reason="database-differs")
+    over = {"state": "finished", "state_since": tx.now(), "pause_reason": None, "stop_reason": "database-differs"}
+    stopped = _write(tx, StudyRow, StudyRow.id == id, **over)
     under_way = (RoundRow.study_id == id) & RoundRow.ended_at.is_(None)
     number = tx.session.scalar(select(RoundRow.number).where(under_way))
     _write(tx, RoundRow, under_way, state="stopped", reason="database-differs", ended_at=tx.now())

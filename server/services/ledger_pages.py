@@ -69,7 +69,7 @@ def ledger_page(coordinator: Coordinator, study: str, after: int = 0, limit: int
             entries=[LedgerEntry.model_validate(entry.to_dict()) for entry in page],
             head=SignedLedgerHead(head=ledger_head(study, row), signature=row.signature),
             witnesses=witnesses(tx, study_row),
-            next=str(last) if last < row.entries else None,
+            next=last if last < row.entries else None,
         )
 
     return coordinator.database.read("read-ledger", work)

@@ -18,16 +18,19 @@ from client_sdk.protocol.study.messages import (
     LimitStatement,
     Metrics,
     ModelInfo,
+    PauseReason,
     Percentile,
     Refusal,
     Roster,
     RosterEntry,
     RoundClient,
     RoundList,
+    RoundUnderWay,
     RoundView,
     Spent,
     Study,
 )
+from client_sdk.protocol.study.reasons import in_words
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
@@ -88,7 +91,7 @@ def list_rounds(
     def work(tx: Transaction) -> RoundList:
         wanted = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
         found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        more = str(found[limit - 1].number) if len(found) > limit else None
+        more = found[limit - 1].number if len(found) > limit else None
         return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in found[:limit]], next=more)
 
     return coordinator.database.read("list-rounds", work)
@@ -155,6 +158,7 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
         max_steps=row.max_steps,
         # A study may have been stopped without a word in the ledger.
         can_continue=row.can_continue and study.stop_reason is None,
+        pause_reason=pause_reason(study),
         stop_reason=study.stop_reason,
         # Ready since the ledger was written, and what takes long since somebody asked.
         limits=[
@@ -196,17 +200,36 @@ def model_info(row: ModelRow) -> ModelInfo:
     return ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes)
 
 
-def study(row: StudyRow, model: ModelRow | None, *, clients: int, rounds: int, coordinator_key: str) -> Study:
+def pause_reason(row: StudyRow) -> PauseReason | None:
+    """Why the study is paused; None where it is not."""
+    code = row.pause_reason
+    return None if code is None else PauseReason(code=code, detail=in_words(code))
+
+
+def study(
+    row: StudyRow,
+    model: ModelRow | None,
+    *,
+    clients: int,
+    invited: int,
+    rounds: int,
+    under_way: RoundUnderWay | None,
+    coordinator_key: str,
+) -> Study:
     return Study(
         study=row.name,
         title=row.title,
         state=row.state,
+        state_since=at(row.state_since),
+        pause_reason=pause_reason(row),
         stop_reason=row.stop_reason,
         settings=rows.settings_of(row),
         settings_sha256=row.settings_sha256,
         model=None if model is None else model_info(model),
         clients=clients,
+        invited=invited,
         rounds=rounds,
+        under_way=under_way,
         coordinator_key=coordinator_key,
         created_at=at(row.created_at),
     )

@@ -1,71 +1,64 @@
-"""Two read-only pages and their twins in JSON.
+"""Two read-only pages. They hold no data: their scripts ask for a viewer's key and read the twins in JSON with it.
 
-A page holds no data: its script asks for a viewer's key, keeps it in the tab alone, and polls the twin with it.
 So there is no cookie, nothing to forge, and nothing to leak from a cache.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import cast
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
 
-from client_sdk.protocol.study.messages import BudgetStatement, RoundView, Study, StudyList
-from client_sdk.protocol.study.values import Message
-from server.api.auth import Here, Reader, SignedRoute, StudyName, Viewer
+from server.api.auth import StudyName
 from server.api.docs import PAGE_HEADERS
-from server.domain.errors import Rejected
-from server.services import views
-from server.services.studies import lifecycle
+from server.web.bundle import Bundle, find_bundle
 
 FOLDER = Path(__file__).parent
-# As many as one page of the API holds.
-NEWEST_ROUNDS = 500
-
-# The pages are open to anybody, because there is nothing in them; what has data wants a key.
-router = APIRouter(prefix="/dashboard", route_class=SignedRoute)
+# Open to anybody, because there is nothing in them; what has data wants a key.
+router = APIRouter(include_in_schema=False)
+logger = logging.getLogger("wardround.dashboard")
 
 
-class StudyPage(Message):
-    """Everything that the page of a study shows; who took part is never among it.
-
-    study   its settings and its state
-    budget  null where the database is not what the coordinator signed
-    rounds  the newest; empty where the budget is null, for the database is not believed then
-    """
-
-    study: Study
-    budget: BudgetStatement | None
-    rounds: list[RoundView]
+def open_charts(app: FastAPI) -> None:
+    """Find the script that draws the charts, or make it, which takes two seconds once in a checkout."""
+    app.state.charts = find_bundle()
+    if app.state.charts is None:
+        logger.warning("the dashboard shows tables without charts: install vl-convert-python and start again")
 
 
-@router.get("", include_in_schema=False)
-def all_studies() -> FileResponse:
-    return FileResponse(FOLDER / "studies.html", headers=PAGE_HEADERS)
+def _charts(request: Request) -> Bundle | None:
+    return cast("Bundle | None", request.app.state.charts)
 
 
-@router.get(".json", tags=["dashboard"])
-def all_studies_json(_: Viewer, here: Here) -> StudyList:
-    """What the page of all studies shows: the first hundred."""
-    return lifecycle.list_studies(here.coordinator)
+def _page(request: Request, name: str) -> HTMLResponse:
+    text, charts = (FOLDER / name).read_text(), _charts(request)
+    if charts is not None:
+        text = text.replace('data-charts=""', f'data-charts="/charts/{charts.name}"')
+    return HTMLResponse(text, headers=PAGE_HEADERS)
 
 
-@router.get("/{study}.json", tags=["dashboard"])
-def study_page_json(study: StudyName, _: Reader, here: Here) -> StudyPage:
-    """What the page of a study shows: its state, its budget, its newest rounds."""
-    try:
-        spent = views.read_budget(here.coordinator, study)
-    except Rejected as error:
-        if error.extra.get("stop_reason") != "database-differs":
-            raise
-        return StudyPage(study=lifecycle.show(here.coordinator, study), budget=None, rounds=[])
-    shown = lifecycle.show(here.coordinator, study)
-    after = max(0, spent.round - NEWEST_ROUNDS)
-    newest = views.list_rounds(here.coordinator, study, with_clients=False, after=after, limit=NEWEST_ROUNDS)
-    return StudyPage(study=shown, budget=spent, rounds=newest.rounds)
+@router.get("/dashboard")
+def all_studies(request: Request) -> HTMLResponse:
+    return _page(request, "studies.html")
 
 
-@router.get("/{study}", include_in_schema=False)
-def study_page(study: StudyName) -> FileResponse:
-    return FileResponse(FOLDER / "study.html", headers=PAGE_HEADERS)
+@router.get("/dashboard/{study}")
+def study_page(request: Request, study: StudyName) -> HTMLResponse:
+    return _page(request, "study.html")
+
+
+@router.get("/charts/{name}")
+def charts(request: Request, name: str) -> Response:
+    """The charts' library. Its name changes with its content, so whoever has it need not ask again."""
+    bundle = _charts(request)
+    if bundle is None or name != bundle.name:
+        raise HTTPException(404)
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    headers["X-Content-Type-Options"] = "nosniff"
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(bundle.script, media_type="text/javascript", headers=headers)
+    return Response(bundle.compressed, media_type="text/javascript", headers=headers | {"Content-Encoding": "gzip"})

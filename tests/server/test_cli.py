@@ -103,14 +103,16 @@ def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monk
         code, _, complaint = _run("serve")
     assert code == 1
     assert "nothing listens on 127.0.0.1" in complaint
+    assert "--port or WARDROUND_PORT" in complaint
 
 
-@pytest.mark.parametrize("words", [("operator", "list"), ("worker", "--check"), ("serve",)])
+@pytest.mark.parametrize("words", [("operator", "init"), ("operator", "list"), ("worker", "--check"), ("serve",)])
 def test_before_the_migration_a_command_says_so(environment: dict[str, str], words: tuple[str, ...]) -> None:
     code, _, complaint = _run(*words)
     assert code == 1
     assert complaint.startswith("wardround: ")
-    assert "wardround migrate" in complaint
+    assert "there is no database at" in complaint
+    assert "run `wardround migrate`" in complaint
     assert "Traceback" not in complaint
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import lru_cache
 
+from client_sdk.protocol.study.model_file import LONGEST_METADATA
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensor_files import TensorFile
 from client_sdk.protocol.wire.tensors import Spec
@@ -44,7 +45,8 @@ class _Start:
         file = self.blobs.open(models_of(self.study), sha256)
         if file is None:
             raise FileNotFoundError("a released model is gone: restore the blobs from their backup")
-        return TensorFile(files.enter_context(file).descriptor, self.model)
+        descriptor = files.enter_context(file).descriptor
+        return TensorFile(descriptor, self.model, longest_metadata=LONGEST_METADATA)
 
 
 @lru_cache(maxsize=64)

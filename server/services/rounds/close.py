@@ -19,6 +19,7 @@ from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
 from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.reasons import in_words
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
@@ -27,7 +28,19 @@ from server.db.ledger_store import Account, Statement, lock_account, statement_a
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import LedgerRow, RoundRow, StudyRow
-from server.domain.rounds import Abandon, Collected, Settle, Values, ending, move, pause_after, round_report, was_seen
+from server.domain.rounds import (
+    ANY_REASON,
+    Abandon,
+    Collected,
+    Settle,
+    Values,
+    ending,
+    move,
+    pause_after,
+    pauses,
+    round_report,
+    was_seen,
+)
 from server.domain.secure_sum_session import changed
 from server.services.coordinator import Coordinator
 
@@ -113,7 +126,11 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
         settings=settings,
         publishes=plan_of(settings).publishes(number),
         collected=Collected(
-            present, rows.findings(sampled), None if session is None else end_of(session), rows.refusals(sampled)
+            present,
+            rows.findings(sampled),
+            None if session is None else end_of(session),
+            rows.refusals(sampled),
+            drawn=len(sampled),
         ),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
@@ -143,10 +160,24 @@ def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> It
 def abandon_round(
     tx: Transaction, study: StudyRow, round: RoundRow, account: Account, ending: Abandon, ready: Statement | None = None
 ) -> None:
-    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled."""
+    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled.
+
+    Where the next ones would come to nothing, too, the study pauses until a person resumes it.
+    """
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
     _end(tx, study, round, account, "abandoned", ending, ready)
+    # What was charged is charged: a pause only keeps the next round from being reserved.
+    if study.state == "running" and pauses(_reasons(tx, study)):
+        rows.enter_state(tx, study, "paused", pause_reason=ending.reason)
+        logger.warning("paused: %s", in_words(ending.reason), extra={"study": study.name, "event": ending.reason})
+
+
+def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
+    """Why the rounds abandoned in a row since the last release or resumption were, the newest first."""
+    wanted = select(RoundRow.reason).where(RoundRow.study_id == study.id, RoundRow.state == "abandoned")
+    found = tx.session.scalars(wanted.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON)))
+    return [reason or "" for reason in found]
 
 
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
@@ -165,8 +196,7 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
     """No round after this."""
     # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
-    study.state, study.stop_reason = "finished", reason
-    rows.append_event(tx, study, "study-finished")
+    rows.enter_state(tx, study, "finished", stop_reason=reason)
 
 
 def _end(

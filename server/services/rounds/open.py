@@ -7,6 +7,7 @@ from functools import partial
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.study.reasons import TOO_FEW_DRAWN
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.leases import Lease, commit_under_lease
@@ -47,8 +48,10 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         try:
             _open_session(coordinator, tx, row, round, settings, sampled)
         except ParameterFault as fault:
-            # To hospitals it is the same: too few of them were drawn. Free, because nobody has been asked yet.
-            reason = "too-few-clients" if fault.code == "unreachable-threshold" else fault.code
+            # Free, because nobody has been asked yet.
+            too_few = fault.code in ("too-few-clients", "unreachable-threshold")
+            chance = too_few and len(sampled) < len(active)
+            reason = TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code
             abandon_round(tx, row, round, account, Abandon(reason, charged=False))
 
     ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(coordinator, tx, study))

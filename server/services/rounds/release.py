@@ -16,6 +16,7 @@ import numpy as np
 
 from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
@@ -33,7 +34,7 @@ from server.db.blobs import (
     update_of,
 )
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import lock_account, require_unchanged
+from server.db.ledger_store import lock_account, require_unchanged, settled_at
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -55,7 +56,7 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a settled round is made of. survivors: how many updates are in the opened sum."""
+    """What a settled round is made of. survivors: how many updates are in the opened sum. ledger: its entry."""
 
     study: str
     round: int
@@ -67,6 +68,7 @@ class Inputs:
     noised_sha256: str | None
     weights_sha256: str
     optimiser_sha256: str | None
+    ledger: tuple[int, str]
 
 
 def release_round(
@@ -107,6 +109,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
         noised_sha256=round.noised_sha256,
         weights_sha256=base.sha256,
         optimiser_sha256=base.optimiser_sha256,
+        ledger=settled_at(tx, row, number),
     )
 
 
@@ -163,8 +166,14 @@ def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], 
         yield incoming
 
 
-def _write(incoming: IncomingFile, spec: Spec, values: Iterable[Piece], renew_lease: Callable[[], None]) -> None:
-    for written in encoded(spec, values):
+def _write(
+    incoming: IncomingFile,
+    spec: Spec,
+    values: Iterable[Piece],
+    renew_lease: Callable[[], None],
+    metadata: ModelMetadata | None = None,
+) -> None:
+    for written in encoded(spec, values, None if metadata is None else metadata.header()):
         incoming.write(written)
         # Many updates, or a large model, take longer than a lease lasts.
         renew_lease()
@@ -218,10 +227,13 @@ def _publish(
 ) -> tuple[Blob, Blob | None]:
     """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
 
-    def kept(place: Place, spec: Spec, values: Iterable[Piece]) -> Blob:
-        with coordinator.blobs.receive(encoded_size_limit(spec)) as incoming:
-            _write(incoming, spec, values, renew_lease)
+    def kept(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
+        limit = encoded_size_limit(spec, metadata=0 if metadata is None else LONGEST_METADATA)
+        with coordinator.blobs.receive(limit) as incoming:
+            _write(incoming, spec, values, renew_lease, metadata)
             return coordinator.blobs.keep(incoming, place)
+
+    said = ModelMetadata.of(inputs.study, inputs.settings, inputs.round, inputs.ledger)
 
     models, optimiser = models_of(inputs.study), inputs.settings.training.optimiser
     saved = state_spec(optimiser, inputs.model)
@@ -232,7 +244,7 @@ def _publish(
             place = optimisers_of(inputs.study)
             before = restored(_read(coordinator, files, place, inputs.optimiser_sha256, saved))
         failpoint("worker.before-model-file")
-        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before))
+        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before), said)
         failpoint("worker.after-model-file")
         # It has no memory, so there is nothing to save.
         if optimiser.name == "plain":
@@ -245,7 +257,7 @@ def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str,
     if file is None:
         # Not an ending of the round: a later one would need this file, too, and a restored one makes both good.
         raise FileNotFoundError(f"a file of {place.folder} is gone: restore the blobs from their backup")
-    return TensorFile(files.enter_context(file).descriptor, spec)
+    return TensorFile(files.enter_context(file).descriptor, spec, longest_metadata=LONGEST_METADATA)
 
 
 def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:

@@ -1,11 +1,11 @@
-"""Open, show, start, pause, resume, stop a study."""
+"""Open, show, start, pause, resume, stop, delete a study."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, or_, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
@@ -13,16 +13,17 @@ from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.bounds import beyond_bounds
-from client_sdk.protocol.study.messages import Study, StudyCreate, StudyList
-from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
+from client_sdk.protocol.study.plan_of import hides_attendance, plan_of
+from client_sdk.protocol.study.reasons import BY_OPERATOR
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.session import Transaction
 from server.db.soundness import WRONG_VALUE, RowBroken
-from server.db.tables import BudgetRow, ClientRow, LeaseRow, StudyRow
+from server.db.tables import BudgetRow, ClientRow, InvitationRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.study import Action, move
+from server.domain.study import Action, move, require_open
 from server.services import views
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
@@ -69,13 +70,22 @@ def show(coordinator: Coordinator, study: str) -> Study:
     return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, rows.find_study(tx, study)))
 
 
-def list_studies(coordinator: Coordinator, after: str | None = None, limit: int = 100) -> StudyList:
-    """In order of their names; `next` is the cursor to pass as `after`."""
+def list_studies(
+    coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
+) -> StudyList:
+    """In order of their names, without deleted ones; `next` is the cursor to pass as `after`.
+
+    search  in name or title, in any case
+    """
 
     def work(tx: Transaction) -> StudyList:
         # One more than is shown tells whether there is a next page.
-        wanted = select(StudyRow.name).where(StudyRow.name > (after or "")).order_by(StudyRow.name).limit(limit + 1)
-        names = tx.session.scalars(wanted).all()
+        kept = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
+        wanted = select(StudyRow.name).where(StudyRow.name > (after or ""), kept)
+        if search:
+            found = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
+            wanted = wanted.where(or_(*found))
+        names = tx.session.scalars(wanted.order_by(StudyRow.name).limit(limit + 1)).all()
         more = names[limit - 1] if len(names) > limit else None
         return StudyList(studies=list(_readable(coordinator, tx, names[:limit])), next=more)
 
@@ -96,7 +106,8 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
 
     Raises:
         Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is
-            not what was signed), `invalid-request` (a start after which no secure sum could ever be opened).
+            not what was signed), `too-few-enrolled` (a start; extra enrolled, min_clients), `invalid-request` (a start
+            after which no secure sum could ever be opened).
     """
 
     def work(tx: Transaction) -> Study:
@@ -118,11 +129,52 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
             # First: a ledger has no end in the middle of a round.
             stop_round(tx, row, open_round, account)
         finish(tx, row, account, "stopped")
-    else:
-        if action == "start":
-            _require_a_session(tx, row)
-        row.state = move(row.state, action)
-        rows.append_event(tx, row, f"study-{row.state}")
+        return
+    if action == "start":
+        _require_a_session(tx, row)
+        _require_enough(tx, row)
+    if action == "resume":
+        # What was mended may need less patience than what failed.
+        row.abandoned_in_a_row, row.next_round_at = 0, 0.0
+    rows.enter_state(tx, row, move(row.state, action), pause_reason=BY_OPERATOR if action == "pause" else None)
+
+
+def delete(coordinator: Coordinator, study: str) -> None:
+    """End a study that has not begun, and show it in no list any more. Repeatable.
+
+    Its ledger is kept, closed by its last entry, because hospitals may have seen it; so its name stays used. Whoever
+    is enrolled is told that the study is finished, and its invitations open nothing.
+
+    Raises:
+        Rejected: `unknown-study`, `study-begun` (it was started), `study-finished` (otherwise).
+    """
+
+    def work(tx: Transaction) -> None:
+        row = rows.lock_study(tx, study)
+        if row.stop_reason == "deleted":
+            return
+        require_open(row.state)
+        account = lock_account(tx, coordinator.signer, row)
+        if row.state not in ("draft", "enrolling") or account.budget.last_round:
+            raise Rejected("study-begun", "only a study that was never started can be deleted; stop it instead")
+        finish(tx, row, account, "deleted")
+        logger.warning("deleted before it began", extra={"study": study, "event": "study-deleted"})
+
+    stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("delete-study", work))
+
+
+def _require_enough(tx: Transaction, row: StudyRow) -> None:
+    """Or no round could begin, or every round would come to nothing."""
+    enrolled, needed = _active(tx, row), row.quorum
+    if enrolled >= needed:
+        return
+    raise Rejected(
+        "too-few-enrolled",
+        f"{enrolled} of at least {needed} hospitals (schedule.min_clients) have enrolled: {needed - enrolled} more "
+        "have to (wardround invite, if they are not invited yet); then start again",
+        enrolled=enrolled,
+        min_clients=needed,
+    )
 
 
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
@@ -142,6 +194,28 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
 def _active(tx: Transaction, row: StudyRow) -> int:
     active = select(func.count()).where(ClientRow.study_id == row.id, ClientRow.state == "active")
     return tx.session.scalar(active) or 0
+
+
+def _invited(tx: Transaction, row: StudyRow) -> int:
+    """Who takes part, and who still can by an invitation."""
+    member = exists().where(ClientRow.study_id == row.id, ClientRow.name == InvitationRow.client)
+    usable = (InvitationRow.study_id == row.id, InvitationRow.used_at.is_(None), InvitationRow.expires_at > tx.now())
+    coming = select(func.count(InvitationRow.client.distinct())).where(*usable, ~member)
+    return _active(tx, row) + (tx.session.scalar(coming) or 0)
+
+
+def _under_way(tx: Transaction, row: StudyRow) -> RoundUnderWay | None:
+    round = rows.open_round(tx, row.id)
+    if round is None or round.state != "collecting":
+        return None
+    asked, present = rows.presence(tx, round)
+    hidden = hides_attendance(rows.settings_of(row))
+    return RoundUnderWay(
+        round=round.number,
+        asked=None if hidden else asked,
+        present=None if hidden else present,
+        deadline=views.at(round.deadline),
+    )
 
 
 def _feasible_plan(request: StudyCreate) -> Plan:
@@ -171,6 +245,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         roster_sha256=roster_fingerprint(request.study, []),
         # A round of nobody would be charged for nothing.
         quorum=max(1, request.settings.schedule.min_clients),
+        state_since=tx.now(),
         created_at=tx.now(),
     )
 
@@ -181,6 +256,8 @@ def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> St
         return None
     if (row.settings_sha256, row.title) != (request.settings.digest(), request.title):
         raise Rejected("study-exists", "a study of this name has other settings; choose another name")
+    if row.stop_reason == "deleted":
+        raise Rejected("study-exists", "a study of this name was deleted, and its ledger is kept: choose another name")
     return _view(coordinator, tx, row)
 
 
@@ -192,6 +269,8 @@ def _view(coordinator: Coordinator, tx: Transaction, row: StudyRow) -> Study:
         row,
         rows.latest_model(tx, row.id),
         clients=_active(tx, row),
+        invited=_invited(tx, row),
+        under_way=_under_way(tx, row),
         rounds=budget.round,
         coordinator_key=coordinator.signer.public_key,
     )

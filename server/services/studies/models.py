@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
+from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensor_files import TensorFile, read
 from client_sdk.protocol.wire.tensors import Spec, TensorError, spec_to_json
 from server.db import rows
-from server.db.blobs import Blob, IncomingFile, OpenedFile, models_of
+from server.db.blobs import Blob, IncomingFile, models_of
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
@@ -23,14 +24,22 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     Raises:
         Rejected: `unknown-study`, `frozen` (other bytes than before).
         TensorError: `malformed`, `wrong-names` (no tensor at all), `wrong-dtype`, `wrong-shape` (an empty tensor),
-            `not-finite`.
+            `not-finite`, `wrong-metadata` (the file says that it is another model).
     """
     # Before the body is parsed: a repetition costs no more than its hash.
     known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
     if known is not None:
         return known
     with incoming.opened() as file:
-        spec = _initial_spec(file)
+        tensors = TensorFile(file.descriptor)
+        spec = _initial_spec(tensors)
+        # Any program may make initial weights; but what a file says of itself is true.
+        said = ModelMetadata.within(tensors.metadata)
+        if said is not None:
+            settings = coordinator.database.read(
+                "find-settings", lambda tx: rows.settings_of(rows.find_study(tx, study))
+            )
+            said.require(study, settings, 0)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
@@ -39,9 +48,8 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     return written
 
 
-def _initial_spec(file: OpenedFile) -> Spec:
+def _initial_spec(tensors: TensorFile) -> Spec:
     """Names, shapes and types of an initial model, every number of it finite."""
-    tensors = TensorFile(file.descriptor)
     spec = tensors.spec
     if not spec:
         raise TensorError("wrong-names", "a model has at least one tensor")
@@ -76,8 +84,7 @@ def _record(tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spe
     model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
-    row.state = "enrolling"
-    rows.append_event(tx, row, "study-enrolling")
+    rows.enter_state(tx, row, "enrolling")
     return Written(model_info(model), created=True)
 
 

@@ -17,6 +17,8 @@ def _events(answer: httpx.Response) -> list[dict[str, object]]:
 
 def test_what_happened_is_told_in_order(here: Live, study: str) -> None:
     here.open_study(study)
+    for name in ("north", "south"):
+        here.enrol(study, name)
     here.operator("POST", f"/v1/studies/{study}/start")
     events = _events(here.operator("GET", f"/v1/studies/{study}/events?wait=0"))
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
@@ -35,6 +37,8 @@ def test_a_reader_goes_on_where_it_stopped(here: Live, study: str) -> None:
 
 def test_news_arrive_while_the_stream_is_open(here: Live, study: str) -> None:
     here.open_study(study)
+    for name in ("north", "south"):
+        here.enrol(study, name)
     last = len(_events(here.operator("GET", f"/v1/studies/{study}/events?wait=0")))
     starting = threading.Timer(0.2, here.operator, ["POST", f"/v1/studies/{study}/start"])
     starting.start()

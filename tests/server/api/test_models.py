@@ -8,9 +8,12 @@ import httpx
 import numpy as np
 import pytest
 
+from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import settings
 
 BODY = encode(MODEL)
 ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'
@@ -58,6 +61,22 @@ def test_a_bad_initial_model_is_refused(here: Live, study: str, body: bytes, cod
     answer = here.operator("PUT", f"/v1/studies/{study}/models/0", content=body)
     assert (answer.status_code, answer.json()["code"]) == (422, code)
     assert here.operator("GET", f"/v1/studies/{study}").json()["model"] is None
+
+
+def test_an_initial_model_that_says_it_is_another_is_refused(here: Live, study: str) -> None:
+    here.open_study(study, model=False)
+    true = ModelMetadata.of(study, settings(), 0)
+    lies = [
+        true.model_copy(update={"study": "flu"}),
+        true.model_copy(update={"round": 3}),
+        true.model_copy(update={"settings_sha256": "0" * 64}),
+        true.model_copy(update={"ledger_entries": 1}),
+    ]
+    for lie in lies:
+        answer = here.operator("PUT", f"/v1/studies/{study}/models/0", content=encode_model(MODEL, lie.header()))
+        assert (answer.status_code, answer.json()["code"]) == (422, "wrong-metadata")
+    answer = here.operator("PUT", f"/v1/studies/{study}/models/0", content=encode_model(MODEL, true.header()))
+    assert answer.status_code == 201
 
 
 @pytest.mark.parametrize("version", ["1", "999999999"])

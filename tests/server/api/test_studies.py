@@ -47,6 +47,8 @@ def test_a_study_needs_its_model_before_it_starts(here: Live, study: str) -> Non
 
 def test_every_action_is_repeatable(here: Live, study: str) -> None:
     here.open_study(study)
+    for name in ("north", "south"):
+        here.enrol(study, name)
     for action, state in [("start", "running"), ("pause", "paused"), ("resume", "running"), ("stop", "finished")]:
         for _ in range(2):
             assert here.operator("POST", f"/v1/studies/{study}/{action}").json()["state"] == state

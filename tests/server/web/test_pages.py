@@ -1,192 +1,213 @@
-"""The dashboard: pages that hold no data, twins that need a key, and a script that draws what the twin says."""
+"""The dashboard's pages hold no data, its twins need a key and tell only what is new, its words know every reason."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import pytest
-from sqlalchemy import text
 
 import server
+from accounting.units import Observer
+from client_sdk.protocol.study.messages import RoundState, StopReason, StudyState
+from client_sdk.protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
-from server.db.rows import find_study
-from server.db.session import Transaction
-from tests.factories.hospital_double import Hospital, update
-from tests.factories.live_coordinator import Live, code_of, live
+from server.domain.secure_sum_session import Failure
+from server.web import bundle
+from server.web.bundle import Bundle, find_bundle
+from tests.factories.hospital_double import update
+from tests.factories.live_coordinator import Live, code_of
+from tests.factories.settings import settings
 
-# Just enough of a document for the drawing: elements that remember their attributes and children.
-NODE = """
-globalThis.document = { createElement: make, createElementNS: (_, name) => make(name) };
-function make(name) {
-  const made = { name, attributes: {}, children: [] };
-  made.setAttribute = (key, value) => { made.attributes[key] = String(value); };
-  made.append = (...more) => { made.children.push(...more); };
-  return made;
-}
-const drawing = await import(process.argv[1]);
-let text = "";
-for await (const piece of process.stdin) text += piece;
-const { call, argument } = JSON.parse(text);
-console.log(JSON.stringify(drawing[call](argument)));
-"""
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(tmp_path_factory.mktemp("home")) as coordinator:
-        yield coordinator
-
-
-@pytest.fixture(scope="module")
-def hospitals(here: Live) -> list[Hospital]:
-    """A study after one released round, measured."""
-    both = here.running("ward", "north", "south")
-    for who in both:
-        assert here.put_update(who, 1, update()).status_code == 201
-    here.work()
-    for version, accuracy in ((0, 0.5), (1, 0.75)):
-        metrics = {"evaluation_set": "held-out", "values": {"accuracy": accuracy}}
-        assert here.operator("PUT", f"/v1/studies/ward/models/{version}/metrics", json=metrics).status_code == 201
-    return both
+SOURCES = Path(server.__file__).parent
 
 
 @pytest.mark.parametrize("path", ["/dashboard", "/dashboard/ward", "/dashboard/nowhere"])
-def test_a_page_holds_no_data_and_loads_nothing_from_elsewhere(
-    here: Live, hospitals: list[Hospital], path: str
-) -> None:
+def test_a_page_holds_no_data_and_loads_nothing_from_elsewhere(here: Live, path: str) -> None:
     page = here.send("GET", path)
     assert page.status_code == 200
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert "ward" not in page.text.lower().replace("wardround", "")
     assert not re.search(r"<style|\sstyle=|\son\w+=|https?:", page.text)
-    for address in re.findall(r'(?:src|href)="([^"]+)"', page.text):
-        assert here.send("GET", address).status_code == 200
+    for address in re.findall(r'(?:src|href|data-charts)="(/[^"]+)"', page.text):
+        answer = here.send("GET", address)
+        assert answer.status_code == 200
+        assert answer.headers.get("x-content-type-options") == "nosniff" or not address.startswith("/static")
 
 
-def test_the_scripts_talk_to_nobody_else() -> None:
+def test_the_scripts_talk_to_nobody_else_and_write_no_markup() -> None:
     for script in STATIC.glob("*.js"):
-        assert set(re.findall(r"https?://[^\"' ]+", script.read_text())) <= {"http://www.w3.org/2000/svg"}
-        assert "innerHTML" not in script.read_text()
+        text = script.read_text()
+        assert not re.findall(r"https?://", text)
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|setAttribute\(.style", text
+        )
+        assert len(text.splitlines()) <= 400
 
 
-def test_the_twin_needs_a_key(here: Live, hospitals: list[Hospital]) -> None:
-    for path in ("/dashboard.json", "/dashboard/ward.json"):
+def test_every_reason_of_a_coordinator_has_its_words() -> None:
+    known = (STATIC / "words.js").read_text()
+    written = {reason for path in SOURCES.rglob("*.py") for reason in _reasons(path.read_text())}
+    assert {"too-few-clients", "not-finite", "updates-lost", "noised-sum-lost"} <= written
+    named = {SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN, "stopped", "database-differs"}
+    for reason in written | named | {*get_args(Failure)}:
+        assert re.search(rf'^  ("{reason}"|{reason}): \["[A-Z]', known, re.M), f"{reason} has no words"
+    for word in (
+        *get_args(StopReason),
+        *(set(get_args(StudyState)) - {"finished"}),
+        *get_args(RoundState),
+        *(one.value for one in Observer),
+    ):
+        assert re.search(rf'\W("{word}"|{word}): ', known), f"{word} has no words"
+
+
+def _reasons(text: str) -> set[str]:
+    given = re.findall(r'(?:Abandon|InputsLost)\([^"\n]*"([a-z-]+)"', text) + re.findall(
+        r'"([a-z-]+-lost|not-finite)"', text
+    )
+    return set(given)
+
+
+def test_the_twins_need_a_key(here: Live) -> None:
+    for path in ("/dashboard.json", "/dashboard/ward.json", "/dashboard/ward/terms.json", "/dashboard/ward/ledger.txt"):
         assert here.send("GET", path).status_code == 401
         assert here.send("GET", path, here.viewer_key).status_code == 200
-    assert here.signed(hospitals[0], "GET", "/dashboard/ward.json").status_code == 200
-    assert here.signed(hospitals[0], "GET", "/dashboard.json").status_code == 403
+    assert code_of(here.send("GET", "/dashboard/nowhere/ledger.txt", here.viewer_key)) == (404, "unknown-study")
 
 
-def test_the_twin_says_what_the_api_says_and_not_who_took_part(here: Live, hospitals: list[Hospital]) -> None:
+def test_a_member_reads_its_own_study_and_not_the_list(here: Live) -> None:
+    member, _ = here.running("members", "north", "south")
+    assert here.signed(member, "GET", "/dashboard/members.json").status_code == 200
+    assert here.signed(member, "GET", "/dashboard/ward.json").status_code == 403
+    assert here.signed(member, "GET", "/dashboard.json").status_code == 403
+
+
+def test_the_twin_says_what_the_api_says_and_not_who_took_part(here: Live) -> None:
     page = here.operator("GET", "/dashboard/ward.json").json()
     assert page["study"] == here.operator("GET", "/v1/studies/ward").json()
     assert page["budget"] == here.operator("GET", "/v1/studies/ward/budget").json()
-    assert [one["round"] for one in page["rounds"]] == [1, 2]
+    assert [one["round"] for one in page["rounds"]] == [*range(1, 32)]
     assert all(one["clients"] is None for one in page["rounds"])
-    listed = here.operator("GET", "/dashboard.json").json()
-    assert listed == here.operator("GET", "/v1/studies").json()
+    assert page["rounds"][4]["answers"] == {"received": 1, "refused": 0, "missing": 4, "waiting": 0}
+    assert page["rounds"][30]["answers"] == {"received": 2, "refused": 0, "missing": 0, "waiting": 3}
+    assert "coast" not in json.dumps(page)
+    listed = here.operator("GET", "/dashboard.json").json()["studies"]
+    studies = here.operator("GET", "/v1/studies").json()["studies"]
+    assert [one["study"] for one in listed] == studies
+    limits = next(one["limits"] for one in listed if one["study"]["study"] == "ward")
+    assert [one["spent"] for one in limits] == [one["spent"] for one in page["budget"]["limits"]]
 
 
-def _drawn(call: str, argument: Any) -> Any:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    command = [node, "--input-type=module", "-e", NODE, str(STATIC / "drawing.js")]
-    run = subprocess.run(
-        command, input=json.dumps({"call": call, "argument": argument}), capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+def test_the_list_is_searched_and_paged(here: Live) -> None:
+    first = here.operator("GET", "/dashboard.json?limit=1").json()
+    assert len(first["studies"]) == 1
+    second = here.operator("GET", f"/dashboard.json?limit=1&after={first['next']}").json()
+    assert second["studies"][0]["study"]["study"] > first["next"]
+    for search, found in (("ON THE ward", ["ward"]), ("%", []), ("_", []), ("ende", ["ended"])):
+        answer = here.operator("GET", "/dashboard.json", params={"search": search}).json()
+        assert [one["study"]["study"] for one in answer["studies"]] == found
 
 
-def _words(drawn: Any) -> str:
-    if isinstance(drawn, str):
-        return drawn
-    parts = drawn if isinstance(drawn, list) else drawn["children"]
-    return " ".join(_words(part) for part in parts)
+def test_an_update_brings_what_is_new_and_the_round_under_way(here: Live) -> None:
+    north, south = here.running("news", "north", "south")
+    version = here.operator("GET", "/dashboard/news.json").json()["version"]
+    for who in (north, south):
+        assert here.put_update(who, 1, update()).status_code == 201
+    here.work()
+    page = here.operator("GET", f"/dashboard/news.json?since={version}").json()
+    assert [one["round"] for one in page["rounds"]] == [1, 2]
+    seen = page["version"]
+    assert [one["round"] for one in _news(here, seen)] == [2]
+    assert here.put_update(north, 2, update()).status_code == 201
+    assert _news(here, seen)[0]["answers"] == {"received": 1, "refused": 0, "missing": 0, "waiting": 1}
+    metrics = {"evaluation_set": "held-out", "values": {"accuracy": 0.75}}
+    assert here.operator("PUT", "/v1/studies/news/models/1/metrics", json=metrics).status_code == 201
+    assert [one["metrics"] for one in _news(here, seen)] == [metrics, None], "an old round that was measured is news"
+    assert [one["round"] for one in _news(here, seen, after=1)] == [2]
 
 
-def test_the_drawing_shows_every_limit_with_its_sentence(here: Live, hospitals: list[Hospital]) -> None:
-    page = here.operator("GET", "/dashboard/ward.json").json()
-    words = _words(_drawn("drawStudy", page))
-    for limit in page["budget"]["limits"]:
-        assert f"{limit['level']} level, {limit['definition']}" in words
-        if limit["state"] == "unbounded":
-            assert "does not protect this level" in words
-        else:
-            assert limit["certificate"]["assumption"] in words
-            assert f"limit {limit['epsilon']:g} " in words
-    assert page["budget"]["ledger"]["head"] in words
+def _news(here: Live, since: int, after: int = 0) -> list[dict[str, object]]:
+    return here.operator("GET", f"/dashboard/news.json?since={since}&after={after}").json()["rounds"]
 
 
-def test_what_was_spent_is_shown_for_every_round(here: Live, hospitals: list[Hospital]) -> None:
-    page = here.operator("GET", "/dashboard/ward.json").json()
-    reported, running = page["rounds"]
-    limits = [one for one in page["budget"]["limits"] if one["epsilon"] is not None]
-    assert [(one["level"], one["definition"], one["spent"]) for one in reported["spent"]] == [
-        (one["level"], one["definition"], one["spent"]) for one in limits
-    ]
-    assert running["spent"] is None
-    later = reported | {"round": 2, "spent": [one | {"spent": 2 * one["spent"]} for one in reported["spent"]]}
-    words = _words(_drawn("drawStudy", page | {"rounds": [reported, later]}))
-    for one in reported["spent"]:
-        in_words = f"{one['level']}, {one['definition']}: {_drawn('upward', one['spent'])} in round 1"
-        assert f"{in_words}, {_drawn('upward', 2 * one['spent'])} in round 2" in words
+@pytest.mark.parametrize("path", ["/dashboard.json", "/dashboard/ward.json?since=10"])
+def test_the_same_again_is_not_sent_again(here: Live, path: str) -> None:
+    first = here.operator("GET", path)
+    again = here.operator("GET", path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert first.headers["cache-control"] == "no-store"
+    assert here.operator("GET", path, headers={"If-None-Match": '"other"'}).content == first.content
 
 
-def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(here: Live) -> None:
+def test_how_many_were_drawn_is_told_to_nobody_where_the_guarantee_counts_on_it(here: Live) -> None:
+    drawn = settings("client", client_sampling_rate=0.5, schedule={"min_clients": 0})
+    here.running("drawn", "north", "south", settings=drawn)
+    (round,) = here.operator("GET", "/dashboard/drawn.json").json()["rounds"]
+    assert round["answers"] is None
+
+
+def test_a_database_that_differs_is_shown_without_its_numbers(here: Live) -> None:
+    from sqlalchemy import text
+
     here.running("forged", "east", "west")
-    before = here.operator("GET", "/dashboard/forged.json").json()
-    assert "Somebody changed the database" not in _words(_drawn("drawStudy", before))
-    percentiles = '[{"population": 0.9, "epsilon": 0.123, "delta": "none"}]'
-
-    def forge(tx: Transaction) -> None:
-        study = find_study(tx, "forged").id
-        tx.session.execute(
-            text("UPDATE budgets SET percentiles = :p WHERE study_id = :s"), {"p": percentiles, "s": study}
-        )
-
-    here.coordinator.database.write("forge", forge)
-    answer = here.operator("GET", "/v1/studies/forged/budget")
-    assert code_of(answer) == (409, "study-finished")
-    assert answer.json()["extra"] == {"stop_reason": "database-differs"}
-    assert "the statement of its budget in the database is not what the signed ledger says" in answer.json()["detail"]
+    forged = "UPDATE budgets SET limits = '[]' WHERE study_id = (SELECT id FROM studies WHERE name = 'forged')"
+    here.coordinator.database.write("forge", lambda tx: tx.session.execute(text(forged)))
+    (listed,) = here.operator("GET", "/dashboard.json?search=forged").json()["studies"]
+    assert listed["limits"] is None
     page = here.operator("GET", "/dashboard/forged.json").json()
     assert (page["study"]["stop_reason"], page["budget"], page["rounds"]) == ("database-differs", None, [])
-    words = _words(_drawn("drawStudy", page))
-    assert "Somebody changed the database without the coordinator's key" in words
-    assert "finished: database-differs" in words
-    assert "Privacy budget" not in words
 
 
-def test_markup_in_a_title_stays_text(here: Live, hospitals: list[Hospital]) -> None:
-    page = here.operator("GET", "/dashboard/ward.json").json()
-    page["study"]["title"] = "<script>alert(1)</script>"
-    drawn = _drawn("drawStudy", page)
-    headings = [each["children"] for each in drawn if each["name"] == "h1"]
-    assert headings == [["<script>alert(1)</script>"]]
+def test_the_charts_library_may_be_kept_for_ever_and_is_sent_compressed(here: Live) -> None:
+    found = find_bundle()
+    if found is None:
+        pytest.skip("vl-convert-python is not installed")
+    address = f"/charts/{found.name}"
+    assert f'data-charts="{address}"' in here.send("GET", "/dashboard/ward").text
+    answer = here.send("GET", address)
+    assert "immutable" in answer.headers["cache-control"]
+    assert (answer.headers["content-encoding"], answer.content) == ("gzip", found.script)
+    plain = here.send("GET", address, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == found.script
+    assert here.send("GET", "/charts/charts-0000000000000000.js").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(2.951, "2.96"), (2.95, "2.95"), (0.0123, "0.013"), (0, "0"), (None, "–"), (0.000011, "0.000011")],
-    ids=["rounded up", "exact", "small", "nothing", "unknown", "tiny"],
-)
-def test_a_privacy_loss_is_never_shown_smaller_than_it_is(value: float | None, shown: str) -> None:
-    assert _drawn("upward", value) == shown
+def test_the_name_of_the_charts_library_goes_by_its_content() -> None:
+    one, other = (Bundle(gzip.compress(text, mtime=0)) for text in (b"one", b"other"))
+    assert one.name != other.name
+    assert one.script == b"one"
 
 
-def test_the_list_links_to_every_study(here: Live, hospitals: list[Hospital]) -> None:
-    drawn = _drawn("drawStudies", here.operator("GET", "/dashboard.json").json())
-    assert '"/dashboard/ward"' in json.dumps(drawn)
+def test_without_the_charts_library_the_coordinator_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle.importlib.util, "find_spec", lambda name: None)
+    assert find_bundle(tmp_path / "charts.js.gz") is None
+
+
+def test_the_charts_library_is_made_once_and_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    first, second = find_bundle(tmp_path / "a" / "charts.js.gz"), find_bundle(tmp_path / "b" / "charts.js.gz")
+    assert first == second
+    assert first is not None
+    assert b"window.vegaEmbed=" in first.script
+    # What would break the content policy: code made from text.
+    assert find_bundle(tmp_path / "a" / "charts.js.gz") == first
+
+
+@pytest.mark.parametrize("path", sorted((STATIC / "charts").glob("*.json")), ids=lambda path: path.name)
+def test_every_specification_is_a_chart_for_paper_too(path: Path) -> None:
+    converter = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    rows = [
+        {"round": number, "value": 1.0, "limit": "a", "kind": "answered", "count": 1, "order": 0} for number in (1, 2)
+    ]
+    names = set(re.findall(r'"data": \{"name": "(\w+)"\}', path.read_text()))
+    drawn = json.loads(path.read_text()) | {"width": 300, "datasets": dict.fromkeys(names, rows)}
+    assert converter.vegalite_to_svg(drawn).startswith("<svg")
 
 
 def test_the_pages_travel_with_the_package() -> None:
-    package = Path(server.__file__).parent
-    assert all((package / "web" / name).is_file() for name in ("study.html", "studies.html", "static/dashboard.css"))
+    wanted = ("study.html", "studies.html", "static/dashboard.css", "static/charts/loss.json")
+    assert all((SOURCES / "web" / name).is_file() for name in wanted)

@@ -43,7 +43,8 @@ def collecting(coordinator: Coordinator, **options: object) -> list[Hospital]:
 
 
 def test_a_round_waits_for_its_quorum(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, clients=1)
+    hospitals = open_study(coordinator, clients=2)
+    enrolment.revoke(coordinator, "sepsis", "h1")
     work(coordinator)
     assert kinds(coordinator) == ["opened"]
     Hospital(UseCases(coordinator), "sepsis", "second").enrol()

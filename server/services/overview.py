@@ -1,0 +1,139 @@
+"""What the pages show: all studies at a glance, what changed in one of them, and its ledger as it was hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, or_, select
+
+from client_sdk.protocol.study.messages import LimitStatement, RoundView, Study
+from client_sdk.protocol.study.plan_of import hides_attendance
+from client_sdk.protocol.wire.signing import canonical_json
+from server.db import rows
+from server.db.comparison import DatabaseDiffers, require_as_signed
+from server.db.ledger_store import entries
+from server.db.session import Transaction
+from server.db.soundness import WRONG_VALUE, RowBroken
+from server.db.tables import Answer, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.studies import lifecycle
+
+# By what became of them: how many hospitals of one round.
+Counts = Mapping[Answer, int]
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One study at a glance. `limits` is None where the database is not what the coordinator signed."""
+
+    study: Study
+    limits: list[LimitStatement] | None
+    last_activity: datetime
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed in a study.
+
+    version  number of its newest event when this was read: ask with it for what is newer
+    rounds   in order of their numbers, each with what became of the hospitals that were asked; None: nobody is told
+    more     there are more of them
+    """
+
+    version: int
+    rounds: list[tuple[RoundView, Counts | None]]
+    more: bool
+
+
+def glances(
+    coordinator: Coordinator, after: str | None, limit: int, search: str | None
+) -> tuple[list[Glance], str | None]:
+    """Studies in order of their names, and behind which name there are more."""
+    listed = lifecycle.list_studies(coordinator, after, limit, search)
+
+    def work(tx: Transaction) -> list[Glance]:
+        return [_glance(coordinator, tx, study) for study in listed.studies]
+
+    return coordinator.database.read("glance-at-studies", work), listed.next
+
+
+def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
+    row, budget = rows.find_with_budget(tx, study.study)
+    newest = tx.session.scalar(select(func.max(EventRow.at)).where(EventRow.study_id == row.id))
+    try:
+        if row.stop_reason == "database-differs":
+            raise DatabaseDiffers(row.name, "found before")
+        require_as_signed(tx, coordinator.signer, row, budget)
+        # Without the numbers that take long: a list must not wait for them.
+        limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in budget.limits]
+    except (DatabaseDiffers, RowBroken, *WRONG_VALUE):
+        limits = None
+    return Glance(study, limits, views.at(row.created_at if newest is None else newest))
+
+
+def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> Changes:
+    """Rounds above `after` that something happened to after event `since`, and the one under way.
+
+    Raises:
+        Rejected: `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> Changes:
+        row = rows.find_study(tx, study)
+        # Before the rounds: what comes in between is told twice, and never missed.
+        version = row.version
+        wanted = select(RoundRow).where(RoundRow.study_id == row.id, RoundRow.number > after)
+        if since:
+            touched = select(EventRow.round).where(
+                EventRow.study_id == row.id, EventRow.number > since, EventRow.round.is_not(None)
+            )
+            wanted = wanted.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
+        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
+        return Changes(version, _shown(tx, row, found[:limit]), len(found) > limit)
+
+    return coordinator.database.read("read-changes", work)
+
+
+def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[tuple[RoundView, Counts | None]]:
+    numbers = [round.number for round in found]
+    models = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version.in_(numbers))
+    released = {model.version: model for model in tx.session.scalars(models)}
+    answers = None if hides_attendance(rows.settings_of(study)) else _answers(tx, study.id, numbers)
+    return [
+        (
+            views.round_view(round, released.get(round.number), None),
+            None if answers is None else answers.get(round.number, {}),
+        )
+        for round in found
+    ]
+
+
+def _answers(tx: Transaction, study_id: int, numbers: Sequence[int]) -> dict[int, dict[Answer, int]]:
+    """By round: how many hospitals were drawn, sent, refused, stayed away. No names."""
+    counted = (
+        select(ParticipantRow.round, ParticipantRow.state, func.count())
+        .where(ParticipantRow.study_id == study_id, ParticipantRow.round.in_(numbers))
+        .group_by(ParticipantRow.round, ParticipantRow.state)
+    )
+    found: dict[int, dict[Answer, int]] = {}
+    for round, state, count in tx.session.execute(counted):
+        found.setdefault(round, {})[state] = count
+    return found
+
+
+def ledger_lines(coordinator: Coordinator, study: str, *, after: int, limit: int) -> bytes:
+    """Entries above `after`, one a line: the very bytes whose SHA-256 is the entry's hash.
+
+    Raises:
+        Rejected: `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> bytes:
+        page = entries(tx, rows.find_study(tx, study).id, after, limit)
+        hashed = ({name: value for name, value in entry.to_dict().items() if name != "sha256"} for entry in page)
+        return b"".join(canonical_json(entry) + b"\n" for entry in hashed)
+
+    return coordinator.database.read("read-ledger-lines", work)

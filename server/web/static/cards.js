@@ -1,0 +1,86 @@
+// The overview: rounds left and shares first, then ε.
+import { element, phrase, redraw } from "/static/elements.js";
+import { keyOf } from "/static/model.js";
+import { accuracy, count, guessesOf100, percentLeft, upward } from "/static/numbers.js";
+import { hospitals } from "/static/overview.js";
+import { limitName, voidAgainst } from "/static/words.js";
+
+export function cards() {
+  const node = element("div", { class: "cards" });
+  const update = (model) => {
+    if (model.budget === null) return redraw(node, null, () => []);
+    const drawn = [roundsLeft(model), ...model.limits.map(budgetLeft), measured(model), present(model)];
+    redraw(node, drawn, () => drawn.map(card));
+  };
+  return { node, update };
+}
+
+// A card is words only, so that it is drawn again when they change.
+function card({ name, figure, bar, lines, tone }) {
+  return element("article", { class: `card ${tone ?? ""}` },
+    element("h2", {}, name), element("p", { class: "figure" }, figure), bar ? meter(bar) : null,
+    ...lines.filter(Boolean).map((line) => element("p", { class: "note" }, ...phrase(line))));
+}
+
+function meter({ spent, reserved, words }) {
+  const bar = element("div", { class: "bar", role: "img", "aria-label": words }, element("span", { class: "spent" }), element("span", { class: "reserved" }));
+  // Through the object model: an attribute would be an inline style, which the policy forbids.
+  bar.children[0].style.width = `${spent}%`;
+  bar.children[1].style.width = `${reserved}%`;
+  return bar;
+}
+
+function roundsLeft(model) {
+  const begun = `${count(model.study.rounds, "round")} begun; ${model.mostRounds} at most are charged`;
+  if (model.study.stop_reason !== null) return { name: "Rounds left", figure: "none", lines: ["The study has ended.", begun] };
+  if (!model.goesOn) return { name: "Rounds left", figure: "none", lines: ["No further round may begin.", begun] };
+  const first = model.tightest;
+  return {
+    name: "Rounds left",
+    figure: `about ${model.roundsLeft}`,
+    lines: [
+      first ? `The limit for ${limitName(first)} ends the study first` : null,
+      model.study.rounds ? "If rounds go on to cost what the last one did" : "If every round costs its worst case",
+      begun,
+    ],
+  };
+}
+
+function budgetLeft(limit) {
+  const left = percentLeft(limit);
+  const part = (value) => Math.min(100, Math.max(0, (100 * value) / limit.epsilon));
+  const reserved = limit.reserved > 0 ? `, ${upward(limit.reserved)} reserved for the round under way` : "";
+  const words = `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
+  return {
+    id: keyOf(limit),
+    name: `Budget left: ${limitName(limit)}`,
+    figure: `${left} %`,
+    bar: { spent: part(limit.spent), reserved: part(limit.reserved), words },
+    lines: [
+      words,
+      ...limit.reports.map((report) => `Tighter, not acted on: ε ${upward(report.epsilon)} (${report.name})`),
+      `An attacker's best guess is right at most ${guessesOf100(limit.attack_success)} times in 100 (a coin: 50)`,
+      sentence(voidAgainst(limit)).split(",")[0],
+    ],
+  };
+}
+
+const sentence = (words) => words && `${words[0].toUpperCase()}${words.slice(1)}`;
+
+function measured(model) {
+  const last = model.measured.at(-1), first = model.measured[0];
+  if (!last) return { name: "Accuracy", figure: "–", lines: ["Nobody has measured a model yet. `wardround metrics put` does."] };
+  const change = first === last ? null : `Round ${first.round}: ${accuracy(first.metrics.values.accuracy)}`;
+  return {
+    name: "Accuracy", figure: accuracy(last.metrics.values.accuracy),
+    lines: [`Model of round ${last.round}, on “${last.metrics.evaluation_set}”: declared, outside the guarantee`, change],
+  };
+}
+
+function present(model) {
+  const latest = model.rounds.findLast((round) => round.answers !== null && Object.values(round.answers).some(Boolean));
+  const figure = latest ? `${latest.answers.received} of ${Object.values(latest.answers).reduce((sum, some) => sum + some)}` : String(model.study.clients);
+  const what = !latest ? "take part" : model.underWay === latest ? `have answered in round ${latest.round} so far` : `answered in round ${latest.round}`;
+  const hidden = model.rounds.some((round) => round.answers === null);
+  return { name: "Hospitals", figure, lines: [what, `${hospitals(model.study)} enrolled`, hidden ? "How many are drawn in a round is not shown: the guarantee counts on it" : null] };
+}

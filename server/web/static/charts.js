@@ -1,0 +1,110 @@
+// Draws charts with Vega-Lite. A specification is a plain JSON file; only its data and its colours come from here.
+import { element } from "/static/elements.js";
+
+// `null` where the coordinator has no bundle of the library: tables show the same numbers.
+const address = document.documentElement.dataset.charts || null;
+export const chartsAreHere = address !== null;
+
+let library = null;
+
+function load() {
+  library ??= new Promise((resolve, reject) => {
+    document.head.append(element("script", { src: address, onload: () => resolve(window.vegaEmbed), onerror: () => reject(new Error("the charts could not be loaded")) }));
+  });
+  return library;
+}
+
+// What a custom property comes to in the theme of now.
+function colour(name) {
+  const probe = element("span", { hidden: true });
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function config() {
+  const [ink, soft, line] = ["ink", "soft", "line"].map(colour);
+  return {
+    // The picture is named as a whole; its parts would be read one by one.
+    aria: false,
+    background: "transparent",
+    font: "system-ui, sans-serif",
+    view: { stroke: null },
+    axis: { labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 400 },
+    text: { color: ink, fontSize: 12 },
+    rule: { color: soft },
+    range: { category: [1, 2, 3, 4].map((number) => colour(`line-${number}`)) },
+  };
+}
+
+export class Chart {
+  #view = null;
+  #place;
+  #specification;
+  #rows = {};
+  #busy = Promise.resolve();
+  #seen = false;
+  #waiting = null;
+
+  // words: what the picture shows, for whoever does not see it
+  constructor(place, specification, words) {
+    Object.assign(place, { className: "chart" });
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", words);
+    this.#place = place;
+    this.#specification = fetch(specification).then((answer) => answer.json());
+    new IntersectionObserver((all) => {
+      this.#seen = all.at(-1).isIntersecting;
+      if (this.#seen && this.#waiting) this.show(this.#waiting);
+    }, { rootMargin: "300px" }).observe(place);
+  }
+
+  // The view stays; only data that changed are handed to it. One after another, whatever is asked meanwhile.
+  show(rows) {
+    // Drawn once in any case; out of sight, news waits until somebody comes to look.
+    const later = this.#view !== null && !this.#seen;
+    this.#waiting = later ? rows : null;
+    if (later) return;
+    this.#busy = this.#busy.then(() => this.#show(rows)).catch((error) => console.warn("chart:", error.message));
+  }
+
+  async #show(rows) {
+    if (this.#view === null) {
+      this.#rows = rows;
+      return this.#embed();
+    }
+    const changed = Object.entries(rows).filter(([name, data]) => JSON.stringify(data) !== JSON.stringify(this.#rows[name]));
+    this.#rows = rows;
+    if (changed.length === 0) return;
+    for (const [name, data] of changed) this.#view.data(name, data.map((row) => ({ ...row })));
+    await this.#view.runAsync();
+  }
+
+  async #embed() {
+    const [embed, specification] = await Promise.all([load(), this.#specification]);
+    const datasets = Object.fromEntries(Object.entries(this.#rows).map(([name, data]) => [name, data.map((row) => ({ ...row }))]));
+    const { view } = await embed(this.#place, { ...specification, datasets }, {
+      // An interpreter: the library's own compiler would need eval, which the policy forbids.
+      ast: true,
+      renderer: "svg",
+      // Errors alone: a chart that has nothing of one kind yet is no reason for a warning.
+      logLevel: 1,
+      actions: false,
+      defaultStyle: false,
+      tooltip: { disableDefaultStyle: true },
+      config: config(),
+    });
+    this.#view = view;
+    this.#place.querySelector("svg")?.setAttribute("aria-hidden", "true");
+  }
+
+  recolour() {
+    if (this.#view === null) return;
+    this.#busy = this.#busy.then(() => {
+      this.#view.finalize();
+      return this.#embed();
+    });
+  }
+}

@@ -1,0 +1,63 @@
+// Asks the coordinator, with the reader's key. The key stays in this tab: in its session storage, never in an address.
+const KEY = "wardround-key";
+
+export const knownKey = () => sessionStorage.getItem(KEY);
+export const keepKey = (key) => sessionStorage.setItem(KEY, key);
+export const forgetKey = () => sessionStorage.removeItem(KEY);
+
+// `wrongKey`: the answer says that this key opens nothing here. The message is for people.
+export class Refused extends Error {
+  constructor(message, { wrongKey = false, unknown = false, title = "" } = {}) {
+    super(message);
+    Object.assign(this, { wrongKey, unknown, title });
+  }
+}
+
+export async function ask(path, headers = {}, signal = undefined) {
+  let answer;
+  try {
+    answer = await fetch(path, { headers: { ...headers, Authorization: `Bearer ${knownKey()}` }, cache: "no-store", signal });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refused("The coordinator does not answer. The numbers below are the last ones that it gave.");
+  }
+  if (answer.ok || answer.status === 304) return answer;
+  throw await refusal(answer);
+}
+
+async function refusal(answer) {
+  const problem = await answer.json().catch(() => ({}));
+  const wrongKey = answer.status === 401 || answer.status === 403;
+  const words = problem.detail ?? `The coordinator answered ${answer.status}. Try again in a minute.`;
+  return new Refused(words, { wrongKey, unknown: answer.status === 404, title: problem.title ?? "" });
+}
+
+// One twin of a page: asked again, it brings the same object as null, because the coordinator says that nothing is new.
+export class Twin {
+  #tag = new Map();
+
+  async read(path) {
+    const known = this.#tag.get(path);
+    const answer = await ask(path, known ? { "If-None-Match": known } : {});
+    if (answer.status === 304) return null;
+    // Only the newest: the address changes with what is known already.
+    this.#tag = new Map([[path, answer.headers.get("ETag")]]);
+    return answer.json();
+  }
+}
+
+// Server-sent events, read by fetch because EventSource cannot send a key. Yields lists, empty ones as signs of life.
+export async function* events(path, signal) {
+  const answer = await ask(path, { Accept: "text/event-stream" }, signal);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  // It is open: what happens from now on will be told.
+  yield [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n\n");
+    text = parts.pop();
+    yield parts.flatMap((part) => part.split("\n")).filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
+  }
+}

@@ -1,0 +1,40 @@
+// Numbers and times as people read them, each rounded to the safe side.
+
+// At least two decimals, never rounded down: a shown loss must not look smaller than it is.
+export function upward(value) {
+  if (value === null || value === undefined) return "–";
+  const scale = value !== 0 && Math.abs(value) < 0.1 ? 10 ** (1 - Math.floor(Math.log10(Math.abs(value)))) : 100;
+  const rounded = Math.ceil(value * scale) / scale;
+  return scale === 100 && value !== 0 ? rounded.toFixed(2) : String(rounded);
+}
+
+// What is left of a limit once the round under way is charged, in whole percent, never rounded up.
+export function percentLeft(limit) {
+  if (limit.remaining === null) return 0;
+  return Math.max(0, Math.floor((100 * limit.remaining) / limit.epsilon));
+}
+
+// Of 100 guesses, how many are right at most; never rounded down.
+export const guessesOf100 = (success) => String(Math.ceil(success * 1000) / 10);
+
+export const accuracy = (value) => `${(Math.floor(value * 1000) / 10).toFixed(1)} %`;
+
+export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+
+// Made once: a formatter costs more than all the times that it writes.
+const CLOCK = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+
+export const when = (text) => CLOCK.format(new Date(text));
+
+const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
+
+export function ago(text, now = Date.now()) {
+  const seconds = Math.max(0, (now - new Date(text)) / 1000);
+  const [unit, size] = STEPS.find(([, size]) => seconds >= size) ?? [null, 1];
+  return unit === null ? "just now" : `${count(Math.floor(seconds / size), unit)} ago`;
+}
+
+export function duration(seconds) {
+  const [unit, size] = STEPS.find(([, size]) => seconds >= size) ?? ["second", 1];
+  return count(Math.round(seconds / size), unit);
+}

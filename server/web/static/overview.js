@@ -1,0 +1,112 @@
+// All studies at a glance, a page at a time.
+import { Twin } from "/static/coordinator.js";
+import { cell, element, redraw, table } from "/static/elements.js";
+import { follow } from "/static/live.js";
+import { ago, count, percentLeft, when } from "/static/numbers.js";
+import { complain, tell, title } from "/static/shell.js";
+import { limitName, stateOf } from "/static/words.js";
+
+const PAGE = 25;
+
+export function openStudies(place, wrongKey) {
+  title("Studies");
+  const twin = new Twin();
+  const choice = { search: "", before: [], after: null, next: null };
+  const list = element("div", { id: "list", "aria-live": "off" });
+  const pager = element("nav", { class: "pager", "aria-label": "Pages of studies" });
+  let ask = () => {};
+
+  const search = element("input", { id: "search", type: "search", maxlength: "200", autocomplete: "off" });
+  search.addEventListener("input", () => {
+    Object.assign(choice, { search: search.value.trim(), before: [], after: null });
+    ask();
+  });
+  const turn = (forward) => () => {
+    if (forward) choice.before.push(choice.after);
+    choice.after = forward ? choice.next : choice.before.pop();
+    ask();
+  };
+
+  place.replaceChildren(
+    element("h1", {}, "Studies"),
+    element("p", { class: "lead" }, "How far each study has come, and how much of its privacy budget is left."),
+    element("form", { class: "row search", role: "search", onsubmit: (event) => event.preventDefault() }, element("label", { for: "search" }, "Find by name or title"), search),
+    list, pager,
+  );
+  ask = follow({
+    refresh: () => refresh(twin, choice, wrongKey, (found) => draw(list, pager, found, choice, turn)),
+    streamFrom: () => null,
+    tell: (state) => tell(state === "polling" ? "asking" : state),
+  });
+}
+
+async function refresh(twin, choice, wrongKey, show) {
+  const asked = new URLSearchParams({ limit: PAGE });
+  if (choice.search) asked.set("search", choice.search);
+  if (choice.after) asked.set("after", choice.after);
+  try {
+    const found = await twin.read(`/dashboard.json?${asked}`);
+    complain("");
+    if (found !== null) show(found);
+  } catch (error) {
+    if (error.wrongKey) return void wrongKey(`${error.title}: ${error.message}`);
+    complain(error.message);
+  }
+  return true;
+}
+
+function draw(list, pager, found, choice, turn) {
+  choice.next = found.next;
+  redraw(list, [found, choice.search], () => (found.studies.length ? studies(found.studies) : nothing(choice.search)));
+  redraw(pager, [choice.before.length, found.next], () => (choice.before.length || found.next ? [
+    element("button", { type: "button", class: "plain", disabled: choice.before.length === 0, onclick: turn(false) }, "Previous"),
+    element("span", {}, `Page ${choice.before.length + 1}`),
+    element("button", { type: "button", class: "plain", disabled: found.next === null, onclick: turn(true) }, "Next"),
+  ] : []));
+}
+
+function nothing(search) {
+  if (search) return element("p", { class: "empty" }, `No study has “${search}” in its name or title.`);
+  return element("p", { class: "empty" }, "There is no study yet. An operator opens one with ", element("code", {}, "wardround study create"), ".");
+}
+
+function studies(found) {
+  const rows = found.map(({ study, limits, last_activity: last, most_rounds: most }) => {
+    const [tone, name] = stateOf(study);
+    const link = element("a", { href: `/dashboard/${study.study}` }, study.title || study.study);
+    return [
+      element("span", { class: "name" }, link, study.title ? element("span", { class: "note" }, study.study) : null),
+      cell({ "data-name": "State" }, element("span", { class: `badge ${tone}` }, name)),
+      cell({ "data-name": "Budget left" }, limits === null ? "not shown" : budget(limits)),
+      cell({ "data-name": "Rounds left" }, roundsLeft(study, limits), element("span", { class: "note" }, `${study.rounds} of at most ${most} begun`)),
+      cell({ "data-name": "Hospitals" }, hospitals(study)),
+      cell({ "data-name": "Last activity" }, element("time", { datetime: last, title: when(last) }, ago(last))),
+    ];
+  });
+  const shown = table("All studies", ["Study", "State", "Budget left", "Rounds left", "Hospitals", "Last activity"], rows);
+  shown.classList.add("stacks");
+  return shown;
+}
+
+const protectedLimits = (limits) => limits.filter((limit) => limit.epsilon !== null);
+
+// The limit that has the smallest share left speaks for the study.
+function budget(limits) {
+  const scarce = protectedLimits(limits).reduce((least, limit) => (percentLeft(limit) < percentLeft(least) ? limit : least));
+  const left = percentLeft(scarce);
+  return element("span", { class: "left" },
+    element("meter", { min: 0, max: 100, value: left, "aria-label": `${left} % of the budget left, ${limitName(scarce)}` }),
+    element("span", {}, `${left} %`), element("span", { class: "note" }, limitName(scarce)));
+}
+
+function roundsLeft(study, limits) {
+  if (study.stop_reason !== null) return "none: it has ended";
+  if (limits === null) return "not shown";
+  const left = Math.min(...protectedLimits(limits).map((limit) => limit.rounds_left_estimate ?? 0));
+  return `about ${count(left, "round")}`;
+}
+
+export function hospitals(study) {
+  const invited = study.invited ?? null;
+  return invited === null ? count(study.clients, "hospital") : `${study.clients} of ${count(invited, "invited hospital")}`;
+}

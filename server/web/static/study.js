@@ -1,0 +1,99 @@
+// The page of one study: read once as a whole, then only what is new.
+import { cards } from "/static/cards.js";
+import { Twin, ask } from "/static/coordinator.js";
+import { element, phrase, redraw, section } from "/static/elements.js";
+import { follow } from "/static/live.js";
+import { lossCharts } from "/static/loss.js";
+import { meanings } from "/static/meaning.js";
+import { StudyModel } from "/static/model.js";
+import { ago, when } from "/static/numbers.js";
+import { proof } from "/static/proof.js";
+import { roundsTable } from "/static/rounds.js";
+import { complain, tell, title } from "/static/shell.js";
+import { stateOf } from "/static/words.js";
+
+export function openStudy(place, wrongKey) {
+  const name = decodeURIComponent(location.pathname.split("/").pop());
+  const model = new StudyModel(), twin = new Twin();
+  let parts = null;
+  title(name);
+  place.replaceChildren(element("p", { class: "empty" }, "Loading the study …"));
+
+  const refresh = async () => {
+    try {
+      if (await readNews(name, model, twin)) {
+        complain("");
+        parts ??= build(place, name, model);
+        for (const part of parts) part.update(model);
+      }
+    } catch (error) {
+      if (error.wrongKey) return void wrongKey(`${error.title}: ${error.message}`);
+      complain(error.message);
+      if (error.unknown) return void place.replaceChildren(element("h1", {}, "No such study"), element("p", {}, element("a", { href: "/dashboard" }, "All studies")));
+    }
+    return true;
+  };
+  follow({ refresh, tell, streamFrom: () => (model.version ? `/v1/studies/${name}/events?after=${model.version}` : null) });
+}
+
+// True if something is new, or nothing went wrong after something did.
+async function readNews(name, model, twin) {
+  const page = await twin.read(model.path(name));
+  if (page === null) return void complain("");
+  const { version } = page;
+  model.merge(page, model.version);
+  for (let next = page.next; next !== null; ) {
+    const more = await (await ask(model.path(name, next))).json();
+    model.merge(more, model.version);
+    next = more.next;
+  }
+  model.version = version;
+  return true;
+}
+
+function build(place, name, model) {
+  const parts = [heading(), cards()];
+  // No numbers where the database is not what was signed: they may be anybody's.
+  if (model.budget !== null) parts.push(lossCharts(), meanings(), agreement(name), proof(name), roundsTable(name));
+  place.replaceChildren(...parts.map((part) => part.node));
+  return parts;
+}
+
+function heading() {
+  const node = element("header", { class: "top" });
+  const update = ({ study, budget, rounds }) => {
+    title(study.title || study.study);
+    const [tone, state, sentence] = stateOf(study);
+    const last = rounds.at(-1);
+    redraw(node, [study.title, state, sentence, last?.round, last?.state, budget === null], () => [
+      element("p", { class: "crumbs" }, element("a", { href: "/dashboard" }, "All studies"), ` / ${study.study}`),
+      element("h1", {}, study.title || study.study),
+      element("p", { class: "state" }, element("span", { class: `badge ${tone}` }, state), last ? ` Round ${last.round}, begun ` : " Opened ", time(last?.started_at ?? study.created_at)),
+      sentence ? element("p", { class: `notice ${tone}` }, ...phrase(sentence)) : null,
+    ].filter(Boolean));
+  };
+  return { node, update };
+}
+
+const time = (text) => element("time", { datetime: text, title: ago(text) }, when(text));
+
+// The settings in words do not change while a study lives: they are read once.
+function agreement(name) {
+  const list = element("div", {});
+  const frozen = element("pre", { tabindex: "0", "aria-label": "All settings as JSON" }), digest = element("p", { class: "note long" });
+  const node = section("terms", "What hospitals agreed to, and who sees what", list,
+    element("details", {}, element("summary", {}, "All settings, as they were frozen"), digest, frozen));
+  const update = ({ study }) => redraw(digest, study.settings_sha256, () => {
+    frozen.textContent = JSON.stringify(study.settings, null, 2);
+    return `SHA-256 of their canonical JSON, which every assignment names: ${study.settings_sha256}`;
+  });
+
+  ask(`/dashboard/${name}/terms.json`).then(async (answer) => {
+    const { sentences } = await answer.json();
+    const groups = Map.groupBy(sentences, (one) => one.about);
+    list.replaceChildren(element("dl", { class: "terms" }, ...[...groups].flatMap(([about, found]) => [
+      element("dt", {}, about), ...found.map((one) => element("dd", {}, one.text)),
+    ])));
+  }).catch((error) => list.replaceChildren(element("p", { class: "note" }, error.message)));
+  return { node, update };
+}

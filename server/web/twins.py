@@ -1,0 +1,172 @@
+"""What the pages show, as JSON: nothing that the reader's own key could not read elsewhere in the API."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime, Field
+
+from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
+from client_sdk.protocol.study.values import NAME_PATTERN, Message
+from client_sdk.protocol.terms import in_words
+from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
+from server.domain.errors import Rejected
+from server.services import overview, views
+from server.services.studies import lifecycle
+
+router = APIRouter(prefix="/dashboard", route_class=SignedRoute, tags=["dashboard"])
+# As many as one page of the API holds.
+MOST_ROUNDS = 500
+AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
+Search = Annotated[str | None, Query(max_length=200, description="in the name or the title, in any case")]
+Since = Annotated[
+    int, Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since; 0: all")
+]
+_SAME: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Nothing is new since the answer with the ETag in If-None-Match"}
+}
+
+
+class Glance(Message):
+    """One study in the list."""
+
+    study: Study = Field(description="its settings and its state")
+    limits: list[LimitStatement] | None = Field(
+        description="as the budget says, without reports; null where the database is not what the coordinator signed"
+    )
+    last_activity: AwareDatetime = Field(description="when something happened last")
+    most_rounds: int = Field(description="how many rounds are charged at most")
+
+
+class Glances(Message):
+    studies: list[Glance] = Field(description="in order of their names")
+    next: str | None = Field(description="ask for more with `after`; null at the end")
+
+
+class Answers(Message):
+    """What became of the hospitals that a round asked, as counts."""
+
+    received: int = Field(description="whose update is here")
+    refused: int = Field(description="that said no")
+    missing: int = Field(description="that did not answer in time, or left")
+    waiting: int = Field(description="that may still answer")
+
+
+class ShownRound(RoundView):
+    answers: Answers | None = Field(
+        description="null where nobody may learn how many were drawn: the study's guarantee counts on it"
+    )
+
+
+class StudyPage(Message):
+    """What the page of a study shows; who took part is never among it.
+
+    study    its settings and its state
+    budget   null where the database is not what the coordinator signed
+    rounds   in order of their numbers; empty where the budget is null, for the database is not believed then
+    version  ask with it as `since` for what is newer
+    next     ask for more rounds with `after`; null at the end
+    most_rounds  how many rounds are charged at most
+    """
+
+    study: Study
+    budget: BudgetStatement | None
+    rounds: list[ShownRound]
+    version: int
+    next: int | None
+    most_rounds: int
+
+
+class Sentence(Message):
+    about: str = Field(description="which part of the settings")
+    text: str = Field(description="what it says, in plain words")
+
+
+class Terms(Message):
+    sentences: list[Sentence] = Field(description="in the order in which a person should read them")
+
+
+@router.get(".json", responses=_SAME, response_model=Glances)
+def all_studies_json(
+    request: Request, _: Viewer, here: Here, after: AfterName = None, limit: PageSize = 25, search: Search = None
+) -> Response:
+    """What the page of all studies shows. The same again is a 304."""
+    found, more = overview.glances(here.coordinator, after, limit, search)
+    shown = [
+        Glance(
+            study=one.study,
+            limits=one.limits,
+            last_activity=one.last_activity,
+            most_rounds=one.study.settings.rounds,
+        )
+        for one in found
+    ]
+    return _unless_same(request, Glances(studies=shown, next=more))
+
+
+@router.get("/{study}.json", responses=_SAME, response_model=StudyPage)
+def study_page_json(
+    request: Request, study: StudyName, _: Reader, here: Here, since: Since = 0, after: After = 0
+) -> Response:
+    """What the page of a study shows: its state, its budget, and the rounds that are new. The same again is a 304."""
+    try:
+        spent = views.read_budget(here.coordinator, study)
+        changed = overview.changes(here.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
+    except Rejected as error:
+        if error.extra.get("stop_reason") != "database-differs":
+            raise
+        spent, changed = None, overview.Changes(0, [], more=False)
+    rounds = [_shown(view, answers) for view, answers in changed.rounds]
+    shown = lifecycle.show(here.coordinator, study)
+    page = StudyPage(
+        study=shown,
+        budget=spent,
+        rounds=rounds,
+        version=changed.version,
+        next=rounds[-1].round if changed.more else None,
+        most_rounds=shown.settings.rounds,
+    )
+    return _unless_same(request, page)
+
+
+@router.get("/{study}/terms.json", response_model=Terms)
+def study_terms_json(study: StudyName, _: Reader, here: Here) -> Terms:
+    """The study's settings in sentences: whom it protects, how far, and who sees what."""
+    said = in_words(lifecycle.show(here.coordinator, study).settings, mine=False)
+    return Terms(sentences=[Sentence(about=about, text=text) for about, text in said])
+
+
+@router.get(
+    "/{study}/ledger.txt",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "one entry a line"}},
+)
+def ledger_text(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
+    """Ledger entries above `after`, one a line. SHA-256 of a line is the entry's hash, and the next line names it."""
+    lines = overview.ledger_lines(here.coordinator, study, after=after, limit=limit)
+    return Response(lines, media_type="text/plain", headers={"Cache-Control": "no-store"})
+
+
+def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
+    answers = (
+        None
+        if counts is None
+        else Answers(
+            received=counts.get("received", 0),
+            refused=counts.get("refused", 0),
+            missing=counts.get("missing", 0),
+            waiting=counts.get("sampled", 0),
+        )
+    )
+    return ShownRound.model_validate({**dict(view), "answers": answers})
+
+
+def _unless_same(request: Request, body: Message) -> Response:
+    """The body with its digest as ETag; 304 for who has these very bytes. No cache keeps it: it is for one key."""
+    written = body.model_dump_json().encode()
+    headers = {"ETag": f'"{hashlib.sha256(written).hexdigest()}"', "Cache-Control": "no-store"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(written, media_type="application/json", headers=headers)

@@ -1,0 +1,90 @@
+"""The coordinator certifies what its ledger says, to whoever may read, and nothing of a database that differs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sqlalchemy import text
+
+from accounting.budget.ledger import Entry
+from client_sdk.documents import check
+from server.domain.errors import Rejected
+from server.services import views
+from server.services.certificates import certificate
+from server.services.coordinator import Coordinator
+from server.services.ledger_pages import ledger_page
+from server.worker import Worker
+from tests.factories.hospital_double import Hospital, update
+from tests.factories.studies import open_study
+
+
+def work(coordinator: Coordinator) -> None:
+    worker = Worker(coordinator)
+    while worker.step():
+        pass
+
+
+def train(coordinator: Coordinator, hospitals: list[Hospital], *rounds: int) -> None:
+    for round in rounds:
+        work(coordinator)
+        for hospital in hospitals:
+            hospital.send(round, update())
+        work(coordinator)
+
+
+def opened(coordinator: Coordinator, round: int | None = None) -> check.Opened:
+    return check.opened(certificate(coordinator, "sepsis", round).model_dump_json().encode())
+
+
+def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordinator: Coordinator) -> None:
+    train(coordinator, open_study(coordinator), 1, 2)
+    found = opened(coordinator)
+    stated, budget = found.certificate, views.read_budget(coordinator, "sepsis")
+    assert [limit.model_dump(exclude={"meaning"}) for limit in stated.limits] == [
+        limit.model_dump() for limit in budget.limits
+    ]
+    assert stated.model == views.locate_model(coordinator, "sepsis").info
+    assert check.signature(found, coordinator.signer.public_key, "the key", known=True).result == "good"
+    entries = [Entry.from_dict(one.model_dump(mode="json")) for one in ledger_page(coordinator, "sepsis").entries]
+    assert {one.result for one in check.ledger(stated, entries)} == {"good"}
+    # Who takes part is nowhere in it.
+    assert "h0" not in json.dumps(found.raw)
+    assert (stated.members.active, stated.members.least, stated.members.most) == (3, 3, 3)
+
+
+def test_a_model_s_certificate_stays_what_it_was_while_the_study_goes_on(coordinator: Coordinator) -> None:
+    hospitals = open_study(coordinator)
+    train(coordinator, hospitals, 1)
+    before = certificate(coordinator, "sepsis", 1).certificate
+    train(coordinator, hospitals, 2)
+    after = certificate(coordinator, "sepsis", 1).certificate
+    assert [limit.spent for limit in before.limits] == [limit.spent for limit in after.limits]
+    assert (before.model, before.round) == (after.model, 1)
+    for round, code in ((3, "unknown-model"), (99, "unknown-model")):
+        with pytest.raises(Rejected, match="released no model") as refused:
+            certificate(coordinator, "sepsis", round)
+        assert refused.value.code == code
+
+
+def test_before_the_first_round_there_is_no_model_and_nothing_is_spent(coordinator: Coordinator) -> None:
+    open_study(coordinator)
+    stated = certificate(coordinator, "sepsis").certificate
+    assert (stated.round, stated.model, stated.spent_after, stated.members.least) == (0, None, [], None)
+    assert {limit.spent for limit in stated.limits} == {0.0, None}
+
+
+def test_nothing_is_certified_of_a_database_that_differs(coordinator: Coordinator) -> None:
+    train(coordinator, open_study(coordinator), 1)
+    forged = text("UPDATE ledger SET body = replace(body, :said, :other) WHERE sequence = 2")
+    with coordinator.database.engine.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+            for name in connection.execute(text(triggers)).scalars().all():
+                connection.execute(text(f"DROP TRIGGER {name}"))
+        else:
+            connection.execute(text("ALTER TABLE ledger DISABLE TRIGGER USER"))
+        assert connection.execute(forged, {"said": '"members":1', "other": '"members":2'}).rowcount == 1
+    with pytest.raises(Rejected) as refused:
+        certificate(coordinator, "sepsis")
+    assert refused.value.code == "study-finished"
