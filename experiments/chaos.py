@@ -172,7 +172,11 @@ class Storm:
                 if strike[kind](target):
                     self._count(kind, study, target)
             self._restart(study, hospitals, joined)
-            reached = operator.budget(study).round
+            statement = operator.budget(study)
+            # What a person does once the faults are over; here they never are.
+            if statement.pause_reason is not None:
+                operator.move_study(study, "resume")
+            reached = statement.round
             if reached > rounds:
                 rounds, moved = reached, time.monotonic()
             if time.monotonic() > moved + END_SECONDS:

@@ -68,7 +68,7 @@ def whole_ledger(operator: Client, study: str) -> list[Entry]:
 def whole_history(operator: Client, study: str) -> list[RoundView]:
     """All rounds in order, page after page."""
     views: list[RoundView] = []
-    after: str | None = None
+    after: int | None = None
     while True:
         page = operator.rounds(study, after)
         views += page.rounds

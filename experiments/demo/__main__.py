@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
+from accounting.errors import Unreachable
 from experiments.demo import scenarios
 from experiments.demo.run import Options, run
 from experiments.demo.scenarios import DataMissing, Scenario
@@ -27,14 +28,23 @@ def main() -> int:
     options = parser.parse_args()
     if options.drop_out and (options.data != "breast-cancer" or options.hospitals < LEAST_WITH_ONE_TO_SPARE):
         parser.error("--drop-out needs --hospitals 5 or more: four are the fewest that a masked round accepts")
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    if options.rounds is not None and options.scheme not in ("parallel", "sequential"):
+        parser.error("--rounds needs --scheme parallel or sequential: the noise of the others is fixed")
+    console = Console(width=None if sys.stdout.isatty() else 100)
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _as_interrupt)
     begun = time.monotonic()
     home = options.home or Path(tempfile.mkdtemp(prefix="wardround-demo-"))
     try:
         scenario = _scenario(options)
-        study = settings(scenario, options.scheme, options.epsilon, masked=not options.unmasked)
+        study = settings(
+            scenario,
+            options.scheme,
+            options.epsilon,
+            masked=not options.unmasked,
+            bayesian=options.bayesian,
+            rounds=options.rounds,
+        )
         run(scenario, study, Options(home, options.postgres, options.keep, options.drop_out), console)
     except KeyboardInterrupt:
         console.print(f"interrupted; nothing runs any more, files are in {home}")
@@ -45,6 +55,9 @@ def main() -> int:
     except ValidationError as error:
         reasons = "; ".join(problem["msg"] for problem in error.errors(include_input=False))
         console.print(f"[red]these settings make no study: {reasons}[/]", highlight=False)
+        return 2
+    except Unreachable as error:
+        console.print(f"[red]{error}: choose a larger --epsilon[/]", highlight=False)
         return 2
     except ProcessFailed as error:
         console.print(f"[red]{error}[/]", soft_wrap=True, highlight=False)
@@ -68,7 +81,17 @@ def _arguments() -> argparse.ArgumentParser:
         action="store_true",
         help="no secure sum (parallel, client)",
     )
-    parser.add_argument("--epsilon", type=_positive, help="the Bayesian limit, instead of the data set's own")
+    parser.add_argument("--epsilon", type=_positive, help="another limit; parallel, sequential: the noise follows it")
+    parser.add_argument(
+        "--rounds",
+        type=_whole,
+        help="so many fit the budget: the noise follows (parallel, sequential)",
+    )
+    parser.add_argument(
+        "--bayesian",
+        action="store_true",
+        help="both definitions side by side, the Bayesian one read at the end (parallel, sequential)",
+    )
     parser.add_argument("--clients", type=int, default=4, help="with --data mnist (default 4)")
     parser.add_argument("--records", type=int, default=2000, help="digits per client, with --data mnist (default 2000)")
     parser.add_argument("--postgres", action="store_true", help="on an embedded PostgreSQL instead of SQLite")
@@ -81,6 +104,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not (math.isfinite(value) and value > 0):
         raise argparse.ArgumentTypeError("a finite number above 0 is expected")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("a whole number above 0 is expected")
     return value
 
 

@@ -26,19 +26,43 @@ from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import load_weights, weights_of
+from experiments.demo.averaged import averaged_rounds
 
 BATCH = 128
-# Steps and learning rate of Adam: enough for a linear model to converge, little enough for a network to be quick.
-STEPS = {"cnn": (400, 0.003)}
-USUAL_STEPS = (2000, 0.05)
+WEIGHT_DECAY = 1e-4
+LINEAR = ("logistic-regression", "last-layer")
+MOST_ITERATIONS = 200
 
 
-def fitted(task: Task, dataset: TaskDataset, *, steps: int, learning_rate: float, seed: int = 0) -> torch.nn.Module:
-    """A model trained without privacy: Adam on mini-batches."""
+def fitted(task: Task, dataset: TaskDataset, *, linear: bool) -> torch.nn.Module:
+    """A model trained without privacy, with a small weight decay: a linear one to its optimum."""
+    return _by_quasi_newton(task, dataset) if linear else _by_adam(task, dataset)
+
+
+def _by_quasi_newton(task: Task, dataset: TaskDataset) -> torch.nn.Module:
+    """L-BFGS on all records: the loss of a linear model has one minimum, which no seed decides."""
+    model = task.model()
+    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        decay = sum((parameter.square().sum() for parameter in model.parameters()), torch.zeros(()))
+        value = task.loss(model(dataset.inputs), dataset.targets).mean() + WEIGHT_DECAY / 2 * decay
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return model
+
+
+def _by_adam(
+    task: Task, dataset: TaskDataset, *, steps: int = 400, learning_rate: float = 0.003, seed: int = 0
+) -> torch.nn.Module:
+    """Adam on mini-batches."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = task.model()
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=1e-4)
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
     for _ in range(steps):
         batch = torch.randint(len(dataset), (min(BATCH, len(dataset)),), generator=generator)
         optimiser.zero_grad()
@@ -48,9 +72,9 @@ def fitted(task: Task, dataset: TaskDataset, *, steps: int, learning_rate: float
 
 
 def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings) -> tuple[torch.nn.Module, int]:
-    """One hospital as a study of its own until its budget is spent: (model, rounds).
+    """One hospital as a study of its own until its budget is spent: (mean of its last models, rounds).
 
-    Its public constants fit its own size; everything else is the study's.
+    Its public constants fit its own size; everything else is the study's, the averaging too.
     """
     privacy = settings.privacy
     own = privacy.model_copy(
@@ -61,18 +85,18 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     log_moments = LogMomentBounds(settings, dataset.patients) if privacy.bayesian is not None else None
     budget = Budget.open(plan_of(settings))
     model = task.model()
-    weights = weights_of(model)
-    number = 0
+    released = [weights_of(model)]
     while budget.authorise().allowed:
-        number += 1
+        number = len(released)
         budget.reserve(number)
-        update = training.update(weights, log_moments, round=number)
+        update = training.update(released[-1], log_moments, round=number)
         budget.settle(number, _report(log_moments))
-        weights = {
-            name: array - settings.training.optimiser.learning_rate * update[name] for name, array in weights.items()
-        }
-    load_weights(model, weights)
-    return model, number
+        rate = settings.training.optimiser.learning_rate
+        released.append({name: array - rate * update[name] for name, array in released[-1].items()})
+    rounds = len(released) - 1
+    last = [released[number] for number in averaged_rounds(rounds)]
+    load_weights(model, {name: np.mean([weights[name] for weights in last], axis=0) for name in last[0]})
+    return model, rounds
 
 
 def accuracy(task: Task, model: torch.nn.Module, dataset: TaskDataset) -> float:
@@ -90,10 +114,10 @@ def compute(
         torch.cat([dataset.targets for dataset in hospitals.values()]),
         tuple(f"{name}/{patient}" for name, dataset in hospitals.items() for patient in dataset.patients),
     )
-    steps, rate = STEPS.get(settings.training.task, USUAL_STEPS)
+    linear = settings.training.task in LINEAR
 
     def plain(dataset: TaskDataset) -> float:
-        return accuracy(task, fitted(task, dataset, steps=steps, learning_rate=rate), evaluation)
+        return accuracy(task, fitted(task, dataset, linear=linear), evaluation)
 
     result: dict[str, object] = {
         "majority": float(np.max(np.bincount(evaluation.targets.numpy()))) / len(evaluation),

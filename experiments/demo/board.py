@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -14,8 +16,17 @@ from client_sdk.commands.shared import number
 from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView
 from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.scenarios import Scenario
+from experiments.demo.verdict import meaning, verdict
 
-BAR = 12
+BAR = 8
+WIDTH = 100
+EXACTLY = "privacy-loss distribution"
+_SHOWN = {
+    "plain": "Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the classical "
+    "number does not hold against whoever sees them.",
+    "at-end": "Worst cases are enforced. The Bayesian log-moments are shown when the study has ended; then the "
+    "classical number no longer holds against whoever reads them, only against who sees the models.",
+}
 REASONS = {
     "budget-exhausted": "the next round could overspend the budget, so it does not begin",
     "max-steps-reached": "all noised steps that the guarantee allows (max_steps) have been taken",
@@ -28,9 +39,12 @@ class Board:
 
     def __init__(self, console: Console, settings: StudySettings) -> None:
         self._console, self._settings = console, settings
-        self._columns = [("round", 7), ("clients", 9), ("accuracy", 10)]
-        self._columns += [(f"ε {limit.level} {limit.definition}", 24) for limit in settings.privacy.limits]
-        self._columns += [("steps of max_steps", BAR + 10)]
+        self._columns = [("round", 6), ("rounds left", 7), ("budget", BAR + 6)]
+        self._columns += [(f"ε {limit.level} {limit.definition}", 13) for limit in settings.privacy.limits]
+        # The exact reading of the same noise beside the enforced one, where there is room.
+        self._tight = len(settings.privacy.limits) <= 2
+        self._columns += [("ε read exactly", 11)] * self._tight
+        self._columns += [("accuracy", 10), ("clients", 8)]
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
         sizes = ", ".join(f"{name} {len(records)}" for name, records in scenario.hospitals.items())
@@ -40,30 +54,38 @@ class Board:
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
             f"Scheme {privacy.rules.named}; noise multiplier {privacy.noise_multiplier:g}, "
-            f"clip norm {privacy.clip_norm:g}, records drawn at rate {privacy.sampling_rate:g}; "
-            f"at most {privacy.max_steps} noised steps.",
+            f"clip norm {privacy.clip_norm:g}, {_drawn(privacy.sampling_rate)}.",
             *(
                 f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"
                 for limit in privacy.limits
             ),
-            "[yellow]Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the "
-            "number does not hold against whoever sees them.[/]",
-            f"coordinator {origin} · files {home}",
+            *([f"[yellow]{_SHOWN[privacy.disclosure]}[/]"] if privacy.bayesian is not None else []),
+            f"coordinator {origin}",
+            f"files {home}",
         ]
-        self._console.print(Panel("\n".join(lines), title="Wardround", title_align="left", width=110))
+        self._console.print(Panel("\n".join(lines), title="Wardround", title_align="left", width=WIDTH))
 
     def heading(self) -> None:
-        self._row([Text(name, style="bold") for name, _ in self._columns])
+        self._console.print(
+            "[dim]ε is enforced at one order fixed before round 1, which adds the same term to every number: hence "
+            "the jump in round 1. What is read exactly comes from the same noise.[/]",
+            width=WIDTH,
+            highlight=False,
+        )
+        self._row([Text(name, style="bold") for name, _ in self._columns], wrap=True)
 
-    def round(self, view: RoundView, limits: Sequence[Mapping[str, Any]], steps: int) -> None:
-        """One round: who came, how good the model is, what is spent after it."""
+    def round(self, view: RoundView, limits: Sequence[Mapping[str, Any]]) -> None:
+        """One round: what is left of the budget after it, how good the model is, who came."""
         clients = view.clients or []
         received = sum(client.state == "received" for client in clients)
         accuracy = view.metrics.values.get("accuracy") if view.metrics is not None else None
-        cells = [Text(str(view.round)), Text(f"{received}/{len(clients)}")]
-        cells.append(Text(view.state if accuracy is None else f"{accuracy:.3f}"))
         protected = [limit for limit in limits if limit["epsilon"] is not None]
-        self._row([*cells, *(_spent(limit) for limit in protected), _bar(steps, self._settings.privacy.max_steps)])
+        left = min(limit["rounds_left_estimate"] for limit in protected)
+        cells = [Text(str(view.round)), Text(str(left), style="bold"), _share(protected), *map(_spent, protected)]
+        cells += [_exactly(protected)] * self._tight
+        self._row(
+            [*cells, Text(view.state if accuracy is None else f"{accuracy:.3f}"), Text(f"{received}/{len(clients)}")]
+        )
 
     def pinned(self, names: Sequence[str], number: str) -> None:
         """What people do before the first round, here played by this program."""
@@ -77,18 +99,14 @@ class Board:
         """Something that happened between two rounds."""
         self._console.print(f"[yellow]· {text}[/]", highlight=False)
 
-    def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracy: float | None) -> None:
+    def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracies: Accuracies) -> None:
         reason = budget.stop_reason or "running"
-        self._console.print(
-            Panel(
-                f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after round {budget.round})",
-                title="The study has ended",
-                title_align="left",
-                width=110,
-            )
-        )
+        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after round {budget.round})"
+        self._panel("The study has ended", [why])
         self._certificates(budget.limits)
-        self._accuracies(baselines, accuracy)
+        told = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
+        told += [*self._accuracies(baselines, accuracies), "", *filter(None, map(meaning, budget.limits))]
+        self._panel("What taking part brought", told)
 
     def files(self, lines: Mapping[str, str]) -> None:
         """Where things lie; never wrapped, so that commands can be copied."""
@@ -96,7 +114,7 @@ class Board:
             self._console.print(f"[bold]{name}[/] {text}", soft_wrap=True, highlight=False)
 
     def _certificates(self, limits: Sequence[LimitStatement]) -> None:
-        table = Table(title="Certificates", title_justify="left", width=110, show_lines=True)
+        table = Table(title="Certificates", title_justify="left", width=WIDTH, show_lines=True)
         for name in ("level, definition", "spent", "limit", "δ", "what it says"):
             table.add_column(name, ratio=1 if name == "what it says" else None)
         for limit in limits:
@@ -113,29 +131,38 @@ class Board:
                 table.add_row(f"  {report.name}", number(report.epsilon), "", "", sentence)
         self._console.print(table)
 
-    def _accuracies(self, baselines: Mapping[str, Any], accuracy: float | None) -> None:
-        table = Table(title="Accuracy on the same evaluation set", title_justify="left", width=110)
-        for name in ("model", "accuracy", ""):
-            table.add_column(name)
-        table.add_row("[bold]this study[/]", _number(accuracy), "all hospitals, within the budget")
-        table.add_row(
-            "pooled, no privacy", _number(baselines["pooled"]), "all records in one place: what nobody may do"
-        )
-        for kind, sentence in (("private", "alone, under the same limits"), ("alone", "alone, no privacy")):
+    def _accuracies(self, baselines: Mapping[str, Any], accuracies: Accuracies) -> list[str]:
+        lines = [
+            _line("this study", accuracies.study, f"mean of its last {len(accuracies.averaged)} released models"),
+            _line("its last model alone", accuracies.last, "with the noise of the last round"),
+        ]
+        for kind, words in (("alone", "alone, no privacy"), ("private", "alone, same limits")):
             found: Mapping[str, float] = baselines.get(kind, {})
-            if found:
-                mean = sum(found.values()) / len(found)
-                each = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-                table.add_row(sentence, f"{mean:.3f}", f"mean of {each}")
-        table.add_row("majority class", _number(baselines["majority"]), "")
-        self._console.print(table)
+            lines += [_line(f"{name} {words}", value, "") for name, value in found.items()]
+        lines += [
+            _line("pooled, no privacy", baselines["pooled"], "all records in one place: what nobody may do"),
+            _line("majority class", baselines["majority"], ""),
+        ]
+        return lines
 
-    def _row(self, cells: Sequence[Text]) -> None:
+    def _panel(self, title: str, lines: Sequence[str]) -> None:
+        self._console.print(Panel("\n".join(lines), title=title, title_align="left", width=WIDTH), highlight=False)
+
+    def _row(self, cells: Sequence[Text], *, wrap: bool = False) -> None:
         table = Table(show_header=False, box=None, padding=(0, 1, 0, 0))
         for _, width in self._columns:
-            table.add_column(width=width, no_wrap=True)
+            table.add_column(width=width - 1, no_wrap=not wrap)
         table.add_row(*cells)
         self._console.print(table)
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one."""
+
+    study: float | None
+    last: float | None
+    averaged: Sequence[int]
 
 
 def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
@@ -145,20 +172,26 @@ def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
     return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
 
 
-def _spent(limit: Mapping[str, Any]) -> Text:
-    spent, most = limit["spent"], limit["epsilon"]
-    if spent is None:
-        return Text("∞", style="red")
-    share = min(1.0, spent / most)
-    full = round(share * 8)
+def _drawn(rate: float) -> str:
+    return "all records in every round" if rate == 1 else f"records drawn at rate {rate:g}"
+
+
+def _share(limits: Sequence[Mapping[str, Any]]) -> Text:
+    """Of the limit that is nearest to its end."""
+    share = max(1.0 if limit["spent"] is None else min(1.0, limit["spent"] / limit["epsilon"]) for limit in limits)
+    full = int(share * BAR)
     style = "red" if share > 0.9 else "yellow" if share > 0.6 else "green"
-    return Text.assemble((f"{number(spent, 2):>5}", style), f" / {most:<4g} ", ("█" * full + "·" * (8 - full), style))
+    return Text("█" * full + "·" * (BAR - full) + f" {math.ceil(100 * share)}%", style=style)
 
 
-def _bar(done: int, whole: int) -> Text:
-    full = round(BAR * done / whole)
-    return Text.assemble(("━" * full, "cyan"), ("─" * (BAR - full), "dim"), f" {done}/{whole}")
+def _spent(limit: Mapping[str, Any]) -> Text:
+    return Text(f"{number(limit['spent'], 2)} / {limit['epsilon']:g}")
 
 
-def _number(value: float | None) -> str:
-    return "∞" if value is None else f"{value:.3f}"
+def _exactly(limits: Sequence[Mapping[str, Any]]) -> Text:
+    found = (report["epsilon"] for limit in limits for report in limit["reports"] if report["name"] == EXACTLY)
+    return Text(number(next(found, None), 2))
+
+
+def _line(name: str, value: float | None, words: str) -> str:
+    return f"{name:<32}{'—' if value is None else f'{value:.3f}'}   {words}".rstrip()

@@ -1,136 +1,96 @@
-"""How the demonstration's settings were chosen: the same mechanism and accounting in one process, over a grid.
+"""How the demonstration's settings were chosen: on a validation split of the training patients, over a grid.
 
-    python -m experiments.demo.choose_settings breast-cancer
+    python -m experiments.demo.choose_settings breast-cancer --out benchmarks/results/demo_settings.json
 
-Every row is a full run until the Bayesian limit ends it, averaged over seeds. The mechanism here is numpy and the
-closed-form gradient of logistic regression, so that a grid takes minutes; costs and estimates are the package's own.
+The evaluation set is not looked at. In every split a quarter of each hospital's training patients is kept for
+validation; the noise is what the accounts say for the limit.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import json
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from accounting.accountants.classical import ClassicalAccountant
-from accounting.errors import EstimatorRefused
-from accounting.estimation.upper_mean import upper_mean
-from accounting.mechanisms.conversion import epsilon_from_moments
-from accounting.mechanisms.divergence import log_moment
-from client_sdk.tasks import load
+from client_sdk.data import Table as Records
+from client_sdk.protocol.study.settings import StudySettings
+from experiments.demo.averaged import averaged_rounds
+from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
+from experiments.demo.settings import calibrated, settings
 
-Site = tuple[np.ndarray, np.ndarray]
-
-DELTA, FAILURE, MAX_STEPS = 1e-4, 1e-5, 120
-
-
-@dataclass(frozen=True)
-class Setting:
-    """noise: standard deviation of the noise on one hospital's sum, noise multiplier × clip norm."""
-
-    clip_norm: float
-    noise: float
-    sampling_rate: float
-    filter_order: float
-    learning_rate: float
+CLIP_NORMS, SPEEDS, ROUNDS = (0.25, 0.5, 1.0, 2.0), (2.0, 4.0, 8.0, 16.0), (20, 30, 60)
+AVERAGES = ("last model", "last half", "all")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    rounds: int
-    accuracy: float
-    classical: float
-
-
-def run(sites: list[Site], evaluation: Site, setting: Setting, epsilon: float, seed: int) -> Outcome:
-    """One study until the next round could pass the Bayesian limit."""
+def split(scenario: Scenario, seed: int) -> Scenario:
+    """The same study with a quarter of every hospital's patients as its evaluation set, and the declared one gone."""
     random = np.random.default_rng(seed)
-    clip, order = setting.clip_norm, setting.filter_order
-    nominal = setting.sampling_rate * float(np.mean([len(labels) for _, labels in sites]))
-    # Chords lie above the convex cost, so the table never undercounts.
-    distances = np.linspace(0, clip, 1000)
-    cost = log_moment(order, distances, noise_std=setting.noise, sampling_rate=setting.sampling_rate)
-    sums = [np.zeros(len(labels)) for _, labels in sites]
-    weights = np.zeros(sites[0][0].shape[1])
-    spent, rounds = 0.0, 0
-    while rounds < MAX_STEPS and epsilon_from_moments([order], [spent + cost[-1]], DELTA - FAILURE)[0] <= epsilon:
-        total = np.zeros_like(weights)
-        estimates = []
-        for (inputs, labels), running in zip(sites, sums, strict=True):
-            gradients = (1 / (1 + np.exp(-inputs @ weights)) - labels)[:, None] * inputs
-            norms = np.linalg.norm(gradients, axis=1)
-            running += np.interp(np.minimum(norms, clip), distances, cost)
-            drawn = random.random(len(labels)) < setting.sampling_rate
-            total += (gradients[drawn] * np.minimum(1, clip / np.maximum(norms[drawn], 1e-12))[:, None]).sum(axis=0)
-            total += random.normal(size=len(weights)) * setting.noise
-            estimates.append(_estimate(running, spent + cost[-1]))
-        spent = min(spent + cost[-1], max(spent, *estimates))
-        weights -= setting.learning_rate * total / nominal / len(sites)
-        rounds += 1
-    classical = ClassicalAccountant(delta=DELTA, method="pld")
-    classical.step(noise_multiplier=setting.noise / clip, sampling_rate=setting.sampling_rate, count=max(rounds, 1))
-    inputs, labels = evaluation
-    return Outcome(rounds, float(np.mean((inputs @ weights > 0) == labels)), classical.epsilon())
+    hospitals: dict[str, Any] = {}
+    held: list[Any] = []
+    for name, records in scenario.hospitals.items():
+        assert isinstance(records, Records)
+        order = random.permutation(len(records))
+        hospitals[name] = records.take(order[len(order) // 4 :])
+        held.append(records.take(order[: len(order) // 4]))
+    columns = {name: np.concatenate([part.columns[name] for part in held]) for name in held[0].columns}
+    evaluation = Records(columns, tuple(patient for part in held for patient in part.patients))
+    return Scenario(
+        **{**vars(scenario), "hospitals": hospitals, "evaluation": evaluation},
+    )
 
 
-def arrays(scenario: Scenario) -> tuple[list[Site], Site]:
-    """Inputs with a column of ones, and labels, of every hospital and of the evaluation set."""
-    task = load(scenario.task, scenario.task_parameters)
+def grid(scenario: Scenario, splits: int) -> list[dict[str, Any]]:
+    """One row for each setting: accuracy on the validation patients of every split, by what is averaged."""
+    parts = [split(scenario, seed) for seed in range(splits)]
+    rows: list[dict[str, Any]] = []
+    for rounds in ROUNDS:
+        noise = calibrated(settings(scenario, "parallel"), rounds).privacy.noise_multiplier
+        for clip, speed in product(CLIP_NORMS, SPEEDS):
+            found: list[list[float]] = []
+            for seed, part in enumerate(parts):
+                sites, validation = arrays(part)
+                study = _with(settings(part, "parallel"), clip, speed / clip, noise)
+                released = models(sites, study, rounds, seed)
+                half = [number - 1 for number in averaged_rounds(rounds)]
+                means = (released[-1], released[half].mean(axis=0), released.mean(axis=0))
+                found.append([right(weights, validation) for weights in means])
+            row = {"clip_norm": clip, "learning_rate": speed / clip, "rounds": rounds, "noise_multiplier": noise}
+            for average, mean, sd in zip(AVERAGES, np.mean(found, axis=0), np.std(found, axis=0), strict=True):
+                rows.append({**row, "average": average, "accuracy": round(mean, 4), "sd": round(sd, 4)})
+    return sorted(rows, key=lambda row: -row["accuracy"])
 
-    def site(records) -> Site:
-        dataset = task.dataset(records)
-        return np.column_stack([dataset.inputs.double().numpy(), np.ones(len(dataset))]), dataset.targets.numpy()
 
-    return [site(records) for records in scenario.hospitals.values()], site(scenario.evaluation)
-
-
-def _estimate(sums: np.ndarray, worst: float) -> float:
-    try:
-        return upper_mean(sums, FAILURE, method="student-t")
-    except EstimatorRefused:
-        return worst
+def _with(study: StudySettings, clip: float, rate: float, noise: float) -> StudySettings:
+    privacy = study.privacy.model_copy(update={"clip_norm": clip, "noise_multiplier": noise})
+    optimiser = study.training.optimiser.model_copy(update={"learning_rate": rate})
+    training = study.training.model_copy(update={"optimiser": optimiser})
+    return study.model_copy(update={"privacy": privacy, "training": training})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=("breast-cancer", "heart-disease"))
-    parser.add_argument("--epsilon", type=float, default=3.0, help="the Bayesian limit")
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--splits", type=int, default=24)
+    parser.add_argument("--rows", type=int, default=12)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    sites, evaluation = arrays(breast_cancer() if options.data == "breast-cancer" else heart_disease())
-    grid = [
-        Setting(*values)
-        for values in product((1.0, 2.0, 3.0, 4.0), (5.0, 6.0, 8.0), (0.25,), (4.0, 6.0), (0.5, 1.0, 2.0))
-    ]
-    found = []
-    for setting in grid:
-        outcomes = [run(sites, evaluation, setting, options.epsilon, seed) for seed in range(options.seeds)]
-        found.append((float(np.mean([o.accuracy for o in outcomes])), setting, outcomes))
-    table = Table(
-        *("accuracy (sd)", "clip", "noise multiplier", "rate", "order", "learning rate", "rounds", "classical ε (PLD)")
-    )
-    for accuracy, setting, outcomes in sorted(found, key=lambda item: -item[0])[: options.rows]:
-        spread = np.std([o.accuracy for o in outcomes])
-        rounds = [o.rounds for o in outcomes]
-        table.add_row(
-            f"{accuracy:.3f} ({spread:.3f})",
-            f"{setting.clip_norm:g}",
-            f"{setting.noise / setting.clip_norm:.3g}",
-            f"{setting.sampling_rate:g}",
-            f"{setting.filter_order:g}",
-            f"{setting.learning_rate:g}",
-            f"{min(rounds)}–{max(rounds)}",
-            f"{np.mean([o.classical for o in outcomes]):.2f}",
-        )
-    Console(width=110).print(
-        f"{options.data}: Bayesian ε = {options.epsilon:g}, δ = {DELTA}, γ = {FAILURE}, {options.seeds} seeds", table
-    )
+    scenario = breast_cancer() if options.data == "breast-cancer" else heart_disease()
+    rows = grid(scenario, options.splits)
+    if options.out is not None:
+        known = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps({**known, options.data: rows}, indent=1) + "\n")
+    table = Table("accuracy (sd)", "average", "rounds", "clip norm", "noise multiplier", "learning rate")
+    for row in rows[: options.rows]:
+        cells = (row[name] for name in ("rounds", "clip_norm", "noise_multiplier", "learning_rate"))
+        table.add_row(f"{row['accuracy']:.3f} ({row['sd']:.3f})", row["average"], *(f"{cell:g}" for cell in cells))
+    Console(width=100).print(f"{options.data}: {options.splits} validation splits", table)
 
 
 if __name__ == "__main__":

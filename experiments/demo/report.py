@@ -8,33 +8,41 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget.ledger import Entry
-from client_sdk.api.client import Client
 from client_sdk.commands.shared import number
 from client_sdk.protocol.study.messages import BudgetStatement
 from client_sdk.protocol.study.settings import StudySettings
+from experiments.demo.board import Accuracies
 from experiments.demo.scenarios import Scenario
+from experiments.demo.verdict import meaning, verdict
 
 
 def write(
     folder: Path,
-    operator: Client,
-    study: str,
+    model: bytes,
     scenario: Scenario,
     settings: StudySettings,
     budget: BudgetStatement,
     entries: Sequence[Entry],
-    accuracies: Mapping[int, float],
+    by_round: Mapping[int, float],
+    accuracies: Accuracies,
     baselines: Mapping[str, Any],
 ) -> Path:
-    """Write everything under `folder`; returns the page."""
+    """Write everything under `folder`; returns the page. model: what is reported, the mean of released ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    if budget.round > 0:
-        (folder / "model.safetensors").write_bytes(operator.model(study))
+    (folder / "model.safetensors").write_bytes(model)
     for name, content in (
         ("settings.json", settings.as_json()),
         ("budget.json", budget.model_dump(mode="json")),
         ("ledger.json", [entry.to_dict() for entry in entries]),
-        ("accuracy.json", {"by_round": accuracies, "baselines": baselines}),
+        (
+            "accuracy.json",
+            {
+                "by_round": by_round,
+                "study": accuracies.study,
+                "averaged_rounds": list(accuracies.averaged),
+                "baselines": baselines,
+            },
+        ),
     ):
         (folder / name).write_text(json.dumps(content, indent=1, allow_nan=False))
     page = folder / "report.md"
@@ -46,13 +54,14 @@ def _page(
     scenario: Scenario,
     settings: StudySettings,
     budget: BudgetStatement,
-    accuracies: Mapping[int, float],
+    accuracies: Accuracies,
     baselines: Mapping[str, Any],
 ) -> str:
     privacy = settings.privacy
-    last = accuracies[max(accuracies)] if accuracies else None
     lines = [
         "# A study under a privacy budget",
+        "",
+        verdict(accuracies.study, baselines["alone"], budget.limits),
         "",
         f"{scenario.source}; {scenario.split}.",
         f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
@@ -82,9 +91,10 @@ def _page(
     lines += ["", "## What each number says", ""]
     for limit in budget.limits:
         if limit.certificate is not None:
-            lines.append(f"- {limit.level}, {limit.definition}: {limit.certificate.get('assumption')}")
+            lines.append(f"- {meaning(limit)}. {limit.certificate.get('assumption')}")
     lines += ["", "## Accuracy on the evaluation set", "", "| model | accuracy |", "|---|---|"]
-    lines.append(f"| this study | {'—' if last is None else f'{last:.4f}'} |")
+    averaged = f"mean of its last {len(accuracies.averaged)} released models"
+    lines.append(f"| this study, {averaged} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")
     for kind, sentence in (("private", "alone, same limits"), ("alone", "alone, no privacy")):
         lines += [f"| {name} {sentence} | {value:.4f} |" for name, value in baselines.get(kind, {}).items()]

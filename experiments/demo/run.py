@@ -16,7 +16,8 @@ from client_sdk.api.client import Client
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
 from experiments.demo import report, scenarios
-from experiments.demo.board import Board
+from experiments.demo.averaged import accuracy_of, averaged_model, averaged_rounds
+from experiments.demo.board import Accuracies, Board
 from experiments.demo.hospitals import Joined
 from experiments.demo.scenarios import Scenario
 from experiments.demo.watch import Follower
@@ -120,7 +121,7 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     accuracies: dict[int, float] = {}
     with _quiet_interrupt(console):
         for report_ in follower.rounds():
-            board.round(report_.view, report_.limits, report_.steps)
+            board.round(report_.view, report_.limits)
             if report_.view.metrics is not None:
                 accuracies[report_.view.round] = report_.view.metrics.values["accuracy"]
             joined.round_over(report_.view.round)
@@ -131,9 +132,15 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
         stage.baselines.wait(BASELINE_SECONDS)
         stage.baselines.check()
     found: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
-    board.ending(budget, found, accuracies[max(accuracies)] if accuracies else None)
+    released = sorted(accuracies)
+    model = averaged_model(operator, STUDY, released)
+    study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
+    last = accuracies[released[-1]] if released else None
+    averaged = [released[number - 1] for number in averaged_rounds(len(released))] if released else []
+    reached = Accuracies(study, last, averaged)
+    board.ending(budget, found, reached)
     page = report.write(
-        options.home / "report", operator, STUDY, scenario, settings, budget, follower.entries, accuracies, found
+        options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, found
     )
     board.files(
         {

@@ -1,15 +1,16 @@
-"""Three data sets, split among hospitals, with a declared evaluation set that no guarantee covers."""
+"""Three data sets, dealt to hospitals, with a declared evaluation set that no guarantee covers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from accounting.values import FloatArray
 from client_sdk.data import Examples, Records, Table, read_heart_disease, read_idx
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
@@ -45,6 +46,8 @@ HEART_DISEASE = {
 
 
 HOSPITALS = ("university", "city", "county", "rural", "island", "harbour", "valley", "border")
+# How far a patient may come to another hospital than her tumour's size says: a standard deviation, as a share of all.
+OVERLAP = 0.1
 
 
 class DataMissing(Exception):
@@ -69,8 +72,10 @@ class Scenario:
         return sum(len(records) for records in self.hospitals.values())
 
 
-def breast_cancer(seed: int = 0, hospitals: int = 4) -> Scenario:
-    """569 patients of scikit-learn's Wisconsin diagnostic set, unevenly split among made-up hospitals.
+def breast_cancer(seed: int = 0, hospitals: int = 4, *, by_size: bool = True) -> Scenario:
+    """569 patients of scikit-learn's Wisconsin diagnostic set, unevenly dealt to made-up hospitals.
+
+    by_size  by case mix, as `by_tumour_size` says; else at random
 
     Raises:
         DataMissing: fewer than 4 hospitals or more than 8.
@@ -81,28 +86,56 @@ def breast_cancer(seed: int = 0, hospitals: int = 4) -> Scenario:
     columns = {str(name): bunch.data[:, i] for i, name in enumerate(bunch.feature_names) if name in BREAST_CANCER}
     # scikit-learn writes malignant as 0.
     table = Table.of({**columns, "malignant": 1 - bunch.target, "patient": np.arange(569)}, patient_column="patient")
-    order = np.random.default_rng(seed).permutation(569)
+    random = np.random.default_rng(seed)
+    order = random.permutation(569)
     held_out, training = order[:114], order[114:]
     if not 4 <= hospitals <= len(HOSPITALS):
         raise DataMissing(f"{hospitals} hospitals: the 455 patients are split among 4 to {len(HOSPITALS)}")
-    shares = dict(zip(HOSPITALS, np.split(training, _cuts(hospitals, len(training))), strict=False))
+    if by_size:
+        shares = by_tumour_size(columns["worst radius"][training], _sizes(hospitals, len(training)), random)
+    else:
+        shares = np.split(np.arange(len(training)), np.cumsum(_sizes(hospitals, len(training)))[:-1])
     return Scenario(
         name="breast-cancer",
         source="Wisconsin diagnostic breast cancer, 569 patients (comes with scikit-learn)",
-        split=f"split unevenly at random among {hospitals} made-up hospitals",
-        hospitals={name: table.take(rows) for name, rows in shares.items()},
+        split=f"dealt {'by size of tumour' if by_size else 'at random'} to {hospitals} made-up hospitals",
+        hospitals={name: table.take(training[rows]) for name, rows in zip(HOSPITALS[:hospitals], shares, strict=True)},
         evaluation=table.take(held_out),
         task="logistic-regression",
         task_parameters={"label": "malignant", **{f"column.{name}": text for name, text in BREAST_CANCER.items()}},
     )
 
 
-def _cuts(hospitals: int, patients: int) -> list[int]:
-    """Where one hospital's patients end: sizes in the proportion n : n − 1 : … : 1."""
+def by_tumour_size(
+    measured: FloatArray, sizes: Sequence[int], random: np.random.Generator, overlap: float = OVERLAP
+) -> list[np.ndarray]:
+    """Deal patients by the size of their tumours: every one to exactly one hospital.
+
+    The first, largest hospital sees the middle, where benign and malignant are hard to tell apart: doubtful cases are
+    referred to it. The others see smaller and larger tumours in turn, ever further out.
+
+    measured  one number for every patient: the radius of the largest cell nuclei stands for the size
+    sizes     patients of every hospital; together all of them
+    overlap   standard deviation of the noise on a patient's rank, as a share of all patients; 0: sharp borders
+
+    Returns the positions of every hospital's patients, hospitals in the order of `sizes`.
+    """
+    ranks = np.argsort(np.argsort(measured, kind="stable"), kind="stable") / len(measured)
+    dealt = np.argsort(ranks + overlap * random.normal(size=len(measured)), kind="stable")
+    # 3, 1, 0, 2 for four hospitals: from the smallest tumours to the largest.
+    hospitals = range(len(sizes))
+    outwards = [*reversed(hospitals[1::2]), *hospitals[::2]]
+    ends = np.cumsum([sizes[hospital] for hospital in outwards])[:-1]
+    parts = dict(zip(outwards, np.split(dealt, ends), strict=True))
+    return [parts[hospital] for hospital in hospitals]
+
+
+def _sizes(hospitals: int, patients: int) -> list[int]:
+    """Patients of each hospital: in the proportion n : n − 1 : … : 1, but for four hospitals."""
     if hospitals == 4:
-        return [205, 323, 405]
+        return [205, 118, 82, patients - 405]
     ends = np.cumsum(np.arange(hospitals, 0, -1)) * patients // (hospitals * (hospitals + 1) // 2)
-    return [int(end) for end in ends[:-1]]
+    return [int(size) for size in np.diff(ends, prepend=0)]
 
 
 def heart_disease(seed: int = 0) -> Scenario:

@@ -25,7 +25,6 @@ class RoundReport:
 
     view: RoundView
     limits: tuple[Mapping[str, Any], ...]
-    steps: int
 
 
 class Follower:
@@ -51,8 +50,7 @@ class Follower:
                 finished = finished or entry.kind == "finished"
                 budget = self._apply(entry)
                 if entry.kind in CHARGES and entry.round is not None:
-                    steps = budget.charged_rounds * budget.plan.steps_per_round
-                    yield RoundReport(self._view(entry.round), tuple(budget.statements()), steps)
+                    yield RoundReport(self._view(entry.round), tuple(budget.statements()))
             time.sleep(0 if finished else PAUSE_SECONDS)
 
     def _news(self) -> list[Entry]:
