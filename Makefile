@@ -3,11 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 TEST := $(VENV)/.installed-test
+DOCS := $(VENV)/.installed-docs
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint coverage serve sbom clean
+.PHONY: demo test lint coverage docs serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
@@ -29,6 +31,16 @@ coverage:
 		printf '%-20s ' $$package; \
 		$(BIN)/coverage report --include="$$package/*" --format=total --fail-under=92 || failed=1; \
 	done; test -z "$$failed" || { echo "below 92 %: say why, or write the test" >&2; exit 1; }
+
+# The site, in build/site. Its pages are those of docs/, and the three of the root, under the same names; notebooks are
+# run, and the commands' page is what the commands say of themselves.
+docs: $(DOCS)
+	rm -rf build/docs && mkdir -p build && cp -R docs build/docs && rm -rf build/docs/notebooks
+	cp CONTRIBUTING.md SECURITY.md CHANGELOG.md build/docs
+	sed -i.before 's|](\.\./\([A-Z]*\.md\)|](\1|g; s|](docs/|](|g; s|](README.md)|](index.md)|g; s|\.ipynb)|.md)|g' build/docs/*.md && rm build/docs/*.before
+	$(BIN)/python docs/reference/commands.py > build/docs/commands.md
+	$(BIN)/jupyter-nbconvert --log-level WARN $(EXECUTE) --to markdown --output-dir build/docs/notebooks docs/notebooks/*.ipynb
+	$(BIN)/zensical build --clean --strict
 
 serve: $(DEMO)
 	$(BIN)/wardround migrate
@@ -53,5 +65,9 @@ $(TEST): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[test]'
 	@touch $(DEMO) $@
 
+$(DOCS): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) '.[docs]'
+	@touch $(DEMO) $@
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist server/web/bundle
