@@ -17,7 +17,7 @@ from client_sdk.main import build
 from server.config import FOREIGN_NAMES, Settings, load
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"(?<!from )\bwardround ((?:[a-z][a-z-]+)(?: [^`\n|&;>]*)?)")
 
 

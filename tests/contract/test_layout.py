@@ -88,9 +88,10 @@ def test_the_plan_is_pure() -> None:
     assert not _below(imports, "numpy", "scipy", "dp_accounting", "mpmath")
 
 
-def test_the_coordinator_knows_accounting_and_the_protocol_only() -> None:
+def test_the_coordinator_knows_accounting_the_protocol_and_how_a_certificate_is_computed_only() -> None:
+    """What it signs and what others compute again from the ledger must be one function."""
     ours = _below(_imports("server"), *PACKAGES)
-    assert ours == _below(ours, "accounting", "client_sdk.protocol")
+    assert ours == _below(ours, "accounting", "client_sdk.protocol", "client_sdk.documents.certify")
     assert not _below(_imports("server"), "torch", "httpx")
 
 

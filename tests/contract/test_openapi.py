@@ -135,8 +135,10 @@ def _good(here: Live, operation: str) -> Good:
     if operation == "put_initial_model":
         here.open_study(study, model=False)
         return Good(path, encode(MODEL), OCTETS)
-    if operation in ("start_study", "enrol", "invite"):
+    if operation in ("start_study", "delete_study", "enrol", "invite"):
         here.open_study(study)
+        for name in ("east", "west"):
+            here.enrol(study, name)
         enrolment = here.enrolment(here.hospital(study, "north"), here.invite(study, "north"))
         bodies = {"enrol": enrolment, "invite": {"client": "south"}}
         return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from email.parser import Parser
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+
+from tests.factories.installation import built_wheel, environment_of
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -45,38 +46,13 @@ def _outside(command: list[str | Path], where: Path) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a release is, without a network."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment that holds the wheel; everything else is read from this one's folder.
-
-    That folder's own .pth files, of which one names the checkout, are not followed.
-    """
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        packages,
-        wheel,
-    ]
-    subprocess.run(install, check=True, capture_output=True)
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin" / "python"
+    """Of an environment that holds the wheel."""
+    return environment_of(wheel, tmp_path_factory.mktemp("environment")) / "python"
 
 
 @pytest.fixture(scope="module")

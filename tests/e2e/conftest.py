@@ -35,8 +35,8 @@ def demonstration(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         printed = home / "printed.txt"
         if not printed.exists():
             home.mkdir()
-            epsilon = {"parallel": "1.2", "client": "8.5"}[request.param]
-            arguments = ["--scheme", request.param, "--epsilon", epsilon, "--home", str(home)]
+            short = {"parallel": ["--rounds", "6"], "client": ["--epsilon", "8.5"]}[request.param]
+            arguments = ["--scheme", request.param, *short, "--home", str(home)]
             done = subprocess.run(
                 [sys.executable, "-m", "experiments.demo", *arguments],
                 capture_output=True,

@@ -15,6 +15,9 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
+from client_sdk.commands.shared import number
+from client_sdk.protocol.study.messages import LimitStatement
+from experiments.demo.verdict import meaning, verdict
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -44,14 +47,55 @@ def test_it_shows_every_round_and_leaves_model_and_report(demonstration):
     rows = [
         line.split() for line in demonstration.printed.splitlines() if line.split()[:1] and line.split()[0].isdigit()
     ]
-    shown = [row for row in rows if row[1] == "4/4"]
+    shown = [row for row in rows if row[-1] == "4/4"]
     assert [int(row[0]) for row in shown] == list(range(1, budget["round"] + 1))
+    assert int(shown[-1][1]) == 0, "no round is left"
     assert (demonstration.home / "report" / "model.safetensors").stat().st_size > 0
     page = (demonstration.home / "report" / "report.md").read_text()
     assert "budget-exhausted" in page
     assert 0.5 < accuracy["baselines"]["pooled"] <= 1
     assert set(accuracy["baselines"]["alone"]) == {"university", "city", "county", "rural"}
     assert "curl -H" in demonstration.printed
+
+
+def test_the_last_sentence_and_the_numbers_agree(demonstration):
+    accuracy, budget = demonstration.read("accuracy.json"), demonstration.read("budget.json")
+    said = " ".join(demonstration.printed.replace("│", " ").split())
+    limits = [LimitStatement.model_validate(limit) for limit in budget["limits"]]
+    assert verdict(accuracy["study"], accuracy["baselines"]["alone"], limits) in said
+    page = (demonstration.home / "report" / "report.md").read_text()
+    assert verdict(accuracy["study"], accuracy["baselines"]["alone"], limits) in page
+    for limit in limits:
+        assert (meaning(limit) or "") in said
+
+
+def test_every_epsilon_shown_is_the_one_that_the_ledger_gives(demonstration):
+    """Each row's ε, rounded up as shown, from a replay up to that round."""
+    entries = [Entry.from_dict(entry) for entry in demonstration.read("ledger.json")]
+    rows = {
+        int(line.split()[0]): line
+        for line in demonstration.printed.splitlines()
+        if line.split()[:1] and line.split()[0].isdigit() and line.split()[-1] == "4/4"
+    }
+    for position, entry in enumerate(entries):
+        if entry.kind == "settled":
+            assert entry.round is not None
+            for limit in replay(entries[: position + 1]).statements(whole=False):
+                if limit["epsilon"] is not None:
+                    assert f"{number(limit['spent'], 2)} / {limit['epsilon']:g}" in rows[entry.round]
+
+
+def test_the_model_is_the_mean_of_the_rounds_that_are_named(demonstration):
+    accuracy, budget = demonstration.read("accuracy.json"), demonstration.read("budget.json")
+    rounds = budget["round"]
+    assert accuracy["averaged_rounds"] == list(range(rounds // 2 + 1, rounds + 1))
+    assert f"mean of its last {len(accuracy['averaged_rounds'])} released models" in demonstration.printed
+
+
+def test_the_terminal_needs_a_hundred_columns(demonstration):
+    tables = [line for line in demonstration.printed.splitlines() if line.startswith(("│", "╭", "╰")) or "4/4" in line]
+    assert tables
+    assert max(map(len, tables)) <= 100
 
 
 def test_nothing_secret_is_printed(demonstration):
@@ -97,7 +141,9 @@ def test_a_process_that_dies_is_shown_with_the_end_of_its_log(running: subproces
     hospital = next(
         c
         for c in psutil.Process(running.pid).children()
-        if "join" in c.cmdline() and str(tmp_path / "hospitals" / "city") in " ".join(c.cmdline())
+        if c.status() != psutil.STATUS_ZOMBIE
+        and "join" in c.cmdline()
+        and str(tmp_path / "hospitals" / "city") in " ".join(c.cmdline())
     )
     hospital.kill()
     printed, _ = running.communicate(timeout=120)

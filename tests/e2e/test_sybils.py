@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from client_sdk import tasks
+from client_sdk.errors import PolicyRefused
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.training.local import weights_of
 from tests.factories.joining import STUDY, KeptSums, Site
@@ -90,15 +91,11 @@ def test_without_a_pinned_roster_no_masked_round_is_taken_part_in(
     sybils, victim = started(here, tmp_path, unpinned_roster="unmasked")
     kept = KeptSums(here, STUDY, monkeypatch)
     run(here, *sybils, victim)
-
-    def refusals() -> list[dict[str, Any]]:
-        return [client["refusal"] for one in rounds(here) for client in one["clients"] if client["client"] == VICTIM]
-
-    work_until(here, lambda: any(refusals()))
-    stop(here, *sybils, victim)
-    said = next(refusal for refusal in refusals() if refusal)
-    assert said["code"] == "policy-roster"
-    assert "wardround roster pin" in said["detail"]
+    work_until(here, lambda: not victim.is_alive())
+    stop(here, *sybils)
+    assert isinstance(victim.error, PolicyRefused)
+    assert victim.error.code == "policy-roster"
+    assert "wardround roster pin" in victim.error.detail
     assert VICTIM not in kept.sent
     assert kept.sums == {}
     assert victim.charged(5) == []

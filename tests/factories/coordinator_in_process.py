@@ -44,6 +44,7 @@ from client_sdk.protocol.study.messages import (
     UpdateReceipt,
     WitnessedHead,
 )
+from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.witness import WITNESS_HEADER, from_header, require_witnessed
@@ -60,6 +61,7 @@ from client_sdk.protocol.wire.signing import (
     verify_document,
     verify_request_token,
 )
+from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
 from tests.factories.ledgers import standing
 from tests.factories.wire_answers import problem, reply
@@ -196,6 +198,10 @@ class Coordinator:
                 settings_sha256=self.settings.digest(),
                 model=None,
                 clients=len(self.members),
+                invited=len(self.members),
+                state_since=datetime.now(UTC),
+                pause_reason=None,
+                under_way=None,
                 rounds=self.round,
                 coordinator_key=self._key(),
                 created_at=datetime.now(UTC),
@@ -264,6 +270,7 @@ class Coordinator:
             round=self.round,
             max_steps=self.settings.privacy.max_steps,
             can_continue=self.budget.finished is None,
+            pause_reason=None,
             stop_reason=self.budget.finished,  # type: ignore[arg-type]
             limits=[],
             percentiles=[],
@@ -368,7 +375,9 @@ class Coordinator:
             update = decode(body, self._update_spec())
             weights = {name: (w + step * update[UPDATE + name]).astype(np.float32) for name, w in weights.items()}
         self.model_version = self.round
-        self.models[self.round] = encode(weights)
+        settled = self.entries[-1]
+        said = ModelMetadata.of(self.study, self.settings, self.round, (settled.sequence, settled.sha256))
+        self.models[self.round] = encode_model(weights, said.header())
 
     # -- ledger
 

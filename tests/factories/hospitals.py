@@ -59,6 +59,11 @@ def plain_policy(**entries: Any) -> SitePolicy:
     return SitePolicy.model_validate(LAX | entries)
 
 
+def one_round_policy() -> SitePolicy:
+    """Its own limit has room for one round of the factories' studies: every later one is refused."""
+    return plain_policy(limits={"instance": {"epsilon": 5.0, "delta": 1e-6, "order": 4.0}})
+
+
 def hospital(
     other: Coordinator | Callable[[httpx.Request], httpx.Response],
     directory: Path,

@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.budget.budget import Budget, replay
-from accounting.budget.ledger import Entry
+from accounting.budget.ledger import Entry, digest
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of, terms_spec
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, metadata_in, prefixed, spec_of, terms_spec
 from server.db.comparison import entry_of
 from server.db.rows import settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.domain.admission import central_noise, coordinates
+from server.services import views
 from server.services.coordinator import Coordinator
 from tests.factories.hospital_double import MODEL
 from tests.factories.studies import read_model
@@ -126,6 +128,23 @@ def check_receipts(found: Facts, receipts: Mapping[tuple[int, str], bytes]) -> N
         assert recorded[key] == hashlib.sha256(body).hexdigest()
 
 
+def check_model_file(coordinator: Coordinator, found: Facts, number: int) -> None:
+    """A released file says which study and round it is of, and names the entry that settled the round."""
+    (settled,) = [e for e in found.entries if (e.kind, e.round) == ("settled", number)]
+    said = metadata_in(views.locate_model(coordinator, found.study.name, number).open().read(0, 1 << 30))
+    assert said == {
+        "wardround": "1",
+        "study": found.study.name,
+        "round": str(number),
+        "task": found.settings.training.task,
+        "task_parameters": canonical_json(found.settings.as_json()["training"]["task_parameters"]).decode(),
+        "columns": said["columns"],
+        "settings_sha256": digest(found.study.settings),
+        "ledger_entries": str(settled.sequence),
+        "ledger_sha256": settled.sha256,
+    }
+
+
 def check_models(
     coordinator: Coordinator, found: Facts, sent: Mapping[tuple[int, str], bytes], noise: RecordedNoise
 ) -> None:
@@ -141,6 +160,7 @@ def check_models(
     for round in found.rounds:
         if round.state != "released":
             continue
+        check_model_file(coordinator, found, round.number)
         moved = np.zeros(coordinates(spec))
         for row in found.participants:
             if (row.round, row.state) == (round.number, "received"):

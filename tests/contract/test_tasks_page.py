@@ -1,0 +1,77 @@
+"""docs/tasks.md against the code: every parameter that a task reads, every example, the size of its model."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from client_sdk.tasks import load
+from client_sdk.tasks.columns import OPTIONS, PREFIX, read_columns
+from client_sdk.tasks.registry import BUILT_IN
+from client_sdk.tasks.tables import TableTask
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+SECTIONS = {found[1]: found[2] for found in re.finditer(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
+ROW = re.compile(r"^\| `([^`]+)` \| (.*) \| (.*) \| (.*) \|$", re.M)
+KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", str | None: "text"}
+
+
+def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
+    """name, what it may be, default, description: as the page writes them."""
+    bounds = {key: getattr(one, key) for one in field.metadata for key in ("ge", "le", "gt") if hasattr(one, key)}
+    reach = f", {bounds['ge']:,} to {bounds['le']:,}" if {"ge", "le"} <= set(bounds) else ""
+    reach += f", above {bounds['gt']:,}" if "gt" in bounds else ""
+    default = "required" if field.is_required() else "–" if field.default is None else f"{field.default:g}"
+    return field.alias or name, KINDS[field.annotation] + reach, default, str(field.description)
+
+
+def test_every_built_in_task_has_its_section() -> None:
+    assert set(SECTIONS) == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_parameters_of_a_task_are_those_that_it_reads(name: str) -> None:
+    task: Any = BUILT_IN[name]
+    expected = [_row(field, info) for field, info in task.kind.model_fields.items()]
+    found = [row for row in ROW.findall(SECTIONS[name]) if not row[0].startswith(PREFIX)]
+    assert found == expected
+    assert ("`column.NAME`" in SECTIONS[name]) == issubclass(task, TableTask)
+
+
+def test_the_forms_of_a_column_are_read_and_every_option_is_among_them() -> None:
+    section = PAGE.partition("## Columns of a table")[2].partition("\n## ")[0]
+    forms = tomllib.loads(re.findall(r"```toml\n(.*?)```", section, re.S)[0])
+    assert len(read_columns(forms)) == len(forms)
+    options = {part.partition("=")[0].strip() for form in forms.values() for part in form.split(";")[1:]}
+    assert options == set(OPTIONS)
+    assert all(f"`{mark}`" in section for mark in ("?", "NA", "N/A", "NaN", "NULL", "#N/A"))
+
+
+EXAMPLES = [
+    pytest.param(name, example, said, id=f"{name} {place}")
+    for name, section in SECTIONS.items()
+    for place, (example, said) in enumerate(re.findall(r"```toml\n(.*?)```\n\n(.*?)\n\n", section + "\n\n", re.S))
+]
+
+
+@pytest.mark.parametrize(("name", "example", "said"), EXAMPLES)
+def test_every_example_is_a_task_of_the_size_that_is_said(name: str, example: str, said: str) -> None:
+    training = tomllib.loads(example)["training"]
+    assert training["task"] == name
+    task: Any = load(name, training["task_parameters"])
+    inputs, parameters = (
+        int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:inputs|parameters)", said)
+    )
+    model = task.model()
+    assert sum(weights.numel() for weights in model.parameters()) == parameters
+    if isinstance(task, TableTask):
+        assert task.features == inputs
+
+
+def test_there_is_an_example_of_every_task() -> None:
+    assert {str(example.values[0]) for example in EXAMPLES} == set(BUILT_IN)

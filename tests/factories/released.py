@@ -1,0 +1,41 @@
+"""A released model's file without a study: weights drawn from a seed, and metadata as a coordinator writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.wire.tensor_files import encode_model
+from client_sdk.tasks import Task, load
+from client_sdk.training.local import weights_of
+from tests.factories.settings import settings
+
+TABLE = {
+    "label": "sick",
+    "column.age": "18..90",
+    "column.chol": "100..400; missing=240",
+    "column.thal": "3|6|7; missing",
+}
+TASKS: dict[str, Mapping[str, Any]] = {
+    "logistic-regression": TABLE,
+    "mlp": {**TABLE, "classes": 3, "hidden": 8},
+    "cnn": {"height": 9, "width": 8, "classes": 4, "filters": 2, "hidden": 5},
+    "last-layer": {"features": 6, "classes": 2, "bound": 2.5},
+}
+
+
+def write_model(path: Path, name: str, parameters: Mapping[str, Any], task: Task | None = None, seed: int = 1) -> Path:
+    """A model of round 3 with weights of any size, so that no two inputs are predicted alike."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = (task or load(name, parameters)).model()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+    chosen = settings(training={"task": name, "task_parameters": dict(parameters)})
+    said = ModelMetadata.of("sepsis", chosen, 3, (7, "ab" * 32))
+    path.write_bytes(encode_model(weights_of(model), said.header()))
+    return path
