@@ -54,7 +54,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
     text = source.read_text(encoding="utf-8-sig")
     written = _json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)
     if target.exists():
-        raise FileExistsError(f"{target} exists already")
+        raise FileExistsError(f"{target} exists already: name another file, or move it away")
     with target.open("x", encoding="utf-8") as file:
         file.write(written)
     if read_settings(target) != wanted:
