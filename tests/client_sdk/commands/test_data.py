@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -41,7 +42,7 @@ def check(
     rows: list[str] = ROWS,
     code: int = 0,
     patient_column: str | None = "id",
-    **training: object,
+    **training: Any,
 ) -> str:
     app = typer.Typer()
     register(app)
@@ -97,7 +98,7 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
     ],
     ids=["several rows", "unknown task", "unknown column", "text", "table for images"],
 )
-def test_what_would_end_join_ends_the_check(here: Path, change: dict[str, object], words: str) -> None:
+def test_what_would_end_join_ends_the_check(here: Path, change: dict[str, Any], words: str) -> None:
     import re
 
     assert re.search(words, " ".join(check(here, code=1, **change).split()))
