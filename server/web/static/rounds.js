@@ -77,7 +77,7 @@ function rows(model, groups) {
     group.length > 1 ? `${group.at(-1).round}–${group[0].round}` : String(group[0].round),
     what(group), cell({ class: "number" }, answered(group)), ...spent(group), measured(group[0]), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
   ]);
-  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Measured", "When"], lines);
+  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Measured", "When"], lines, { stacks: true });
 }
 
 function what(group) {
