@@ -78,7 +78,7 @@ def changed(value: Any) -> list[Any]:
     if isinstance(value, int):
         return [value + 1, float(value)]
     if isinstance(value, float):
-        return [value * (1 + 1e-15) + 5e-324, value / 2]
+        return [value * (1 + 1e-15) + 5e-324, value / 2 if value else 0.5]
     if isinstance(value, str):
         return [value + " ", value.swapcase() if value.swapcase() != value else value[:-1]]
     return [0, "x"]
@@ -137,6 +137,20 @@ def test_what_the_end_shows_voids_the_certificates_of_earlier_rounds_too() -> No
     assert "does not hold" not in str(computed(entries, 1).limits)
     ended = [*entries, after(entries, "finished", reason="stopped", report=[None, None])]
     assert "does not hold against whoever reads" in str(computed(ended, 1).limits)
+
+
+@pytest.mark.parametrize(("scheme", "seen"), [("parallel", "all that the coordinator saw in round 1"), ("client", "")])
+def test_the_numbers_of_a_round_are_not_promised_against_who_sees_later_ones(scheme: str, seen: str) -> None:
+    """ε of round 1 says nothing about the model of round 2: a sentence about all released models would be false."""
+    entries, facts = ledger(scheme=scheme), Facts("", "running", None, WHEN, PUBLIC, "A" * 86, None)
+    early, late = (issued(computed(entries, round), facts) for round in (1, None))
+    whom = [next(one.answer for one in stated.nist if one.asks == "Against whom") for stated in (early, late)]
+    for said in (early.limits[0].meaning, whom[0]):
+        assert "the model that round 1 released" in said
+        assert "the released models" not in said
+        assert seen in said
+    assert all("rounds 1 to 2" in said for said in (late.limits[0].meaning, whom[1]))
+    assert any("up to round 1; what a later round gives away is not" in line for line in early.summary)
 
 
 def text_of(pdf: bytes) -> str:
