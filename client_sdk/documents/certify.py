@@ -160,8 +160,8 @@ def _summary(
         "released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
-        f"{rounds.charged} of at most {rounds.most} rounds are counted{_up_to(rounds, last)}. No round begins that could "
-        "pass a limit.",
+        f"{rounds.charged} of at most {rounds.most} rounds are counted{_up_to(rounds, last)}. "
+        "No round begins that could pass a limit.",
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 

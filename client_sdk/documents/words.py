@@ -46,9 +46,10 @@ def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
     if limit.spent is None or limit.attack_success is None:
         return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
+    guesser = f"Somebody who {sees(str(limit.observer), round)}, and who believed fifty-fifty"
     said = (
-        f"Somebody who {sees(str(limit.observer), round)}, and who believed fifty-fifty that one {one} {took_part}, is right with a probability "
-        f"of at most {percent(limit.attack_success)} instead of 50 % "
+        f"{guesser} that one {one} {took_part}, is right with a probability of at most "
+        f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
     return f"{said} {_for_whom(limit, one)}{_void(limit)}"

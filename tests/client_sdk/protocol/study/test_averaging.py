@@ -51,6 +51,10 @@ def test_the_mean_says_of_which_rounds_it_is() -> None:
     with pytest.raises(TensorError, match="mean of several models"):
         said.require("sepsis", settings("parallel"), 3)
     assert average_models([mean]) == mean
+    # Nor is it of a newer round than it says.
+    header = said.header() | {"mean_of": "[1,4]"}
+    with pytest.raises(TensorError, match="damaged"):
+        ModelMetadata.within(header)
     with pytest.raises(TensorError, match="a mean already"):
         average_models([mean, _released(2)])
 
