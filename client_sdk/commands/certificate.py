@@ -225,6 +225,8 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
 
 
 def _print(stated: Certificate) -> None:
+    from client_sdk.documents.words import exact_delta
+
     for line in stated.summary:
         say(line)
     rows = [
@@ -233,7 +235,7 @@ def _print(stated: Certificate) -> None:
             one.definition,
             number(one.spent),
             number(one.epsilon),
-            "" if one.delta is None else f"{one.delta:g}",
+            exact_delta(one),
         ]
         for one in stated.limits
         if one.epsilon is not None

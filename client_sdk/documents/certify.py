@@ -12,7 +12,7 @@ from accounting.budget.history import SpentAfter, history_of
 from accounting.budget.ledger import Entry
 from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
-from client_sdk.documents.words import ONE, meaning
+from client_sdk.documents.words import ONE, hospitals, meaning
 from client_sdk.protocol.secure_sum.promises import sums
 from client_sdk.protocol.study.certificate import (
     FORMAT,
@@ -152,12 +152,11 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
 def _summary(
     limits: Sequence[CertifiedLimit], rounds: CertifiedRounds, members: CertifiedMembers, last: int
 ) -> list[str]:
-    hospitals = "1 hospital" if members.active == 1 else f"{members.active} hospitals"
     protected = [limit for limit in limits if limit.state != "unbounded"]
     bare = [f"No promise is made to a single {ONE[one.level]}." for one in limits if one.state == "unbounded"]
     return [
-        f"The model is trained with {hospitals}. Their records stay with them; this document says how much the "
-        "released models can give away about one of them.",
+        f"The model is trained with {hospitals(members)}. Their records stay with them; this document says how much "
+        "the released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
         f"{rounds.charged} of at most {rounds.most} rounds are counted{_up_to(rounds, last)}. "

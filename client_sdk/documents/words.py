@@ -5,6 +5,7 @@ from __future__ import annotations
 from accounting.budget.budget import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
+from client_sdk.protocol.study.certificate import CertifiedMembers
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.protocol.wire.rounded import number, percent
 
@@ -53,6 +54,12 @@ def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
     return f"{said} {_for_whom(limit, one)}{_void(limit)}"
+
+
+def hospitals(members: CertifiedMembers) -> str:
+    """How many there were when rounds were reserved: one that left has been trained on, too."""
+    least, most = (members.active if one is None else one for one in (members.least, members.most))
+    return f"{least} to {most} hospitals" if least != most else "1 hospital" if most == 1 else f"{most} hospitals"
 
 
 def exact_delta(limit: LimitStatement) -> str:

@@ -295,6 +295,22 @@ def test_a_card_shows_the_words_of_others_as_text_and_its_metadata_can_be_read(t
     assert card_pdf(card) == card_pdf(card)
 
 
+def test_a_hospital_that_left_is_counted_with_those_whose_records_were_used() -> None:
+    value = copy.deepcopy(ONE.raw["certificate"])
+    value["members"] |= {"active": 2, "least": 2, "most": 3}
+    stated = sealed(value).certificate
+    assert "2 to 3 hospitals" in entry(stated)["deployment"]["basic"]["description"]
+    assert "Records of 2 to 3 hospitals" in as_markdown(Card(study("Sepsis"), stated, ()))
+
+
+def test_the_registry_s_unit_is_that_of_its_parameters() -> None:
+    """One ε is stated: in scheme joint it is the patients' and not the hospitals', who lose more."""
+    stated = signed(scheme="joint").certificate
+    loss = entry(stated)["deployment"]["privacy_loss"]
+    assert (loss["privacy_unit"], stated.limits[0].level) == ("patient", "instance")
+    assert all(limit.meaning in loss["privacy_parameters_details"] for limit in stated.limits)
+
+
 def test_the_registry_s_entry_is_yaml_with_the_safe_side_of_every_number() -> None:
     value = entry(ONE.certificate)
     assert yaml.safe_load(as_yaml(value)) == value
