@@ -36,8 +36,8 @@ def _forget_an_update() -> None:
 
 def _release_without_charge() -> None:
     """The coordinator gives the charge of round 1 back and releases it nevertheless; no hospital looks."""
-    from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.study.entries import EntryChecks
+    from client_sdk.study.models import StudyModels
     from server.db.ledger_store import Account
     from server.services.rounds import release
 
@@ -58,7 +58,7 @@ def _release_without_charge() -> None:
     EntryChecks._check_cancelled = lambda *_: None  # type: ignore[method-assign]
     # A model's file names the entry that settled its round; there is none.
     release.settled_at = lambda *_: (0, "0" * 64)  # type: ignore[attr-defined]
-    ModelMetadata.require = lambda *_: None  # type: ignore[method-assign]
+    StudyModels._require_of_round = lambda *_: None  # type: ignore[method-assign]
 
 
 def _release_the_same_again() -> None:
