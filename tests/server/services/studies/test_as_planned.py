@@ -12,8 +12,7 @@ import pytest
 
 from accounting.budget.forecast import Forecast, forecast
 from accounting.budget.solve import least_noise
-from client_sdk.commands.settings_file import changed_settings
-from client_sdk.commands.study import read_settings
+from client_sdk.commands.settings_file import changed_settings, read_settings
 from client_sdk.commands.templates import study_text, study_values
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
