@@ -4,7 +4,8 @@ import { spentOf } from "/static/model.js";
 import { count, upward, when } from "/static/numbers.js";
 import { limitName, reasonWords, roundState } from "/static/words.js";
 
-const PAGE = 25;
+// Few on a phone, where every round takes several lines.
+const PAGE = matchMedia("(max-width: 46rem)").matches ? 8 : 25;
 const KINDS = { all: "All", released: "Released", nothing: "Came to nothing", open: "Under way" };
 const isNothing = (round) => round.state === "abandoned" || round.state === "stopped";
 const FITS = { all: () => true, released: (round) => round.state === "released", nothing: isNothing, open: (round) => round.ended_at === null };

@@ -109,6 +109,7 @@ def test_a_phone_shows_the_rounds_without_scrolling_sideways(tabs: Tabs) -> None
     rounds.wait_for()
     assert rounds.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     assert rounds.locator("td[data-name='Hospitals']").first.is_visible()
+    assert rounds.locator("tbody tr").count() < 10
 
 
 def test_the_bar_of_a_limit_is_as_full_as_the_share_above_it_says(tabs: Tabs) -> None:
