@@ -13,6 +13,7 @@ WORKDIR /src
 # The wheel, with the charts' script inside; what makes it stays behind.
 FROM base AS build
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY LICENSES LICENSES
 COPY accounting accounting
 COPY client_sdk client_sdk
 COPY server server

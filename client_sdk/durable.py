@@ -24,7 +24,8 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except OSError:
+    except BaseException:
+        # Also where somebody stops it: what is half written may be of patients.
         beside.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sqlalchemy import URL, create_engine, text
 
@@ -22,6 +23,10 @@ from server.db.schema import migrate
 from server.db.session import Database, connect
 
 _TEMPLATE = "wardround_template"
+
+# No test depends on how busy the machine is.
+hypothesis.settings.register_profile("wardround", deadline=None)
+hypothesis.settings.load_profile("wardround")
 
 
 @dataclass

@@ -3,7 +3,7 @@ from client_sdk.api.client import AsyncClient as AsyncClient
 from client_sdk.api.client import Client as Client
 from client_sdk.api.client import OperatorKey as OperatorKey
 from client_sdk.api.config import Connection as Connection
-from client_sdk.commands.study import read_settings as _read_study_settings
+from client_sdk.commands.settings_file import read_settings as _read_study_settings
 from client_sdk.data import DataError as DataError
 from client_sdk.data import Examples as Examples
 from client_sdk.data import Records as Records

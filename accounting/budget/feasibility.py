@@ -36,11 +36,13 @@ def _obstacle(account: LimitAccount) -> tuple[str, str]:
     """The field to change, and why no noise multiplier keeps this limit."""
     limit, least = account.limit, account.least_order
     never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
-    if account.order >= least:
-        return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
-    term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
-    return name, f"{never}: {term}; choose a larger {name}, at least {least:g} (`wardround plan --solve noise`)"
+    if account.order < least:
+        term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
+        return name, f"{never}: {term}; choose a larger {name}, at least {least:g} (`wardround plan --solve noise`)"
+    if account.plan.release is None:
+        return name, f"{never} at order {account.order:g}: choose a smaller {name} (`wardround plan --solve noise`)"
+    return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"
 
 
 def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitAccount | None:

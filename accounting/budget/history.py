@@ -12,7 +12,7 @@ from accounting.budget.budget import Budget, opened_by
 from accounting.budget.ledger import Entry, verify_chain
 from accounting.errors import InvalidArgument
 
-_CHARGED = ("settled", "charged-in-full")
+CHARGED = ("settled", "charged-in-full")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def history_of(entries: Sequence[Entry], round: int | None = None) -> History:
         budget.apply(entry)
         if entry.kind == "reserved":
             members.append(Standing.within(entry).members)
-        if entry.kind in _CHARGED:
+        if entry.kind in CHARGED:
             charged.append(SpentAfter(entry.round or 0, _spent(budget)))
     if last < len(entries) and entries[-1].kind == "finished" and budget.plan.disclosure == "at-end":
         # With the worst case of every round, as its readers had it; only what certificates say of others changes.
@@ -77,7 +77,7 @@ def _charge_of(entries: Sequence[Entry], round: int | None) -> int:
         raise InvalidArgument("entries", "an empty ledger opens no study")
     if round is None:
         return len(entries)
-    found = [entry.sequence for entry in entries if entry.kind in _CHARGED and entry.round == round]
+    found = [entry.sequence for entry in entries if entry.kind in CHARGED and entry.round == round]
     if not found:
         raise InvalidArgument("round", f"no entry charges round {round}")
     return found[0]

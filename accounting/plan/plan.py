@@ -25,6 +25,9 @@ from accounting.values import (
     check_rate,
 )
 
+# Of clip norms and noise multipliers.
+_LARGEST = 1e50
+
 
 class PlanError(AccountingError, ValueError):
     """A plan that cannot begin; `field` names what to change."""
@@ -182,8 +185,9 @@ class Plan:
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, tuple(SCHEMES))
         check_choice("disclosure", self.disclosure, ("plain", "noised", "at-end"))
-        for name in ("clip_norm", "noise_multiplier", "sampling_rate"):
-            check_positive(name, getattr(self, name))
+        for name in ("clip_norm", "noise_multiplier"):
+            _require_moderate(name, getattr(self, name))
+        check_positive("sampling_rate", self.sampling_rate)
         check_order("classical_order", self.classical_order)
         check_rate("sampling_rate", self.sampling_rate)
         check_count("steps_per_round", self.steps_per_round)
@@ -196,7 +200,7 @@ class Plan:
         if (self.client_clip_norm is not None) != rules.bounds_clients_too:
             raise PlanError("client_clip_norm", "belongs to scheme joint, which needs it")
         if self.client_clip_norm is not None:
-            check_positive("client_clip_norm", self.client_clip_norm)
+            _require_moderate("client_clip_norm", self.client_clip_norm)
         if check_count("honest_survivors", self.honest_survivors) > 1 and not rules.pooled:
             raise PlanError("honest_survivors", f"scheme {self.scheme} relies on one adder of noise")
         # In later steps a client's records already stand in its own weights, under its own noise alone.
@@ -351,6 +355,13 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
         raise PlanError(
             "composition", "noised at instance level reads running sums: Hölder's would need a histogram a step"
         )
+
+
+def _require_moderate(name: str, value: float) -> None:
+    # Products, and squares of products, of two such numbers keep all their digits: an infinity, or what is left of a
+    # number near the smallest float, would be more noise than anybody adds.
+    if not 1 / _LARGEST <= check_positive(name, value) <= _LARGEST:
+        raise PlanError(name, f"must be between {1 / _LARGEST:g} and {_LARGEST:g}, not {value!r}")
 
 
 def total_noise(noise_stds: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import math
 import random
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -39,6 +40,8 @@ PASSING = frozenset({408, 425, 429, 502, 503, 504})
 NOTHING_DONE = frozenset({429, 503})
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
+# Whatever Retry-After says: nobody sleeps through a study because of one answer.
+LONGEST_ASKED_SECONDS = 600.0
 
 
 class Credentials(Protocol):
@@ -314,7 +317,8 @@ class Attempts(Generic[T]):
 
 
 class Backoff:
-    """The pauses of one request: doubling, at random between half and the whole, never shorter than Retry-After.
+    """The pauses of one request: doubling, at random between half and the whole, never shorter than Retry-After,
+    of which ten minutes are obeyed.
 
     patience_seconds: no new attempt begins later than this after the first failure: a large body may have taken longer.
     """
@@ -339,7 +343,7 @@ class Backoff:
         wait = self._uniform(longest / 2, longest)
         if retry_after is not None:
             # Jitter comes on top: everybody who was told the same number would come back together.
-            wait = retry_after + wait / 4
+            wait = min(retry_after, LONGEST_ASKED_SECONDS) + wait / 4
         return wait if self._clock() + wait <= self._until else None
 
 
@@ -352,11 +356,12 @@ def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
     """The Retry-After header in seconds, from either of its forms; None if there is none that can be read."""
     if value is None:
         return None
-    if value.strip().isdigit():
+    # Of ASCII: ² is a digit, too, and no number.
+    if re.fullmatch(r"[0-9]+", value.strip()):
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (moment.astimezone(UTC) - now).total_seconds())
 

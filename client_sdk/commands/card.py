@@ -40,7 +40,7 @@ def card(
     from client_sdk.documents.card import Card, Notes
     from client_sdk.documents.markdown import as_markdown
     from client_sdk.documents.shown import card_pdf
-    from client_sdk.errors import ConfigurationError
+    from client_sdk.errors import ConfigurationError, LedgerNotExtended
 
     with plain_errors():
         if output.suffix not in (".md", ".pdf"):
@@ -48,7 +48,11 @@ def card(
         written = Notes() if notes is None else read_notes(notes)
         with reader(study, server, key_file, home) as client:
             stated = checked(client, study, round, key_file, home)[0].certificate
-            made = Card(client.study(study), stated, _measured(client, study, stated.round), written)
+            shown = client.study(study)
+            # The certificate is signed; what the coordinator answers otherwise is not.
+            if shown.settings.digest() != stated.settings_sha256:
+                raise LedgerNotExtended("the settings that the coordinator shows are not those of its certificate")
+            made = Card(shown, stated, _measured(client, study, stated.round), written)
         body = as_markdown(made).encode() if output.suffix == ".md" else card_pdf(made, fonts)
         write_durably(output, body)
         say(f"{output}: {len(body)} bytes")

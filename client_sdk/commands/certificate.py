@@ -79,11 +79,18 @@ def show(
 
 @app.command()
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
-    """Make the PDF of a certificate that is at hand. It says nothing about the signature: `verify` does."""
+    """Make the PDF of a certificate that is at hand, if nobody changed it. Whose it is, `verify` says."""
+    from client_sdk.documents import check
     from client_sdk.documents.shown import certificate_pdf
+    from client_sdk.errors import LedgerNotExtended
 
     with plain_errors():
-        body = certificate_pdf(opened(file.read_bytes(), str(file)), fonts)
+        document = opened(file.read_bytes(), str(file))
+        key = document.certificate.coordinator_key
+        # A PDF of made-up numbers would look like any other.
+        if check.signature(document, key, "its own key", known=False).result == "bad":
+            raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
+        body = certificate_pdf(document, fonts)
         write_durably(output, body)
         say(f"{output}: {len(body)} bytes")
 
@@ -176,7 +183,8 @@ def checked(
     stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, known=True)
     if found.result != "good":
         raise LedgerNotExtended(f"the certificate's signature: {found.words}")
-    if stated.study != study or (round is not None and stated.round != round):
+    about = stated.round, None if stated.model is None else stated.model.version
+    if stated.study != study or (round is not None and about != (round, round)):
         raise LedgerNotExtended(f"this is the certificate of {stated.study}, round {stated.round}")
     return document, trusted.why
 
@@ -217,6 +225,8 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
 
 
 def _print(stated: Certificate) -> None:
+    from client_sdk.documents.words import exact_delta
+
     for line in stated.summary:
         say(line)
     rows = [
@@ -225,7 +235,7 @@ def _print(stated: Certificate) -> None:
             one.definition,
             number(one.spent),
             number(one.epsilon),
-            "" if one.delta is None else f"{one.delta:g}",
+            exact_delta(one),
         ]
         for one in stated.limits
         if one.epsilon is not None

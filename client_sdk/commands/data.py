@@ -10,8 +10,8 @@ import typer
 
 from client_sdk.api.config import load as load_settings
 from client_sdk.commands.hospital import Device, Encoding, PatientColumn, PolicyFile
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
-from client_sdk.commands.study import read_settings
 
 if TYPE_CHECKING:
     from client_sdk.protocol.study.settings import StudySettings

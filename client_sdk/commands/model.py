@@ -164,6 +164,7 @@ def _shown(value: float | None) -> str:
 
 
 def _predictions(model: ReleasedModel, records: Records, id_column: str | None) -> Iterator[dict[str, Any]]:
+    from client_sdk.data import DataError
     from client_sdk.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
@@ -172,6 +173,9 @@ def _predictions(model: ReleasedModel, records: Records, id_column: str | None) 
         # Without a name of its own a record is the n-th of its file.
         own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
         names = range(len(given)) if classes is None else classes
+        computed = {f"{word}_{name}" for name in names} | (set[str]() if classes is None else {"predicted"})
+        if id_column in computed:
+            raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
         own |= {f"{word}_{name}": value for name, value in zip(names, given, strict=True)}
         yield own | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from client_sdk.commands.settings_file import changed_settings, write_settings
+from client_sdk.commands.settings_file import changed_settings, read_settings, write_settings
 from client_sdk.commands.shared import AsJson, number, plain_errors, print_json, say, table
-from client_sdk.commands.study import read_settings
 
 if TYPE_CHECKING:
     from accounting.budget.forecast import Forecast, LimitForecast

@@ -1,15 +1,68 @@
-"""A settings file with other numbers in it: what `wardround plan --solve` found, comments and all."""
+"""A settings file: read with every wrong entry named, or written with other numbers in it, comments and all."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from accounting.plan.plan import Plan
     from client_sdk.protocol.study.settings import StudySettings
+
+_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
+
+
+def read_settings(path: Path) -> StudySettings:
+    """A study's settings from JSON or TOML.
+
+    Raises:
+        ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
+        OSError: no such file.
+    """
+    return _read_text(path, path.read_bytes())
+
+
+def _read_text(path: Path, written: bytes) -> StudySettings:
+    """What the file says, or would say. Raises ConfigurationError as `read_settings`."""
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.wire.documents import load_json
+    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        text = written.decode("utf-8-sig")
+        values: dict[str, Any] = load_json(text) if kind == "JSON" else _filled(tomllib.loads(text))
+        return StudySettings.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
+        raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no text in UTF-8: save it as one") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
+    # TypeError: TOML has dates and times, which JSON has not and no setting is.
+    except TypeError as error:
+        raise ConfigurationError(f"{path} is not a study: a date or time in it has no quotation marks") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
+
+
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: there, what a study does not have is left out."""
+    privacy = values.get("privacy")
+    # What should be a table and is none is named with the other wrong entries.
+    if isinstance(privacy, dict):
+        for name in _MAY_BE_NULL:
+            cast("dict[str, Any]", privacy).setdefault(name, None)
+        if isinstance(masking := cast("dict[str, Any]", privacy)["masking"], dict):
+            cast("dict[str, Any]", masking).setdefault("neighbours", None)
+    return values
 
 
 def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings, dict[str, Any]]:
@@ -40,26 +93,24 @@ def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings
 
 
 def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: Mapping[str, Any]) -> None:
-    """The file with these entries replaced; comments and order stay. What was written is read back and compared.
+    """The file with these entries replaced; comments and order stay. It is whole, or not there.
 
     Raises:
-        ConfigurationError: TOML is to become JSON or the other way round, or what was written is something else.
-        FileExistsError: the target is there already.
+        ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
+        FileExistsError: the target is there already, or is a link.
     """
-    from client_sdk.commands.study import read_settings
+    from client_sdk.durable import write_durably
     from client_sdk.errors import ConfigurationError
 
     if (source.suffix == ".json") != (target.suffix == ".json"):
         raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")
-    text = source.read_text(encoding="utf-8-sig")
-    written = _json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)
-    if target.exists():
-        raise FileExistsError(f"{target} exists already: name another file, or move it away")
-    with target.open("x", encoding="utf-8") as file:
-        file.write(written)
-    if read_settings(target) != wanted:
-        target.unlink()
+    text = source.read_bytes().decode("utf-8-sig")
+    written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
+    if _read_text(target, written) != wanted:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
+    if target.exists() or target.is_symlink():
+        raise FileExistsError(f"{target} exists already: name another file, or move it away")
+    write_durably(target, written, mode=0o666)
 
 
 def _entries(plan: Plan) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
-import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
 _MANY = 300
-_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
@@ -248,35 +246,6 @@ def require_new(path: Path) -> None:
         raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
-def read_settings(path: Path) -> StudySettings:
-    """A study's settings from JSON or TOML.
-
-    Raises:
-        ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
-        OSError: no such file.
-    """
-    from pydantic import ValidationError
-
-    from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.documents import load_json
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
-
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
-        # TOML has no null: there, what a study does not have is left out.
-        if path.suffix != ".json":
-            _fill(values.get("privacy", {}))
-        return StudySettings.model_validate_json(json.dumps(values))
-    except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
-        raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
-    # AttributeError: what should be a table is none.
-    except (ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{path} is neither JSON nor TOML: {error}") from error
-
-
 def _many_neighbours(settings: StudySettings) -> str | None:
     """What to say where every hospital of many would exchange masks with every other."""
     masking, n = settings.privacy.masking, settings.schedule.min_clients
@@ -286,13 +255,6 @@ def _many_neighbours(settings: StudySettings) -> str | None:
         f"note: every hospital exchanges masks with all others, {n - 1} or more: sound, but slow. "
         "privacy.masking.neighbours makes it a ring (docs/threat-model.md)"
     )
-
-
-def _fill(privacy: dict[str, Any]) -> None:
-    for name in _MAY_BE_NULL:
-        privacy.setdefault(name, None)
-    if privacy["masking"] is not None:
-        privacy["masking"].setdefault("neighbours", None)
 
 
 def _initial_model(study: str, settings: StudySettings, path: Path | None) -> bytes:

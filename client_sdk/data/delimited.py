@@ -121,7 +121,8 @@ def _decoded(name: str, data: bytes, encoding: str | None) -> str:
             "and America, cp1250 in Central Europe"
         ) from error
     if "\0" in text:
-        raise DataError(f"{name}: {_place(data[: data.index(0)])} holds a zero byte, which no text table does")
+        place = _place(data[: data.index(0)])
+        raise DataError(f"{name}: {place} holds a zero byte, which no text table does. Save the file as 'CSV UTF-8'")
     return text
 
 
@@ -167,7 +168,11 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise csv.Error(f"the quotation marks of the row that begins in line {before + 1} do not pair") from error
+            row = f"the row that begins in line {before + 1}"
+            if "field limit" in str(error):
+                long = f"a cell of more than {csv.field_size_limit()} characters"
+                raise csv.Error(f"{row} has {long}: is a quotation mark left open?") from error
+            raise csv.Error(f"the quotation marks of {row} do not pair") from error
         # Spreadsheets save empty rows below the last one.
         if any(cell.strip() for cell in cells):
             yield reader.line_num, cells

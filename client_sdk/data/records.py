@@ -73,7 +73,7 @@ class Table:
             raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns{meant}")
         del arrays[patient_column]
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        patients = _patients(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop())
+        patients = _patients(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
         return cls(arrays, patients, lines=known)
 
     def __len__(self) -> int:
@@ -183,6 +183,13 @@ def _instead(data: Any) -> str | None:
     )
 
 
+def as_number(value: Any) -> float:
+    """Raises TypeError, ValueError: it is none. 12_34 is a code in a table, though Python reads it as 1234."""
+    if isinstance(value, str) and "_" in value:
+        raise ValueError("underscores are in no number")
+    return float(value)
+
+
 def like(name: str, names: Iterable[str]) -> str | None:
     """Which of the names somebody may have meant, whatever its capitals."""
     by_small = {one.lower(): one for one in names}
@@ -216,16 +223,17 @@ def _array(value: Any) -> Array:
     return np.moveaxis(array, -1, 0) if hasattr(value, "getbands") and array.ndim == 3 else array
 
 
-def _patients(given: Sequence[Any] | Array | None, rows: int) -> tuple[str, ...]:
+def _patients(given: Sequence[Any] | Array | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
     if given is None:
         return tuple(f"row-{i}" for i in range(rows))
     patients = tuple(_identifier(patient) for patient in given)
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
     # What a missing cell has become as text.
-    nobody = sum(patient in ("", "nan", "None", "NaT", "<NA>") for patient in patients)
+    nobody = [row for row, patient in enumerate(patients) if patient in ("", "nan", "None", "NaT", "<NA>")]
     if nobody:
-        raise DataError(f"patients: {nobody} of {rows} records have no patient identifier")
+        first = f"row {nobody[0] + 1}" if lines is None else f"line {int(lines[nobody[0]])}"
+        raise DataError(f"patients: {len(nobody)} of {rows} records have no patient identifier, the first in {first}")
     return patients
 
 
@@ -246,7 +254,7 @@ def _column(values: Any) -> Array:
     # Dates stay dates: counted in nanoseconds they would pass for numbers.
     cells = [None if _missing(value) else value for value in (array.astype(str) if array.dtype.kind in "mM" else array)]
     try:
-        return np.array([np.nan if cell is None else float(cell) for cell in cells], dtype=np.float64)
+        return np.array([np.nan if cell is None else as_number(cell) for cell in cells], dtype=np.float64)
     except (TypeError, ValueError):
         return np.array([None if cell is None else str(cell).strip() for cell in cells], dtype=object)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from client_sdk.documents.words import ONE, exact, exact_delta
+from client_sdk.documents.words import ONE, exact, exact_delta, hospitals
 from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.messages import Metrics, Study
 from client_sdk.protocol.wire.rounded import number, percent
@@ -100,7 +100,7 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
         ("Study", study.study),
         ("Task", training.task),
         *released,
-        ("Trained by", f"{stated.members.active} hospitals, {training.algorithm}, {stated.rounds.charged} rounds"),
+        ("Trained by", f"{hospitals(stated.members)}, {training.algorithm}, {stated.rounds.charged} rounds"),
         ("Settings, SHA-256", study.settings_sha256),
         ("Ledger", f"{stated.ledger.entries} entries, {stated.ledger.sha256}"),
         *licence,
@@ -127,7 +127,7 @@ def _data(card: Card) -> tuple[str, ...]:
         if name.startswith("column.")
     ]
     return (
-        f"Records of {members.active} hospitals, which never left them. How many records there are, nobody collected.",
+        f"Records of {hospitals(members)}, which never left them. How many records there are, nobody collected.",
         f"Columns: {'; '.join(columns)}." if columns else "The task says what a record is.",
     )
 

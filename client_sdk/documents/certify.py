@@ -12,7 +12,7 @@ from accounting.budget.history import SpentAfter, history_of
 from accounting.budget.ledger import Entry
 from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
-from client_sdk.documents.words import ONE, meaning
+from client_sdk.documents.words import ONE, hospitals, meaning
 from client_sdk.protocol.secure_sum.promises import sums
 from client_sdk.protocol.study.certificate import (
     FORMAT,
@@ -94,7 +94,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
     """The certificate, not signed yet."""
     settings, plan = found.settings, plan_of(found.settings)
     rounds, members = _rounds(found, plan), _members(found)
-    limits = [CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan)) for limit in found.limits]
+    limits = [CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round)) for limit in found.limits]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
     return Certificate(
         format=FORMAT,
@@ -108,7 +108,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         settings_sha256=settings.digest(),
         round=found.round,
         model=facts.model,
-        summary=_summary(limits, rounds, members),
+        summary=_summary(limits, rounds, members, found.round),
         limits=limits,
         percentiles=list(found.percentiles),
         mechanism=_mechanism(settings, plan),
@@ -117,7 +117,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         spent_after=_thinned(found.charged),
         who_sees_what=seen(settings, mine=False),
         under_masks=sums(settings.privacy.masking),
-        nist=answers(settings, found.limits),
+        nist=answers(settings, found.limits, found.round),
         ledger=CertifiedLedger(
             entries=found.entries, sha256=found.sha256, signature=facts.head_signature, counted=found.counted
         ),
@@ -149,18 +149,27 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
     ]
 
 
-def _summary(limits: Sequence[CertifiedLimit], rounds: CertifiedRounds, members: CertifiedMembers) -> list[str]:
-    hospitals = "1 hospital" if members.active == 1 else f"{members.active} hospitals"
+def _summary(
+    limits: Sequence[CertifiedLimit], rounds: CertifiedRounds, members: CertifiedMembers, last: int
+) -> list[str]:
     protected = [limit for limit in limits if limit.state != "unbounded"]
     bare = [f"No promise is made to a single {ONE[one.level]}." for one in limits if one.state == "unbounded"]
     return [
-        f"The model is trained with {hospitals}. Their records stay with them; this document says how much the "
-        "released models can give away about one of them.",
+        f"The model is trained with {hospitals(members)}. Their records stay with them; this document says how much "
+        "the released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
-        f"{rounds.charged} of at most {rounds.most} rounds are counted. No round begins that could pass a limit.",
+        f"{rounds.charged} of at most {rounds.most} rounds are counted{_up_to(rounds, last)}. "
+        "No round begins that could pass a limit.",
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
+
+
+def _up_to(rounds: CertifiedRounds, last: int) -> str:
+    """Who sees a later round, too, learns more than the numbers say."""
+    if rounds.charged == rounds.most:
+        return ""
+    return f", up to round {last}; what a later round gives away is not" if last else "; what a round gives away is not"
 
 
 def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:

@@ -9,15 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from client_sdk.documents.certify import Facts, computed, issued
 from client_sdk.documents.compare import difference
 from client_sdk.protocol.study.certificate import Certificate, SignedCertificate
-from client_sdk.protocol.study.messages import LimitStatement
+from client_sdk.protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
+from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.study.plan_of import PlanDiffers
 from client_sdk.protocol.wire.documents import load_json, read_document
-from client_sdk.protocol.wire.signing import CERTIFICATE, SigningError, decode_public_key, fingerprint, verify_document
+from client_sdk.protocol.wire.signing import (
+    CERTIFICATE,
+    LEDGER_HEAD,
+    SigningError,
+    decode_public_key,
+    fingerprint,
+    verify_document,
+)
+from client_sdk.protocol.wire.tensor_files import TensorFile
+from client_sdk.protocol.wire.tensors import TensorError
 
 Result = Literal["good", "bad", "not known"]
 # Sentences that the software writes: another version may put them otherwise.
@@ -86,16 +97,40 @@ def model(stated: Certificate, path: Path) -> Check:
     Raises:
         OSError: it cannot be read.
     """
-    if stated.model is None:
+    named = stated.model
+    if named is None:
         return Check("model", "bad", "the certificate names no model: none had been released")
     found, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             found.update(piece)
             size += len(piece)
-    if (found.hexdigest(), size) != (stated.model.sha256, stated.model.bytes):
-        return Check("model", "bad", f"{path} is not the model of round {stated.model.version}: another SHA-256")
-    return Check("model", "good", f"{path} is the model that round {stated.model.version} released")
+    if (found.hexdigest(), size) != (named.sha256, named.bytes):
+        return Check("model", "bad", f"{path} is not the model of round {named.version}: another SHA-256")
+    other = _of_another(stated, named, path) or _beyond(stated)
+    if other is not None:
+        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {other}")
+    return Check("model", "good", f"{path} is the model that round {named.version} released")
+
+
+def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None:
+    """What the file says of itself, where that is not what the certificate is about."""
+    try:
+        with path.open("rb") as file:
+            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+    except TensorError as error:
+        return error.detail
+    expected = (stated.study, named.version, stated.settings_sha256, ())
+    if said is None or (said.study, said.round, said.settings_sha256, said.mean_of) == expected:
+        return None
+    return f"says itself that it is of study {said.study}, round {said.round}: its numbers are not these"
+
+
+def _beyond(stated: Certificate) -> str | None:
+    """A model knows of every round up to its own, so that all of them must be counted."""
+    if stated.model is None or stated.model.version <= stated.round:
+        return None
+    return f"round {stated.model.version} released it, and the numbers end with round {stated.round}"
 
 
 def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
@@ -106,12 +141,15 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
         return [Check("ledger", "not known", found)]
     if entries[named.entries - 1].sha256 != named.sha256:
         return [Check("ledger", "bad", f"entry {named.entries} is not the one that the certificate stands on")]
+    if not _head_is_signed(stated):
+        return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
     whole = named.counted == named.entries
     try:
         again = computed(entries[: named.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
-    good = Check("ledger", "good", f"entries 1 to {named.entries} lead to the head that the certificate names")
+    lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
+    good = Check("ledger", "good", lead)
     if len(stated.limits) != len(again.limits):
         return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
     limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
@@ -119,6 +157,22 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
     remade = issued(dataclasses.replace(again, limits=shown), _facts(stated))
     return [good, *limits, *_rest(stated, remade)]
+
+
+def _head_is_signed(stated: Certificate) -> bool:
+    head = LedgerHead(study=stated.study, entries=stated.ledger.entries, sha256=stated.ledger.sha256)
+    try:
+        key = decode_public_key(stated.coordinator_key)
+        verify_document(key, LEDGER_HEAD, head.model_dump(mode="json"), stated.ledger.signature)
+    except SigningError:
+        return False
+    return True
+
+
+def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
+    since = sum(entry.kind in CHARGED for entry in entries[stated.ledger.counted :])
+    rounds = "1 later round is" if since == 1 else f"{since} later rounds are"
+    return f"; {rounds} in the ledger and not in these numbers" if since else ""
 
 
 def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
@@ -132,6 +186,8 @@ def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
 
 
 def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
+    if (beyond := _beyond(stated)) is not None:
+        return [Check("everything else", "bad", f"the model's numbers are not these: {beyond}")]
     numbers = difference(_numbers(stated), _numbers(remade), "certificate")
     if numbers is not None:
         return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]

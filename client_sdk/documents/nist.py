@@ -29,11 +29,11 @@ _PART = {
 }
 
 
-def answers(settings: StudySettings, limits: Sequence[LimitStatement]) -> list[Answer]:
-    """Every question with its answer for this study."""
+def answers(settings: StudySettings, limits: Sequence[LimitStatement], round: int) -> list[Answer]:
+    """Every question with its answer for this study. round: the newest that the limits count."""
     plan = plan_of(settings)
     return [
-        *(Answer(part="guarantee", asks=asks, answer=said) for asks, said in _guarantee(settings, plan, limits)),
+        *(Answer(part="guarantee", asks=asks, answer=said) for asks, said in _guarantee(settings, plan, limits, round)),
         *(Answer(part="mechanism", asks=asks, answer=said) for asks, said in _mechanism(settings, plan, limits)),
         *(Answer(part="hazards", asks=asks, answer=said) for asks, said in _hazards(settings)),
     ]
@@ -69,10 +69,12 @@ def trust(settings: StudySettings, plan: Plan) -> str:
     return f"{model}; each adds enough noise to its updates for itself, but shows log-moments without noise"
 
 
-def _guarantee(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
+def _guarantee(
+    settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement], round: int
+) -> Iterator[tuple[str, str]]:
     yield "What is protected: the unit of privacy", "; ".join(unit(level, settings) for level in plan.levels)
     yield "Which data sets are compared: neighbours", "; ".join(neighbours(plan, level) for level in plan.levels)
-    yield "Against whom", whom(plan.observer)
+    yield "Against whom", whom(plan.observer, round)
     yield "Trust model", trust(settings, plan)
     yield "Privacy parameters ε and δ", "; ".join(budget_line(limit) for limit in limits)
     bayesian = "; beside it Bayesian DP, for typical members of the population" if plan.bayesian is not None else ""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from client_sdk.documents.words import ONE, exact
+from client_sdk.documents.words import ONE, exact, hospitals
 from client_sdk.protocol.study.certificate import Certificate, CertifiedLimit
 from client_sdk.protocol.wire.rounded import at_least, number
 
@@ -83,7 +83,7 @@ def _basic(stated: Certificate) -> dict[str, Any]:
         "intended_use": TO_WRITE,
         "data_product_type": "Machine learning model",
         "data_product_region": TO_WRITE,
-        "description": f"A model that {stated.members.active} hospitals train together (round {stated.round}).",
+        "description": f"A model that is trained with {hospitals(stated.members)} (round {stated.round}).",
         "publication_date": f"{stated.issued_at:%Y-%m-%d}",
         "data_product_sector": "Healthcare",
     }
@@ -93,7 +93,8 @@ def _privacy_loss(stated: Certificate) -> dict[str, Any]:
     kept = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
     parameters = _parameters(kept[0]) if kept else {}
     return {
-        "privacy_unit": " and ".join(ONE[one.level] for one in stated.mechanism.levels),
+        # The parameters are of one unit; the details have every limit.
+        "privacy_unit": ONE[kept[0].level] if kept else " and ".join(ONE[one.level] for one in stated.mechanism.levels),
         "privacy_unit_details": f"{_said(stated, 'What is protected')}; {_said(stated, 'Which data sets')}",
         **({"privacy_parameters": parameters} if parameters else {}),
         "privacy_parameters_details": "\n".join(f"- {limit.meaning}" for limit in stated.limits),

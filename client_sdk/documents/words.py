@@ -5,13 +5,10 @@ from __future__ import annotations
 from accounting.budget.budget import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
+from client_sdk.protocol.study.certificate import CertifiedMembers
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.protocol.wire.rounded import number, percent
 
-SEES = {
-    "releases": "sees the released models and this certificate",
-    "coordinator": "sees all that the coordinator sees, and the released models",
-}
 ONE = {"instance": "patient", "client": "hospital"}
 _TOOK_PART = {
     Relation.ADD_REMOVE: "took part",
@@ -25,21 +22,44 @@ def exact(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
-def meaning(limit: LimitStatement, plan: Plan) -> str:
-    """What this limit's ε is as an attacker's best guess, for whom, and against whom it does not hold."""
+def sees(observer: str, round: int) -> str:
+    """What an observer sees of a study; of rounds after `round` it may see more, which the numbers do not count."""
+    if round == 0:
+        models, seen = "the initial model", "before the first round"
+    elif round == 1:
+        models, seen = "the model that round 1 released", "in round 1"
+    else:
+        models, seen = f"the models that rounds 1 to {round} released", f"in rounds 1 to {round}"
+    return {
+        "releases": f"sees {models}, and this certificate",
+        "coordinator": f"sees {models}, and all that the coordinator saw {seen}",
+    }[observer]
+
+
+def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
+    """What this limit's ε is as an attacker's best guess, for whom, and against whom it does not hold.
+
+    round: the newest that the limit counts.
+    """
     one = ONE[limit.level]
     if limit.state == "unbounded":
         return f"Nothing is promised to a single {one}: the noise of this study does not protect this level."
     if limit.spent is None or limit.attack_success is None:
         return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
-    sees = SEES[str(limit.observer)]
+    guesser = f"Somebody who {sees(str(limit.observer), round)}, and who believed fifty-fifty"
     said = (
-        f"Somebody who {sees}, and who believed fifty-fifty that one {one} {took_part}, is right with a probability "
-        f"of at most {percent(limit.attack_success)} instead of 50 % "
+        f"{guesser} that one {one} {took_part}, is right with a probability of at most "
+        f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
     return f"{said} {_for_whom(limit, one)}{_void(limit)}"
+
+
+def hospitals(members: CertifiedMembers) -> str:
+    """How many there were when rounds were reserved: one that left has been trained on, too."""
+    least, most = (members.active if one is None else one for one in (members.least, members.most))
+    return f"{least} to {most} hospitals" if least != most else "1 hospital" if most == 1 else f"{most} hospitals"
 
 
 def exact_delta(limit: LimitStatement) -> str:
@@ -71,6 +91,6 @@ def budget_line(limit: LimitStatement) -> str:
     return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
 
 
-def whom(observer: Observer) -> str:
+def whom(observer: Observer, round: int) -> str:
     """Against whom the numbers hold, as a sentence's subject."""
-    return f"whoever {SEES[observer]}"
+    return f"whoever {sees(observer, round)}"

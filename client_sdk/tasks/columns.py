@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from client_sdk.data import DataError, WrongRows, like
+from client_sdk.data.records import as_number
 from client_sdk.tasks.task import InputUse, TaskError
 
 PREFIX = "column."
@@ -276,7 +277,7 @@ def _number(name: str, text: str, what: str = "") -> float:
 def _float(cell: str | None) -> float:
     """NaN for what is no number."""
     try:
-        return float(str(cell))
+        return as_number(str(cell))
     except ValueError:
         return math.nan
 
@@ -290,7 +291,7 @@ def _category(value: object) -> str | None:
     if value is None or value != value or str(value).strip() == "":
         return None
     try:
-        number = float(str(value))
+        number = as_number(str(value))
     except ValueError:
         return str(value).strip()
     return str(int(number)) if math.isfinite(number) and number.is_integer() else str(value).strip()

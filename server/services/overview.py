@@ -62,16 +62,20 @@ def glances(
 
 def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
     row, budget = rows.find_with_budget(tx, study.study)
-    newest = tx.session.scalar(select(func.max(EventRow.at)).where(EventRow.study_id == row.id))
+    limits, last = None, row.created_at
     try:
+        newest = tx.session.scalar(
+            select(EventRow).where(EventRow.study_id == row.id).order_by(EventRow.number.desc()).limit(1)
+        )
+        last = last if newest is None else newest.at
         if row.stop_reason == "database-differs":
             raise DatabaseDiffers(row.name, "found before")
         require_as_signed(tx, coordinator.signer, row, budget)
         # Without the numbers that take long: a list must not wait for them.
         limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in budget.limits]
     except (DatabaseDiffers, RowBroken, *WRONG_VALUE):
-        limits = None
-    return Glance(study, limits, views.at(row.created_at if newest is None else newest))
+        pass
+    return Glance(study, limits, views.at(last))
 
 
 def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> Changes:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from client_sdk.api.config import PREFIX, ClientSettings
 from client_sdk.cli import register
-from client_sdk.commands.study import read_settings
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.guard.policy import Limits, SitePolicy
 from client_sdk.tasks import load
 

@@ -89,3 +89,13 @@ def test_only_finished_updates_of_earlier_rounds_are_scrubbed(tmp_path: Path) ->
     outbox.forget_before(10)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10.safetensors", "checkpoint"]
     Outbox(tmp_path / "not there yet").forget_before(2)
+
+
+def test_nothing_half_written_stays_where_somebody_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_durably(tmp_path / "predictions.csv", b"of patients")
+    assert list(tmp_path.iterdir()) == []

@@ -83,7 +83,9 @@ def test_the_wheel_holds_every_file_of_every_package_and_nothing_else(wheel: Pat
     strangers = {name for name in names if name.partition("/")[0] not in PACKAGES or "test" in Path(name).name}
     assert strangers == set()
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
-    assert {"server/migrations/env.py", "server/web/static/dashboard.js"} <= names
+    assert {"server/migrations/env.py", "server/web/static/dashboard.js", "server/web/bundle/charts.js.gz"} <= names
+    licences = {name.partition("/licenses/")[2] for name in ZipFile(wheel).namelist() if "/licenses/" in name}
+    assert licences == {"LICENSE", "LICENSES/charts-library.txt"}
 
 
 def test_the_wheel_asks_for_what_the_project_names(wheel: Path) -> None:

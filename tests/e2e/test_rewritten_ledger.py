@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from accounting.budget.ledger import Entry
-from client_sdk.errors import EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended, NotTrusted
+from client_sdk.errors import (
+    BadAssignment,
+    EvidenceKept,
+    LedgerContradicted,
+    LedgerForked,
+    LedgerNotExtended,
+    NotTrusted,
+)
 from client_sdk.protocol.study.messages import LedgerPage, Roster
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
@@ -21,6 +28,7 @@ from tests.factories.lying_coordinator import (
     forget_witnesses,
     ledger_of,
     rewrite,
+    rewrite_models,
     started,
     together,
     working,
@@ -145,8 +153,11 @@ def test_a_shortened_ledger_is_refused(here: Live, tmp_path: Path) -> None:
     assert not wards[0].proof.exists()
 
 
-def forked(here: Live, tmp_path: Path) -> tuple[Ward, Ward]:
-    """Mercy has seen and signed round 2; then grace is shown another past, which she has no number of her own for."""
+def forked(here: Live, tmp_path: Path, *, models: bool = True) -> tuple[Ward, Ward]:
+    """Mercy has seen and signed round 2; then grace is shown another past, which she has no number of her own for.
+
+    models  what the released models' files say of the ledger is rewritten, too
+    """
     mercy, grace = one_round(here, tmp_path)
     assert mercy.join(until=2) is None
 
@@ -154,7 +165,9 @@ def forked(here: Live, tmp_path: Path) -> tuple[Ward, Ward]:
         body = dict(entry.body)
         return entry.kind, body | ({"report": None} if entry.kind == "settled" else {})
 
-    rewrite(here, other)
+    made = rewrite(here, other)
+    if models:
+        rewrite_models(here, made)
     return mercy, grace
 
 
@@ -168,6 +181,13 @@ def test_two_hospitals_that_are_shown_two_ledgers_find_out_by_the_next_signed_he
     # And mercy is shown what is not hers either, once the round is over.
     with working(here):
         assert isinstance(told(mercy), LedgerNotExtended)
+
+
+def test_a_fork_is_found_by_the_entry_that_a_model_names(here: Live, tmp_path: Path) -> None:
+    _, grace = forked(here, tmp_path, models=False)
+    forget_witnesses(here)
+    with pytest.raises(BadAssignment, match="names an entry of the ledger that the ledger does not have"):
+        grace.join(until=2)
 
 
 def test_a_fork_whose_signatures_are_held_back_is_not_seen_by_the_hospital_but_by_what_is_missing(

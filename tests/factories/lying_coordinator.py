@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
+from safetensors.numpy import load, save
+from sqlalchemy import select, text
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, append
@@ -18,17 +20,19 @@ from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
-from client_sdk.protocol.wire.tensors import encode
+from client_sdk.protocol.wire.tensors import encode, metadata_in
 from client_sdk.study.events import RoundEvent
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from client_sdk.training.local import weights_of
+from server.db.blobs import models_of
 from server.db.ledger_store import Statement, entries
 from server.db.rows import find_study
 from server.db.session import Transaction
-from server.db.tables import BudgetRow
+from server.db.tables import BudgetRow, ModelRow
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 
@@ -90,6 +94,27 @@ def _set_back(here: Live, study: str, budget: Budget) -> None:
         row.limits, row.percentiles = shown.limits, shown.percentiles
 
     here.coordinator.database.write("set-back", work)
+
+
+def rewrite_models(here: Live, made: list[Entry], study: str = "sepsis") -> None:
+    """The file of every released model names the entry that settles its round in this ledger."""
+    coordinator = here.coordinator
+
+    def work(tx: Transaction) -> None:
+        for entry in (one for one in made if one.kind == "settled"):
+            id = find_study(tx, study).id
+            row = tx.session.scalars(select(ModelRow).filter_by(study_id=id, version=entry.round)).one()
+            file = coordinator.blobs.open(models_of(study), row.sha256)
+            assert file is not None
+            with file:
+                body = os.read(file.descriptor, file.bytes)
+            said = ModelMetadata.within(metadata_in(body))
+            assert said is not None
+            told = said.model_copy(update={"ledger_entries": entry.sequence, "ledger_sha256": entry.sha256})
+            blob = coordinator.blobs.write(models_of(study), save(load(body), told.header()))
+            row.sha256, row.bytes = blob.sha256, blob.bytes
+
+    coordinator.database.write("rewrite-models", work)
 
 
 def forget_witnesses(here: Live) -> None:

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.study.values import Message, Name, Sha256, Whole
 from client_sdk.protocol.wire.documents import load_json
 from client_sdk.protocol.wire.signing import canonical_json
@@ -62,6 +61,14 @@ class ModelMetadata(Message):
         default=(), description="rounds whose models this is the mean of; none: a released model"
     )
 
+    @model_validator(mode="after")
+    def _fits_itself(self) -> Self:
+        if self.columns != _columns_of(self.task_parameters):
+            raise ValueError("the columns are not those of the task's parameters")
+        if self.mean_of and max(self.mean_of) != self.round:
+            raise ValueError("a mean is of the newest of its rounds")
+        return self
+
     @classmethod
     def of(cls, study: str, settings: StudySettings, round: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)) -> Self:
         """ledger: sequence and hash of the entry that settled the round."""
@@ -71,7 +78,7 @@ class ModelMetadata(Message):
             round=round,
             task=training.task,
             task_parameters=training.task_parameters,
-            columns=_columns_of(training),
+            columns=_columns_of(training.task_parameters),
             settings_sha256=settings.digest(),
             ledger_entries=ledger[0],
             ledger_sha256=ledger[1],
@@ -123,7 +130,7 @@ class ModelMetadata(Message):
             raise TensorError("wrong-metadata", "an initial model's file names an entry of a ledger")
 
 
-def _columns_of(training: Training) -> tuple[InputColumn, ...]:
+def _columns_of(parameters: Mapping[str, float | int | bool | str]) -> tuple[InputColumn, ...]:
     # By name, as the tasks order them.
-    named = sorted(item for item in training.task_parameters.items() if item[0].startswith(COLUMN))
+    named = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
     return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in named)

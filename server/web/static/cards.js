@@ -22,10 +22,11 @@ function card({ name, figure, bar, lines, tone }) {
     ...lines.filter(Boolean).map((line) => element("p", { class: "note" }, ...phrase(line))));
 }
 
-function meter({ spent, reserved, words }) {
-  const bar = element("div", { class: "bar", role: "img", "aria-label": words }, element("span", { class: "spent" }), element("span", { class: "reserved" }));
+// Full is all of the budget; what is spent empties it from the right, as the share above it says.
+function meter({ left, reserved, words }) {
+  const bar = element("div", { class: "bar", role: "img", "aria-label": words }, element("span", { class: "free" }), element("span", { class: "reserved" }));
   // Through the object model: an attribute would be an inline style, which the policy forbids.
-  bar.children[0].style.width = `${spent}%`;
+  bar.children[0].style.width = `${left}%`;
   bar.children[1].style.width = `${reserved}%`;
   return bar;
 }
@@ -48,14 +49,13 @@ function roundsLeft(model) {
 
 function budgetLeft(limit) {
   const left = percentLeft(limit);
-  const part = (value) => Math.min(100, Math.max(0, (100 * value) / limit.epsilon));
   const reserved = limit.reserved > 0 ? `, ${upward(limit.reserved)} reserved for the round under way` : "";
   const words = `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
   return {
     id: keyOf(limit),
     name: `Budget left: ${limitName(limit)}`,
     figure: `${left} %`,
-    bar: { spent: part(limit.spent), reserved: part(limit.reserved), words },
+    bar: { left, reserved: (100 * limit.reserved) / limit.epsilon, words },
     lines: [
       words,
       ...limit.reports.map((report) => `Tighter, not acted on: ε ${upward(report.epsilon)} (${report.name})`),

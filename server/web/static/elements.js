@@ -26,15 +26,17 @@ export function section(id, title, ...children) {
   return element("section", { id, "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title), ...children);
 }
 
-// A table that scrolls sideways by itself on a narrow screen; focusable, so that the keyboard can scroll it.
-export function table(caption, head, rows) {
-  const cells = (kind, values) => values.map((value) => (value instanceof Cell ? value.as(kind) : element(kind, {}, value)));
+// A table that scrolls sideways by itself on a narrow screen; focusable, so that the keyboard can scroll it. With
+// `stacks` it shows each row as a list of named values there instead.
+export function table(caption, head, rows, { stacks = false } = {}) {
+  const named = (place) => (stacks ? { "data-name": head[place] } : {});
+  const asCell = (value) => (value instanceof Cell ? value : cell({}, value));
   const heads = head.map((name) => element("th", { scope: "col" }, name));
   const body = rows.map((values) => {
     const [first, ...others] = values;
-    return element("tr", {}, element("th", { scope: "row" }, first), ...cells("td", others));
+    return element("tr", {}, element("th", { scope: "row", ...named(0) }, first), ...others.map((value, place) => asCell(value).made("td", named(place + 1))));
   });
-  return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+  return element("div", { class: stacks ? "wide stacks" : "wide", tabindex: "0", role: "region", "aria-label": caption },
     element("table", {}, element("caption", { class: "unseen" }, caption), element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...body)));
 }
 
@@ -42,8 +44,8 @@ class Cell {
   constructor(attributes, children) {
     Object.assign(this, { attributes, children });
   }
-  as(kind) {
-    return element(kind, this.attributes, ...this.children);
+  made(kind, more) {
+    return element(kind, { ...this.attributes, ...more }, ...this.children);
   }
 }
 

@@ -76,16 +76,14 @@ function studies(found) {
     const link = element("a", { href: `/dashboard/${study.study}` }, study.title || study.study);
     return [
       element("span", { class: "name" }, link, study.title ? element("span", { class: "note" }, study.study) : null),
-      cell({ "data-name": "State" }, element("span", { class: `badge ${tone}` }, name)),
-      cell({ "data-name": "Budget left" }, limits === null ? "not shown" : budget(limits)),
-      cell({ "data-name": "Rounds left" }, roundsLeft(study, limits), element("span", { class: "note" }, `${study.rounds} of at most ${most} begun`)),
-      cell({ "data-name": "Hospitals" }, hospitals(study)),
-      cell({ "data-name": "Last activity" }, element("time", { datetime: last, title: when(last) }, ago(last))),
+      cell({}, element("span", { class: `badge ${tone}` }, name)),
+      cell({}, limits === null ? "not shown" : budget(limits)),
+      cell({}, roundsLeft(study, limits), element("span", { class: "note" }, `${study.rounds} of at most ${most} begun`)),
+      cell({}, hospitals(study)),
+      cell({}, element("time", { datetime: last, title: when(last) }, ago(last))),
     ];
   });
-  const shown = table("All studies", ["Study", "State", "Budget left", "Rounds left", "Hospitals", "Last activity"], rows);
-  shown.classList.add("stacks");
-  return shown;
+  return table("All studies", ["Study", "State", "Budget left", "Rounds left", "Hospitals", "Last activity"], rows, { stacks: true });
 }
 
 const protectedLimits = (limits) => limits.filter((limit) => limit.epsilon !== null);

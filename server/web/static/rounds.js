@@ -4,7 +4,8 @@ import { spentOf } from "/static/model.js";
 import { count, upward, when } from "/static/numbers.js";
 import { limitName, reasonWords, roundState } from "/static/words.js";
 
-const PAGE = 25;
+// Few on a phone, where every round takes several lines.
+const PAGE = matchMedia("(max-width: 46rem)").matches ? 8 : 25;
 const KINDS = { all: "All", released: "Released", nothing: "Came to nothing", open: "Under way" };
 const isNothing = (round) => round.state === "abandoned" || round.state === "stopped";
 const FITS = { all: () => true, released: (round) => round.state === "released", nothing: isNothing, open: (round) => round.ended_at === null };
@@ -77,7 +78,7 @@ function rows(model, groups) {
     group.length > 1 ? `${group.at(-1).round}–${group[0].round}` : String(group[0].round),
     what(group), cell({ class: "number" }, answered(group)), ...spent(group), measured(group[0]), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
   ]);
-  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Measured", "When"], lines);
+  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Measured", "When"], lines, { stacks: true });
 }
 
 function what(group) {

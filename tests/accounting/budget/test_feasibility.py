@@ -100,3 +100,9 @@ def test_histograms_that_pass_the_limit_in_the_first_round_are_named() -> None:
     with pytest.raises(PlanError, match="published histograms alone pass it") as refused:
         Budget.open(client_plan(disclosure="noised", release=HistogramRelease(0.5, 1)))
     assert refused.value.field == "histogram_noise"
+
+
+def test_an_order_that_is_too_large_for_any_noise_is_named_and_no_histogram() -> None:
+    with pytest.raises(PlanError, match=r"at order 1e\+300: choose a smaller classical_order") as refused:
+        Budget.open(plan(classical_order=1e300, definitions=("classical",)))
+    assert refused.value.field == "classical_order"

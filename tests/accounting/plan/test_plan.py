@@ -51,6 +51,30 @@ def test_the_field_that_is_wrong_is_named(name, field, change) -> None:
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("norm", [5e-324, 1e-170, 1e170, 1e308])
+def test_no_clip_norm_turns_into_noise_that_nobody_adds(name, norm) -> None:
+    """1.5 · 1e308 is infinite, and so is the square of 1e170: either would read as next to no ε."""
+    fields = [field for field in ("clip_norm", "client_clip_norm") if getattr(plan(name), field) is not None]
+    for field in fields:
+        with pytest.raises(PlanError, match="must be between") as refused:
+            replace(plan(name), **{field: norm})
+        assert refused.value.field == field
+    with pytest.raises(PlanError, match="must be between"):
+        replace(plan(name), noise_multiplier=norm)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_clip_norm_changes_no_noise_multiplier(name) -> None:
+    study = plan(name)
+    level = study.levels[0]
+    for norm in (1e-50, 1e-20, 1e20, 1e50):
+        wide = replace(study, clip_norm=norm, client_clip_norm=None if study.client_clip_norm is None else norm)
+        assert wide.mechanism(level).noise_multiplier == pytest.approx(
+            study.mechanism(level).noise_multiplier, rel=1e-14
+        )
+
+
 def test_a_limit_at_a_level_that_nothing_protects() -> None:
     other = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 1.0, 1e-5, None)
     with pytest.raises(PlanError, match="bounds the instance level only"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -150,3 +151,12 @@ def test_only_what_did_nothing_repeats_a_request_that_must_not_happen_twice() ->
     assert all(may_repeat(repeatable=True, status=status) for status in (408, 429, 502, 503, 504))
     assert [s for s in (408, 429, 500, 502, 503, 504) if may_repeat(repeatable=False, status=s)] == [429, 503]
     assert not any(may_repeat(repeatable=True, status=status) for status in (400, 401, 404, 409, 410, 413, 422, 500))
+
+
+@pytest.mark.parametrize("header", ["9" * 400, "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "\u00b2"])
+def test_no_retry_after_sends_anybody_to_sleep_for_good(header: str) -> None:
+    """Nor to a number of seconds that no sleep takes."""
+    backoff = Backoff(math.inf, clock=lambda: 0.0, uniform=lambda a, b: b)
+    pause = backoff.pause(retry_after_seconds(header, now=NOW))
+    assert pause is not None
+    assert 0 < pause <= 610

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from client_sdk.api.client import Client
+from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.wire.signing import CERTIFICATE
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import changed
 
 
 @pytest.fixture
@@ -78,6 +81,13 @@ def test_a_coordinator_that_signs_a_smaller_epsilon_is_found_by_the_ledger(here:
     assert verify(run, lying)["signature"][0] == "good"
     found = verify(run, lying, "--ledger", str(written.with_name("ledger.jsonl")), code=4)
     assert found["ε, instance classical"] == ("bad", "the ledger gives another number: limit.spent")
+    # A smaller number that nobody signed makes no PDF, which would look like any other.
+    value["signature"] = json.loads(written.read_text())["signature"]
+    changed = written.with_name("changed.json")
+    changed.write_text(json.dumps(value))
+    said = run("certificate", "pdf", str(changed), "-o", str(written.with_name("changed.pdf")), code=4).stderr
+    assert "something was changed after it was signed" in said
+    assert not written.with_name("changed.pdf").exists()
     # Nor can it put other words beside the numbers unnoticed.
     value = json.loads(written.read_text())
     value["certificate"]["summary"][1] = "Nothing can be learnt about anybody."
@@ -113,6 +123,24 @@ def test_it_is_printed_in_words_as_pdf_and_as_an_entry_of_the_registry(run: Run,
     assert loss["privacy_parameters"]["epsilon"] >= classical["spent"]
     assert loss["privacy_parameters"]["delta"] == classical["delta"]
     assert entry["deployment"]["basic"]["intended_use"] == "TO BE WRITTEN"
+
+
+def test_a_card_is_not_made_of_settings_that_nobody_signed(
+    run: Run, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is signed; what the coordinator answers about the study is not."""
+    run("card", "sepsis", "-o", str(tmp_path / "card.md"))
+    asked = Client.study
+
+    def louder(client: Client, study: str) -> Study:
+        shown = asked(client, study)
+        more = shown.settings.privacy.noise_multiplier * 2
+        return shown.model_copy(update={"settings": changed(shown.settings, noise_multiplier=more)})
+
+    monkeypatch.setattr(Client, "study", louder)
+    said = run("card", "sepsis", "-o", str(tmp_path / "louder.md"), code=4).stderr
+    assert "not those of its certificate" in said
+    assert not (tmp_path / "louder.md").exists()
 
 
 def test_what_is_asked_wrongly_is_named(run: Run, written: Path, tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_predictions_carry_the_patient_and_are_whole(run: Run, model: str, data:
 def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_path: Path) -> None:
     (tmp_path / "less.csv").write_text("age,thal\n40,3\n")
     (tmp_path / "text.csv").write_text("age,chol,thal\nold,200,3\n")
+    taken = tmp_path / "taken.csv"
+    taken.write_text("age,chol,thal,predicted\n40,200,3,p1\n")
     there = tmp_path / "there.csv"
     there.write_text("kept")
     cases = [
@@ -136,6 +138,7 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_
         (("predict", model, "--data", str(tmp_path / "text.csv")), 1, "column age: 1 values are no numbers"),
         (("predict", model, "--data", data, "-o", str(there)), 1, "exists already"),
         (("predict", model, "--data", data, "--id-column", "name"), 1, "no patient column 'name'"),
+        (("predict", model, "--data", str(taken), "--id-column", "predicted"), 1, "a column 'predicted' of its own"),
         (("predict", model, "--data", str(tmp_path / "none.csv")), 1, "none.csv"),
         (("predict", str(tmp_path / "none"), "--data", data), 1, "none: No such file"),
         (("predict", data, "--data", data), 1, "new.csv is no model"),

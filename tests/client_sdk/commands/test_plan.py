@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.commands.study import read_settings
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.protocol.study.plan_of import plan_of
 from tests.factories.commands import Run, write_settings
 from tests.factories.settings import limit
@@ -102,6 +102,47 @@ def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     other = tmp_path / "solved.json"
     assert "must be TOML" in run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(other), code=1).stderr
     assert not other.exists()
+
+
+def test_a_target_that_is_a_link_or_cannot_be_written_leaves_nothing_behind(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link.toml").symlink_to(tmp_path / "elsewhere.toml")
+    said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(tmp_path / "link.toml"), code=1).stderr
+    assert "exists already" in said
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "solved.toml"))
+
+    monkeypatch.setattr("os.fsync", full)
+    said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(tmp_path / "solved.toml"), code=1).stderr
+    assert "No space left on device" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["link.toml"]
+
+
+def test_line_ends_stay_as_they_are(run: Run, tmp_path: Path) -> None:
+    source, target = tmp_path / "windows.toml", tmp_path / "solved.toml"
+    source.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
+    run("plan", str(source), "--solve", "noise", "-o", str(target))
+    assert target.read_bytes().count(b"\r\n") == target.read_bytes().count(b"\n") == source.read_bytes().count(b"\n")
+
+
+def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run, tmp_path: Path) -> None:
+    text, path = EXAMPLE.read_text(), tmp_path / "study.toml"
+    cases = {
+        "a date or time in it has no quotation marks": text.replace("max_steps = 100", "max_steps = 2024-01-01"),
+        "nested too deeply": "a = " + "[" * 20_000,
+        "privacy: must be": "privacy = 1",
+        "privacy.masking: must be": "privacy = {masking = 5}",
+        "clip_norm: must be between 1e-50 and 1e+50": text.replace("clip_norm = 2.0", "clip_norm = 1e308"),
+        "is no TOML: Cannot declare": text + "\n[privacy]\n",
+    }
+    for said, written in cases.items():
+        assert written != text
+        path.write_text(written)
+        assert said in run("plan", str(path), code=1).stderr, said
+    path.write_bytes(b"# \xfc\n" + text.encode())
+    assert "no text in UTF-8" in run("plan", str(path), code=1).stderr
 
 
 def test_limits_may_be_left_to_the_data(run: Run, tmp_path: Path) -> None:

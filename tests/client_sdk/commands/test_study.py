@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load
 
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import number
-from client_sdk.commands.study import read_settings
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
@@ -78,9 +78,7 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
 def test_a_settings_file_that_is_no_text_is_one_line(here: Live, run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
-    assert (
-        "is neither JSON nor TOML" in run("study", "create", "s", "--settings", str(path), code=1, operator=True).stderr
-    )
+    assert "is no text in UTF-8" in run("study", "create", "s", "--settings", str(path), code=1, operator=True).stderr
 
 
 def test_a_wrong_task_is_one_line_too(here: Live, run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from accounting.budget.budget import account_of
 from client_sdk.commands.described import Entry, entries
-from client_sdk.commands.study import read_settings
+from client_sdk.commands.settings_file import read_settings
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from client_sdk.data import DataError, Table, load, read_csv
+from client_sdk.tasks.columns import encode_columns, read_columns
 from experiments.demo.scenarios import data_folder
 
 # Stands in a cell of every broken file; no message may repeat it.
@@ -86,6 +87,10 @@ def test_a_file_with_decimal_commas_holds_the_numbers_that_were_written(tmp_path
             f"a;x,b;y\n1;{SECRET},2;3\n",
             "commas and semicolons stand in every line|semicolons and commas stand in every line",
         ),
+        (
+            f"n,a\n7,1\n{SECRET},{'x' * 200_000}\n",
+            "begins in line 3 has a cell of more than 131072 characters",
+        ),
         (f"n,a\n{SECRET},\0\n", "line 2, column 2 holds a zero byte"),
         (b"n,a\n", "no records below the header$"),
         (b"\n", "no records, not even a header"),
@@ -94,7 +99,18 @@ def test_a_file_with_decimal_commas_holds_the_numbers_that_were_written(tmp_path
         ("n,a\n1,2\n".encode("utf-16-le"), "zero byte"),
     ],
     ids=[
-        *("no header", "number", "twice", "title", "short header", "long row", "quotes", "two separators", "zero"),
+        *(
+            "no header",
+            "number",
+            "twice",
+            "title",
+            "short header",
+            "long row",
+            "quotes",
+            "two separators",
+            "long",
+            "zero",
+        ),
         *("no rows", "empty line", "no names", "workbook", "utf-16"),
     ],
 )
@@ -153,3 +169,19 @@ def test_public_tables_without_a_header_are_recognised(name: str, words: str) ->
         pytest.skip(f"WARDROUND_DATA holds no {name}")
     with pytest.raises(DataError, match=words):
         load(path)
+
+
+def test_a_row_without_its_patient_is_named_by_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, f"id,a\n\n7,1\n,{SECRET}\n8,2\n")
+    with pytest.raises(DataError, match="1 of 3 records have no patient identifier, the first in line 4") as refused:
+        load(path, patient_column="id")
+    assert SECRET not in str(refused.value)
+
+
+def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:
+    """Python would read 12_34 as 1234."""
+    path = written(tmp_path, "a,b\n12_34,1\n56,2\n")
+    assert read_csv(path).columns["a"].tolist() == ["12_34", "56"]
+    (column,) = read_columns({"column.a": "0..100"})
+    with pytest.raises(DataError, match="column a: 1 values are no numbers"):
+        encode_columns((column,), read_csv(path).columns)

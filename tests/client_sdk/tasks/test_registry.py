@@ -81,6 +81,7 @@ def test_what_is_not_a_task_is_refused():
         ("gone", "task 'gone' of package own-task-package cannot be imported: AttributeError"),
         ("half", "task 'half' of package own-task-package cannot be imported: OSError: no weights here"),
     ],
+    ids=["makes none", "not there", "fails while read"],
 )
 def test_code_that_fails_is_a_task_error_with_its_reason(name: str, said: str) -> None:
     with pytest.raises(TaskError, match=re.escape(said)):

@@ -168,6 +168,7 @@ def test_labels_may_be_words_in_the_order_of_their_classes() -> None:
         (["no", "Yes", "yes"], "label column sick: 1 of 3 are none of the study's label-values, the first in row 2"),
         (["no", "yes", None], "label column sick: 1 of 3 are missing; leave these rows out, the first in row 3"),
     ],
+    ids=["another word", "missing"],
 )
 def test_labels_that_are_none_of_the_words_are_counted(labels: list[object], words: str) -> None:
     with pytest.raises(DataError, match=words):

@@ -42,6 +42,7 @@ def study(**changes: Any) -> StudyRow:
         "name": "sepsis",
         "title": "",
         "state": "draft",
+        "state_since": 0.0,
         "stop_reason": None,
         "settings": {},
         "settings_sha256": HASH,

@@ -101,3 +101,21 @@ def test_nothing_moves_for_who_asked_for_that(tabs: Tabs) -> None:
     assert bar.evaluate("(one) => getComputedStyle(one).transitionDuration") == "0s"
     page.emulate_media(reduced_motion="no-preference")
     assert bar.evaluate("(one) => getComputedStyle(one).transitionDuration") != "0s"
+
+
+def test_a_phone_shows_the_rounds_without_scrolling_sideways(tabs: Tabs) -> None:
+    page = tabs.open("/dashboard/ward", phone=True)
+    rounds = page.locator("#rounds .wide")
+    rounds.wait_for()
+    assert rounds.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    assert rounds.locator("td[data-name='Hospitals']").first.is_visible()
+    assert rounds.locator("tbody tr").count() < 10
+
+
+def test_the_bar_of_a_limit_is_as_full_as_the_share_above_it_says(tabs: Tabs) -> None:
+    page = tabs.open("/dashboard/ward")
+    page.locator(".card .bar").first.wait_for()
+    for card in page.locator(".card", has=page.locator(".bar")).all():
+        left = float(card.locator(".figure").inner_text().removesuffix("%"))
+        free = card.locator(".free").evaluate("(one) => 100 * one.offsetWidth / one.parentElement.clientWidth")
+        assert free == pytest.approx(left, abs=1.5)

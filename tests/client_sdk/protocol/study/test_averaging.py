@@ -51,6 +51,10 @@ def test_the_mean_says_of_which_rounds_it_is() -> None:
     with pytest.raises(TensorError, match="mean of several models"):
         said.require("sepsis", settings("parallel"), 3)
     assert average_models([mean]) == mean
+    # Nor is it of a newer round than it says.
+    header = said.header() | {"mean_of": "[1,4]"}
+    with pytest.raises(TensorError, match="damaged"):
+        ModelMetadata.within(header)
     with pytest.raises(TensorError, match="a mean already"):
         average_models([mean, _released(2)])
 
@@ -60,7 +64,8 @@ def test_one_released_model_stays_what_it_is() -> None:
 
 
 def test_models_of_other_studies_or_of_none_are_refused() -> None:
-    for other in (_released(1, scheme="sequential"), _model(1.0)):
+    # Of another study with equal settings, too: the mean costs the ε of both, and its file would name one.
+    for other in (_released(1, scheme="sequential"), _released(1, study="stroke"), _model(1.0)):
         with pytest.raises(TensorError, match="not all of one study"):
             average_models([_released(2), other])
 

@@ -12,7 +12,8 @@ import pytest
 
 from accounting.budget.forecast import Forecast, forecast
 from accounting.budget.solve import least_noise
-from client_sdk.commands.settings_file import changed_settings
+from client_sdk.commands.settings_file import changed_settings, read_settings
+from client_sdk.commands.templates import study_text, study_values
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from server.db.session import Database
@@ -22,7 +23,7 @@ from server.services.secure_sum import lists
 from server.services.studies import lifecycle
 from tests.factories.hospital_double import MODEL, update
 from tests.factories.masked_studies import STEPS, MaskedHospital
-from tests.factories.settings import limit, settings
+from tests.factories.settings import changed, limit, settings
 from tests.factories.studies import FakeClock, coordinator_on, open_study, work
 
 LOUD, QUIET = 1e6, 0.02
@@ -61,6 +62,12 @@ STUDIES = {
 }
 
 
+TEMPLATES = {
+    " ".join(["template", *flags]): study_values(**dict.fromkeys(flags, True))
+    for flags in ((), ("bayesian",), ("masked",), ("bayesian", "masked"), ("masked", "client_level"))
+}
+
+
 @pytest.fixture
 def coordinator(sqlite_template: Path, tmp_path: Path) -> Iterator[Coordinator]:
     copyfile(sqlite_template, tmp_path / "wardround.db")
@@ -71,7 +78,7 @@ def coordinator(sqlite_template: Path, tmp_path: Path) -> Iterator[Coordinator]:
 
 def whole(coordinator: Coordinator, chosen: StudySettings, cost: float) -> None:
     """Rounds until the study has ended by itself; every hospital reports this cost, in nats, as far as it reports."""
-    hospitals = open_study(coordinator, clients=5, settings=chosen)
+    hospitals = open_study(coordinator, clients=max(5, chosen.schedule.min_clients), settings=chosen)
     privacy = chosen.privacy
     reports = privacy.estimates_records
     told = None if not reports or privacy.bayesian is None else (cost,) * (1 + len(privacy.bayesian.orders))
@@ -132,6 +139,33 @@ def test_at_the_worst_a_study_ends_as_planned(coordinator: Coordinator, name: st
     whole(coordinator, chosen, LOUD)
     rounds, reason, spent = ended(coordinator)
     assert (rounds, reason) == (found.rounds, found.reason)
+    assert_kept(found, spent, rounds)
+
+
+# Thirty masked rounds take a minute; other studies under masks take all their steps.
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if "masked" not in name])
+def test_a_template_goes_its_whole_way_as_planned(coordinator: Coordinator, tmp_path: Path, name: str) -> None:
+    (tmp_path / "study.toml").write_text(study_text(TEMPLATES[name]))
+    printed = read_settings(tmp_path / "study.toml")
+    found = forecast(plan_of(printed), tight=False)
+    whole(coordinator, printed, LOUD)
+    rounds, reason, spent = ended(coordinator)
+    assert (rounds, reason) == (found.rounds, found.reason) == (printed.rounds, "max-steps-reached")
+    assert_kept(found, spent, rounds)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_template_with_less_noise_is_ended_by_its_limits_as_planned(
+    coordinator: Coordinator, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "study.toml").write_text(study_text(TEMPLATES[name]))
+    printed = read_settings(tmp_path / "study.toml")
+    quieter = changed(printed, noise_multiplier=0.6 * printed.privacy.noise_multiplier)
+    found = forecast(plan_of(quieter), tight=False)
+    whole(coordinator, quieter, LOUD)
+    rounds, reason, spent = ended(coordinator)
+    assert (rounds, reason) == (found.rounds, found.reason)
+    assert (0 < rounds < quieter.rounds, reason) == (True, "budget-exhausted")
     assert_kept(found, spent, rounds)
 
 
