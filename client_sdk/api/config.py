@@ -86,7 +86,7 @@ class ClientSettings(BaseModel):
 
 
 def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
-    """Settings from the environment.
+    """Settings from the environment. An empty value is as good as none.
 
     Raises:
         ConfigurationError: a name that does not exist (with the nearest one that does), a file that cannot be read, a
@@ -95,10 +95,10 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
     given = os.environ if environment is None else environment
     _require_known_names(given)
     values = {
-        name: given[PREFIX + name.upper()] for name in ClientSettings.model_fields if PREFIX + name.upper() in given
+        name: given[PREFIX + name.upper()] for name in ClientSettings.model_fields if given.get(PREFIX + name.upper())
     }
     key_file = given.get(f"{PREFIX}OPERATOR_KEY_FILE")
-    if key_file is not None:
+    if key_file:
         if "operator_key" in values:
             raise ConfigurationError(f"{PREFIX}OPERATOR_KEY and {PREFIX}OPERATOR_KEY_FILE are both set: keep one")
         values["operator_key"] = read_secret(Path(key_file))
@@ -130,7 +130,8 @@ def read_secret(path: Path) -> str:
     try:
         secret = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the file {path} cannot be read") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigurationError(f"the file {path} cannot be read: {reason}") from error
     if not secret:
         raise ConfigurationError(f"the file {path} is empty")
     return secret

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -64,9 +65,10 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
         enrolled = Hospital.enrol(
             given.connection(server).url, given_token, directory=home or given.client_home, connection=given.connection
         )
-        studies = ", ".join(f"{m.study} as {m.client}" for m in enrolled.identity.memberships())
-        say(f"enrolled: {studies}")
-        say("when all hospitals have enrolled, compare who they are: wardround roster show STUDY", err=True)
+        memberships = enrolled.identity.memberships()
+        say(f"enrolled: {', '.join(f'{m.study} as {m.client}' for m in memberships)}")
+        study = memberships[0].study if len(memberships) == 1 else "STUDY"
+        say(f"when all hospitals have enrolled, compare who they are: wardround roster show {study}", err=True)
 
 
 def join(
@@ -111,6 +113,9 @@ def join(
     else:
         say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
         say(f"the study has ended: {ending(outcome.reason)}")
+        if outcome.rounds_sent:
+            at = "" if home is None else f" --home {shlex.quote(str(home))}"
+            say(f"its model: wardround study model {study}{at} -o model.safetensors")
 
 
 def rotate_key(home: Home = None) -> None:

@@ -148,7 +148,7 @@ def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as
     rows = [[name, _shown(value)] for name, value in given.items() if name != "confusion"]
     if isinstance(found, Scores) and isinstance(model.task, Classification):
         names = model.task.class_names
-        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n]
+        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n or len(names) == 2]
         rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
     table(title, ["", ""], rows)
 

@@ -109,7 +109,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
     if _read_text(target, written) != wanted:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
     if target.exists() or target.is_symlink():
-        raise FileExistsError(f"{target} exists already")
+        raise FileExistsError(f"{target} exists already: name another file, or move it away")
     write_durably(target, written, mode=0o666)
 
 

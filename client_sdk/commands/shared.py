@@ -191,7 +191,7 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     stream = sys.stderr if to_errors else sys.stdout
     console = Console(width=None if stream.isatty() else 160, stderr=to_errors)
     # As Text: in a string, square brackets would be markup.
-    made = Table(title=Text(shown(title)), title_justify="left")
+    made = Table(title=Text(shown(title)), title_justify="left", show_header=any(columns))
     for column in columns:
         made.add_column(column)
     for row in rows:
@@ -200,6 +200,9 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
 
 
 _WHY_ENDED = {
+    "budget-exhausted": "the next round could pass a limit, so it does not begin",
+    "max-steps-reached": "all steps of privacy.max_steps have been taken",
+    "stopped": "an operator stopped it",
     "deleted": "an operator deleted the study before it began",
     "database-differs": "somebody changed the coordinator's database without its key, and what it says may be theirs; "
     "its operator keeps a copy, finds out who, and restores it from a backup or opens a new study",

@@ -182,7 +182,9 @@ def model(
         body = client.model(study, "latest" if version is None else version)
         said = _require_of_study(client, shown, body, version)
         write_durably(output, body, mode=0o666)
-        say(f"{output}: {len(body)} bytes, sha256 {hashlib.sha256(body).hexdigest()}")
+        which = "initial model, which has learnt nothing" if not version else f"model of round {version}"
+        goes_on = "" if shown.state == "finished" else "; the study goes on"
+        say(f"{output}: {which}{goes_on}; {len(body)} bytes, sha256 {hashlib.sha256(body).hexdigest()}")
         if said is not None:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 

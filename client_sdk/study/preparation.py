@@ -20,7 +20,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import Training
-from client_sdk.tasks import Task, TaskDataset, TaskError, load
+from client_sdk.tasks import Classification, Task, TaskDataset, TaskError, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
@@ -71,7 +71,7 @@ class DataCheck:
     excluded   patients on the policy's list who were found
     patients   who would be trained on, each as one record
     longest    the most rows that one of them has, of those that are used
-    labels     class -> rows of it; empty where targets are not classes
+    labels     class, by the word of label-values or its number -> rows of it; empty where targets are not classes
     inputs     what became of each input, over the rows that are used
     unused     columns that the study does not name
     parameters numbers of the model that are trained
@@ -81,7 +81,7 @@ class DataCheck:
     excluded: int
     patients: int
     longest: int
-    labels: dict[int, int]
+    labels: dict[str, int]
     inputs: tuple[InputUse, ...]
     unused: tuple[str, ...]
     parameters: int
@@ -102,6 +102,7 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
     targets = training.dataset.targets
     # Of floats, such as a risk score, every value would be a class.
     classes = Counter[int](() if targets.is_floating_point() else map(int, targets.flatten()))
+    names = training.task.class_names if isinstance(training.task, Classification) else ()
     inputs = _asked(training.task, "count its inputs", lambda: training.task.inspect(used))
     named = {settings.training.task_parameters.get("label"), *(use.name for use in inputs)}
     columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
@@ -110,7 +111,7 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
         excluded=len(gone & set(records.patients)),
         patients=len(training.dataset),
         longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
-        labels={label: classes[label] for label in sorted(classes) if label != ABSENT},
+        labels={str(names[label] if names else label): classes[label] for label in sorted(classes) if label != ABSENT},
         inputs=inputs,
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
@@ -142,8 +143,17 @@ def _patients(task: Task, records: Records, rules: SitePolicy, training: Trainin
         raise ConfigurationError(
             "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
         )
+    if not records.named and training.rows_per_patient > 1:
+        # Its patients have several rows: counted as patients of their own, they would cost more than is charged.
+        raise ConfigurationError(
+            f"the study takes up to {training.rows_per_patient} rows of a patient as one record, but these records "
+            "name no patients: say which column does (--patient-column, from Python patient_column)"
+        )
     if not records.named:
-        _LOG.warning("the records name no patients: every one counts as a patient of its own")
+        _LOG.warning(
+            "the records name no patients: every row counts as a patient of its own. If a patient can have several "
+            "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
+        )
     elif excluded:
         found = len(excluded & set(records.patients))
         # Counts alone: no patient is named in a log.

@@ -34,6 +34,7 @@ from server.db.tables import (
 from server.domain.admission import Findings
 from server.domain.errors import Rejected
 from server.domain.rounds import Attendance
+from server.domain.study import unknown_study
 
 # Built once: these are compared with what was signed at every step and for every statement.
 _ACTIVE = (
@@ -72,7 +73,7 @@ def _study(tx: Transaction, wanted: Select[StudyRow], name: str) -> StudyRow:
 
 def _known_study(found: T | None) -> T:
     if found is None:
-        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+        raise unknown_study()
     return found
 
 

@@ -36,6 +36,14 @@ def move(state: StudyState, action: Action) -> StudyState:
     raise Rejected("study-not-running", "the study has not been started")
 
 
+def unknown_study() -> Rejected:
+    return Rejected(
+        "unknown-study",
+        "there is no study of this name: check its spelling; operators and viewers see all names with "
+        "`wardround study list` (GET /v1/studies)",
+    )
+
+
 def require_open(state: StudyState) -> None:
     """Raises Rejected `study-finished`."""
     if state == "finished":

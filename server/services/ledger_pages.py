@@ -13,7 +13,7 @@ from server.db.ledger_store import entries
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, StudyRow, WitnessRow
 from server.db.witness_store import witnesses
-from server.domain.errors import Rejected
+from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator
 from server.services.views import ledger_head
 
@@ -37,7 +37,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
     """As `ledger_page`, as JSON. Raises Rejected `unknown-study`."""
     found = coordinator.database.look(_STATE, {"study": study})
     if not found:
-        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+        raise unknown_study()
     state, page = tuple(found[0]), (study, after, limit)
     known = coordinator.pages.get(page)
     if known is not None and known[0] == state:

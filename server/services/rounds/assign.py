@@ -20,6 +20,7 @@ from server.db.session import Transaction
 from server.db.session_store import AWAITED, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.errors import Rejected
+from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator, Prepared
 from server.services.differences import stopping_where_rows_differ
 from server.services.views import at, ledger_head, model_info
@@ -116,7 +117,7 @@ def _signed(coordinator: Coordinator, prepared: Prepared, client: str) -> Assign
 
 def _require_member(seen: Any) -> None:
     if seen is None:
-        raise Rejected("unknown-study", "there is no study of this name; ask for GET /v1/studies")
+        raise unknown_study()
     if seen.study == "finished":
         raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=seen.stop_reason)
     if seen.client is None:

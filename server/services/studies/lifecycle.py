@@ -23,7 +23,7 @@ from server.db.session import Transaction
 from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import BudgetRow, ClientRow, InvitationRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.study import Action, move, require_open
+from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
@@ -153,7 +153,12 @@ def delete(coordinator: Coordinator, study: str) -> None:
         row = rows.lock_study(tx, study)
         if row.stop_reason == "deleted":
             return
-        require_open(row.state)
+        if row.state == "finished":
+            raise Rejected(
+                "study-finished",
+                "the study has ended, and only a study that was never started can be deleted: its ledger and its "
+                "models are kept for those who took part",
+            )
         account = lock_account(tx, coordinator.signer, row)
         if row.state not in ("draft", "enrolling") or account.budget.last_round:
             raise Rejected("study-begun", "only a study that was never started can be deleted; stop it instead")

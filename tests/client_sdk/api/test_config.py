@@ -77,6 +77,11 @@ def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:
         load({"WARDROUND_OPERATOR_KEY_FILE": str(path), "WARDROUND_OPERATOR_KEY": "wrk_1_other"})
 
 
+def test_an_empty_value_is_as_good_as_none() -> None:
+    names = ["WARDROUND_OPERATOR_KEY_FILE", "WARDROUND_CLIENT_HOME", "WARDROUND_SERVER", "WARDROUND_CA_FILE"]
+    assert load(dict.fromkeys(names, "")) == load({})
+
+
 def test_a_value_that_is_none_says_what_is_expected() -> None:
     with pytest.raises(ConfigurationError, match="true or false"):
         load({"WARDROUND_ALLOW_HTTP": "perhaps"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -35,13 +36,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not (tmp_path / "mercy").exists() or [p.name for p in (tmp_path / "mercy").iterdir()] == ["policy.toml"]
 
 
-def check(here: Path, *more: str, rows: list[str] = ROWS, code: int = 0, **training: object) -> str:
+def check(
+    here: Path,
+    *more: str,
+    rows: list[str] = ROWS,
+    code: int = 0,
+    patient_column: str | None = "id",
+    **training: Any,
+) -> str:
     app = typer.Typer()
     register(app)
     (here / "records.csv").write_text("\n".join(rows) + "\n")
     chosen = {"task_parameters": PARAMETERS, "rows_per_patient": 2} | training
     settings = write_settings(here / "study.json", training=chosen)
-    arguments = ["data", "check", str(here / "records.csv"), "--settings", str(settings), "--patient-column", "id"]
+    arguments = ["data", "check", str(here / "records.csv"), "--settings", str(settings)]
+    more += () if patient_column is None else ("--patient-column", patient_column)
     result = CliRunner().invoke(app, [*arguments, *more])
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else result.stderr
@@ -54,7 +63,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "excluded": 0,
         "patients": 4,
         "longest": 2,
-        "labels": {"0": 4, "1": 1},
+        "labels": {"no": 4, "yes": 1},
         "inputs": [
             {"name": "bmi", "values": 5, "missing": 2, "clipped": 1},
             {"name": "sex", "values": 5, "missing": 0, "clipped": 0},
@@ -89,10 +98,16 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
     ],
     ids=["several rows", "unknown task", "unknown column", "text", "table for images"],
 )
-def test_what_would_end_join_ends_the_check(here: Path, change: dict[str, object], words: str) -> None:
+def test_what_would_end_join_ends_the_check(here: Path, change: dict[str, Any], words: str) -> None:
     import re
 
     assert re.search(words, " ".join(check(here, code=1, **change).split()))
+
+
+def test_a_study_of_several_rows_needs_to_know_whose_they_are(here: Path) -> None:
+    """Or each visit would be charged as a patient, and ε of a patient would be too small."""
+    assert "up to 2 rows of a patient" in check(here, code=1, patient_column=None)
+    assert json.loads(check(here, "--json", patient_column=None, rows_per_patient=1))["patients"] == 5
 
 
 def test_the_file_of_a_study_reads_as_join_reads_it(here: Path) -> None:

@@ -185,3 +185,4 @@ def test_a_study_that_was_started_cannot_be_deleted(coordinator: Coordinator, en
     with pytest.raises(Rejected) as refused:
         lifecycle.delete(coordinator, "sepsis")
     assert refused.value.code == ("study-finished" if end == "stop" else "study-begun")
+    assert "only a study that was never started can be deleted" in str(refused.value)
