@@ -117,9 +117,9 @@ def first_words(event: RoundEvent) -> list[str]:
 
 
 def _tight(limit: LimitSpent) -> str:
-    if limit.tight is None:
+    if limit.tight is None or limit.spent is None:
         return ""
-    return f". By the privacy-loss distribution, which is tight, the same rounds cost {number(limit.tight)}"
+    return f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight, {number(limit.tight)}"
 
 
 def _differs(event: RoundEvent, own: LimitSpent) -> bool:
