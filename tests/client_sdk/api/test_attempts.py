@@ -153,7 +153,11 @@ def test_only_what_did_nothing_repeats_a_request_that_must_not_happen_twice() ->
     assert not any(may_repeat(repeatable=True, status=status) for status in (400, 401, 404, 409, 410, 413, 422, 500))
 
 
-@pytest.mark.parametrize("header", ["9" * 400, "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "\u00b2"])
+@pytest.mark.parametrize(
+    "header",
+    ["9" * 400, "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "\u00b2"],
+    ids=["400 digits", "3,000 years", "far date", "superscript"],
+)
 def test_no_retry_after_sends_anybody_to_sleep_for_good(header: str) -> None:
     """Nor to a number of seconds that no sleep takes."""
     backoff = Backoff(math.inf, clock=lambda: 0.0, uniform=lambda a, b: b)
