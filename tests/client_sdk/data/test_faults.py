@@ -39,7 +39,7 @@ def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
     table = records()
     bare = Table(table.columns, table.patients, named=False)
     hospital(coordinator(), tmp_path / "b").join("sepsis", None, bare, policy=plain_policy(), dataset="icu")
-    assert "every one counts as a patient of its own" in caplog.text
+    assert "every row counts as a patient of its own" in caplog.text
 
 
 @pytest.mark.parametrize(
