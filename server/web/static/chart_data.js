@@ -3,15 +3,16 @@ import { accuracy, upward } from "/static/numbers.js";
 import { limitName } from "/static/words.js";
 
 // ε is smooth: more points would be slower and look the same. The table has every round.
-const MOST_POINTS = 60;
+const MOST_POINTS = 64;
 // Places that the pointer can be near to: each is an element of its own.
-const MOST_PLACES = 30;
+const MOST_PLACES = 40;
 export const MOST_BARS = 60;
 
-// Every so-manieth of them, always with the first and the last.
+// Every so-manieth of them, always with the first and the last. By powers of two: a new round moves the last point alone,
+// and all of them only when there are twice as many.
 export function thinned(items, most = MOST_POINTS) {
   if (items.length <= most) return items;
-  const step = Math.ceil((items.length - 1) / (most - 1));
+  const step = 2 ** Math.ceil(Math.log2((items.length - 1) / (most - 1)));
   return items.filter((_, place) => place % step === 0 || place === items.length - 1);
 }
 

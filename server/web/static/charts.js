@@ -58,7 +58,7 @@ export class Chart {
     new IntersectionObserver((all) => {
       this.#seen = all.at(-1).isIntersecting;
       if (this.#seen && this.#waiting) this.show(this.#waiting);
-    }, { rootMargin: "300px" }).observe(place);
+    }, { rootMargin: "40px" }).observe(place);
   }
 
   // The view stays; only data that changed are handed to it. One after another, whatever is asked meanwhile.
