@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from accounting.plan.signal import SignalToNoise
     from accounting.units import Definition
     from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.study.training import Training
 
 
 class Solve(StrEnum):
@@ -219,10 +220,31 @@ def _notes(settings: StudySettings, found: Forecast) -> None:
                 "can show less than the worst case. Take a larger sample, or a classical limit alone",
                 err=True,
             )
+    expected, least = settings.privacy.expected_clients, settings.schedule.min_clients
+    if least > expected:
+        say(
+            f"note: schedule.min_clients is {least}, but privacy.expected_clients says that {expected:g} hospitals are "
+            "asked in a round on average: rounds will be abandoned, or updates are divided by too little",
+            err=True,
+        )
+    wrong = _wrong_task(settings.training)
+    if wrong is not None:
+        say(f"note: {wrong}", err=True)
     beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
     if beyond:
         reasons = "; ".join(beyond)
         say(f"note: `study create` refuses these settings without --i-know: {reasons}", err=True)
+
+
+def _wrong_task(training: Training) -> str | None:
+    """Why the task cannot be loaded here. A note only: hospitals may have a package that the planner lacks."""
+    from client_sdk import tasks
+
+    try:
+        tasks.load(training.task, training.task_parameters)
+    except tasks.TaskError as error:
+        return str(error)
+    return None
 
 
 def _named(found: Forecast) -> str:

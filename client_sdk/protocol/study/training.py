@@ -80,7 +80,12 @@ class Training(Message):
         description="fedsgd: one noised gradient a round; fedavg: local_steps of them, each charged"
     )
     local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged; 1 with fedsgd")
-    learning_rate: Positive = Field(default=1.0, description="of one local step; fedavg only")
+    learning_rate: Positive = Field(
+        default=1.0,
+        description="of one local step; fedavg only. Try it on public or made-up data first: by a plain step "
+        "the data move the model by about learning_rate × clip norm at most. Too large: the loss jumps; too small: "
+        "rounds pay for nothing",
+    )
     learning_rate_schedule: LearningRateSchedule = Field(
         default=LearningRateSchedule(), description="how the learning rate falls with the rounds; fedavg only"
     )

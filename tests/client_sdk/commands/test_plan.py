@@ -46,6 +46,19 @@ def test_the_examples_of_the_page_say_what_the_page_says(
     assert all(line in said for line in squeezed(shown) if line != "…")
 
 
+def test_what_only_a_hospital_would_notice_is_noted(run: Run, tmp_path: Path) -> None:
+    path = study(tmp_path)
+    sound = run("plan", str(path)).stderr
+    settings = json.loads(path.read_text())
+    settings["training"]["task"] = "logistic-regresion"
+    settings["privacy"]["expected_clients"] = settings["schedule"]["min_clients"] / 2
+    path.write_text(json.dumps(settings))
+    noted = " ".join(run("plan", str(path)).stderr.split())
+    for words in ("no package here offers it", "rounds will be abandoned"):
+        assert words in noted
+        assert words not in " ".join(sound.split())
+
+
 def test_it_says_what_the_coordinator_will_do(run: Run, tmp_path: Path) -> None:
     found = json.loads(run("plan", str(study(tmp_path)), "--json").stdout)
     assert found["rounds"] < found["at_most_rounds"] <= 300
