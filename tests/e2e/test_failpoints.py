@@ -89,7 +89,7 @@ class Scene(Stage):
         return {name: self.hospitals[name].home for name in self.members[study]}
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "objects"])
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("objects", marks=pytest.mark.slow)])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """objects: PostgreSQL and an object store, which is all that is left of a coordinator that died."""
     store = request.getfixturevalue("object_store") if request.param == "objects" else None

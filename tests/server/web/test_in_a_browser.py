@@ -56,6 +56,7 @@ def test_from_the_list_to_the_numbers(tabs: Tabs, here: Live) -> None:
     page.get_by_role("link", name="Sepsis on the ward").click()
     page.locator("#rounds table").wait_for()
     reported = here.operator("GET", "/v1/studies/ward/budget").json()
+    page.locator("#terms dd").first.wait_for(state="attached")
     # Not `inner_text`: what is out of sight has none.
     shown = page.text_content("main")
     for limit in (one for one in reported["limits"] if one["epsilon"] is not None):
