@@ -5,30 +5,22 @@ Pure: the same entries in the same order give the same answers, live or replayed
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from accounting.budget import statements
 from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit, LimitAccount
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.feasibility import require_feasible
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
-from accounting.mechanisms.conversion import attack_success
 from accounting.plan.plan import LimitPlan, Plan
 from accounting.plan.report import RoundReport, report_from_dict
 from accounting.plan.schemes import Tells
-from accounting.units import Definition, Guarantee, Level
+from accounting.units import Definition, Level
 
 StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
-POPULATIONS = (0.9, 0.99, 0.999)
-# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md); so can the costs themselves.
-VOID_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
-VOID_SINCE_THE_END = (
-    "does not hold against whoever reads the rounds' log-moments, which this study showed without noise when it ended"
-)
 
 
 class BudgetExceeded(AccountingError):
@@ -191,28 +183,15 @@ class Budget:
 
     def statements(self, *, whole: bool = True) -> list[dict[str, Any]]:
         """One JSON statement per limit, and one per level that nothing protects. whole: with what takes long."""
-        allowed = self.authorise().allowed
-        bounded = {account.limit.level for account in self.accounts}
-        return [self._statement(account, allowed, whole) for account in self.accounts] + [
-            _unbounded(level) for level in Level if level not in bounded
-        ]
+        return statements.statements(self, allowed=self.authorise().allowed, whole=whole)
 
     def reports(self) -> list[list[dict[str, Any]]]:
         """The tighter numbers of every limit, those that take long among them."""
-        return list(map(self._reports, self.accounts))
+        return statements.reports(self)
 
     def percentiles(self) -> list[dict[str, float]]:
-        """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up.
-
-        Triastcyn & Faltings 2020, section 4.4.1.
-        """
-        bayesian = [account for account in self.accounts if account.limit.definition is Definition.BAYESIAN]
-        return [
-            {"population": p, "epsilon": epsilon, "delta": math.nextafter(account.limit.delta / (1 - p), 1.0)}
-            for account in bayesian
-            for p in POPULATIONS
-            if math.isfinite(epsilon := self.shown(account))
-        ]
+        """What fractions of the population enjoy, by Markov."""
+        return statements.percentiles(self)
 
     def state(self) -> dict[str, Any]:
         """JSON from which `restore` continues exactly."""
@@ -260,59 +239,6 @@ class Budget:
         if self.pending != round:
             raise OutOfOrder(f"round {round} is not reserved")
 
-    def _reports(self, account: LimitAccount) -> list[dict[str, Any]]:
-        found = account.reports(finished=self.finished is not None)
-        return [_report(name, self._worded(stated)) for name, stated in found]
-
-    def _statement(self, account: LimitAccount, allowed: bool, whole: bool) -> dict[str, Any]:
-        next_round = self.pending or self.last_round + 1
-        publishes = self.plan.publishes(next_round)
-        # Computed also while a round is reserved: it is then what that round may cost.
-        worst = account.epsilon_after_worst_round(publishes=publishes)
-        classical = classical_beside(self.accounts, account)
-        spent = self.shown(account)
-        reserved = min(
-            worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes)
-        )
-        after = spent if self.pending is None else reserved
-        finished = self.finished is not None
-        certificate = self._worded(_capped(account.certificate(finished=finished), classical))
-        # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
-        exhausted = self.pending is None and not worst <= account.limit.epsilon
-        return {
-            "level": str(account.limit.level),
-            "definition": str(account.limit.definition),
-            "state": "exhausted" if exhausted else "within",
-            "epsilon": account.limit.epsilon,
-            "delta": account.limit.delta,
-            "enforced_by": account.enforced_by,
-            "spent": _finite(spent),
-            "reserved": _finite(after - spent),
-            "remaining": _finite(max(0.0, account.limit.epsilon - after)),
-            "observer": str(self.plan.observer),
-            "attack_success": _attack_success(spent, account.limit.delta),
-            "rounds_left_estimate": self._rounds_left(account) if allowed else 0,
-            "certificate": certificate.to_dict(),
-            "reports": self._reports(account) if whole or not account.reports_take_long else [],
-        }
-
-    def _worded(self, guarantee: Guarantee) -> Guarantee:
-        """With the people against whom it is void, once the study has shown them what its costs were without noise."""
-        disclosure = self.plan.disclosure
-        if self.plan.bayesian is None or disclosure == "noised" or (disclosure == "at-end" and self.finished is None):
-            return guarantee
-        void = VOID_WHILE_PLAIN if disclosure == "plain" else VOID_SINCE_THE_END
-        return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
-
-    def shown(self, account: LimitAccount) -> float:
-        """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
-        classical = classical_beside(self.accounts, account)
-        return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
-
-    def _rounds_left(self, account: LimitAccount) -> int:
-        within_max_steps = self.plan.rounds - self.charged_rounds
-        return max(0, min(account.rounds_left(), within_max_steps))
-
 
 def replay(entries: Iterable[Entry]) -> Budget:
     """The budget that a whole ledger leads to, its chain verified on the way.
@@ -338,20 +264,6 @@ def replay(entries: Iterable[Entry]) -> Budget:
     return budget
 
 
-def classical_beside(accounts: Iterable[LimitAccount], account: LimitAccount) -> LimitAccount | None:
-    """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
-
-    The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
-    """
-    if account.limit.definition is Definition.CLASSICAL:
-        return None
-    for other in accounts:
-        same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
-        if other.limit.definition is Definition.CLASSICAL and same:
-            return other
-    return None
-
-
 _BAYESIAN = {Tells.HISTOGRAM: HistogramLimit, Tells.CUMULATIVE: CumulativeLimit}
 
 
@@ -373,29 +285,3 @@ def opened_by(entry: Entry) -> Budget:
         return Budget(Plan.from_dict(event_in(entry)["plan"]))
     except (AccountingError, ValueError, ArithmeticError) as error:
         raise LedgerError(entry.sequence, str(error)) from error
-
-
-def _attack_success(epsilon: float, delta: float) -> float:
-    # A few units in the last place cover the function's own rounding.
-    return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
-
-
-def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:
-    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
-    if classical is None or classical.epsilon() >= guarantee.epsilon:
-        return guarantee
-    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _report(name: str, guarantee: Guarantee) -> dict[str, Any]:
-    return {"name": name, "epsilon": _finite(guarantee.epsilon), "certificate": guarantee.to_dict()}
-
-
-def _unbounded(level: Level) -> dict[str, Any]:
-    empty = dict.fromkeys(("epsilon", "delta", "enforced_by", "spent", "reserved", "remaining", "observer"))
-    nothing = dict.fromkeys(("attack_success", "rounds_left_estimate", "certificate"))
-    return {"level": str(level), "definition": "classical", "state": "unbounded", **empty, **nothing, "reports": []}

@@ -14,7 +14,8 @@ from typing import Any
 
 from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
-from accounting.budget.budget import StopReason, account_of, classical_beside
+from accounting.budget.budget import StopReason, account_of
+from accounting.budget.statements import classical_beside
 from accounting.plan.plan import LimitPlan, Plan
 from accounting.units import Definition, Guarantee, Level
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from accounting.budget.bodies import Standing, event_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.ledger import Entry, verify_chain
+from accounting.budget.statements import shown
 from accounting.errors import InvalidArgument
 
 CHARGED = ("settled", "charged-in-full")
@@ -84,5 +85,5 @@ def _charge_of(entries: Sequence[Entry], round: int | None) -> int:
 
 
 def _spent(budget: Budget) -> tuple[float | None, ...]:
-    shown = map(budget.shown, budget.accounts)
-    return tuple(value if math.isfinite(value) else None for value in shown)
+    spent = [shown(budget.accounts, account) for account in budget.accounts]
+    return tuple(value if math.isfinite(value) else None for value in spent)

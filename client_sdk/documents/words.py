@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.budget.budget import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
+from accounting.budget.statements import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
 from client_sdk.protocol.study.certificate import CertifiedMembers

@@ -14,8 +14,8 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
+from client_sdk.protocol.study.masking import Masking
 from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.settings import Masking
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import SessionRecord, record_of

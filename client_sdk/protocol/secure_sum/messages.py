@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
+from client_sdk.protocol.study.masking import MOST_CLIENTS
 from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.settings import MOST_CLIENTS
 from client_sdk.protocol.study.values import Message, Name, Sha256
 from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import canonical_json

@@ -41,7 +41,8 @@ from client_sdk.protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
-from client_sdk.protocol.study.settings import MOST_CLIENTS, Masking, Privacy, StudySettings
+from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
+from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.settings import Masking
+    from client_sdk.protocol.study.masking import Masking
 
 
 def sums(masking: Masking | None) -> list[str]:

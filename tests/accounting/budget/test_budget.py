@@ -1,5 +1,6 @@
 import json
 import math
+from fractions import Fraction
 
 import mpmath as mp
 import pytest
@@ -114,7 +115,9 @@ def test_percentiles_are_markovs():
     budget.reserve(1)
     budget.settle(1, None)
     for line in budget.percentiles():
-        assert line["delta"] >= mp.mpf(DELTA) / (1 - mp.mpf(line["population"]))
+        # The share as it is read, not the binary fraction next to it.
+        exact = Fraction(DELTA) / (1 - Fraction(str(line["population"])))
+        assert exact <= Fraction(line["delta"]) <= exact * (1 + Fraction(1, 10**15))
         assert line["epsilon"] == budget.accounts[0].epsilon()
 
 

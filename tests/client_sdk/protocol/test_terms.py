@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_sdk.protocol.secure_sum.promises import sums
-from client_sdk.protocol.study.settings import Masking
+from client_sdk.protocol.study.masking import Masking
 from client_sdk.protocol.study.who_sees_what import seen
 from client_sdk.protocol.terms import in_words
 from tests.factories.settings import MASKING, settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -293,3 +294,21 @@ def test_the_api_page_draws_every_operation_under_its_policy(tabs: Tabs, here: L
     assert page.locator(".opblock").count() == sum(len(operations) for operations in paths.values())
     page.locator(".opblock-summary-control").first.click()
     page.locator(".opblock-body").first.wait_for()
+
+
+def test_a_new_round_moves_the_last_drawn_point_alone(tabs: Tabs) -> None:
+    page = tabs.open("/dashboard/ward")
+    drawn: list[list[int]] = page.evaluate(
+        """async () => {
+            const { thinned } = await import("/static/chart_data.js");
+            const rounds = (count) => Array.from({ length: count }, (_, place) => place);
+            return rounds(1100).slice(1).map((count) => thinned(rounds(count)));
+        }"""
+    )
+    anew = 0
+    for before, after in pairwise(drawn):
+        assert (after[0], after[-1]) == (0, before[-1] + 1)
+        assert len(after) <= 64
+        anew += not set(before[:-1]) <= set(after)
+    # Only where there are twice as many: beyond 64, 127, 253, 505, 1009.
+    assert anew == 5

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from client_sdk.protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.settings import MOST_CLIENTS, Masking, StudySettings
+from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
+from client_sdk.protocol.study.settings import StudySettings
 from tests.client_sdk.protocol.study.test_settings import MASKING, masked
 
 MODEL = {"bias": ((2,), "float32"), "weight": ((3, 2), "float32")}

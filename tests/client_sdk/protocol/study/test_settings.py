@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from client_sdk.protocol.study.settings import Masking, StudySettings
+from client_sdk.protocol.study.masking import Masking
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
 from tests.factories.settings import MASKING, settings_json
 

@@ -1,0 +1,158 @@
+"""What is said of a budget: a statement per limit, the tighter numbers beside it, ε of parts of a population."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from accounting.budget.accounts import LimitAccount
+from accounting.mechanisms.conversion import attack_success
+from accounting.plan.plan import Plan
+from accounting.units import Definition, Guarantee, Level
+
+# Of a population all but one in so many; a share as a binary fraction is a little off, and so would be its δ.
+POPULATIONS = {0.9: 10, 0.99: 100, 0.999: 1000}
+# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md); so can the costs themselves.
+VOID_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
+VOID_SINCE_THE_END = (
+    "does not hold against whoever reads the rounds' log-moments, which this study showed without noise when it ended"
+)
+
+
+class Stated(Protocol):
+    """What is read of a budget."""
+
+    plan: Plan
+    accounts: list[LimitAccount]
+    last_round: int
+    charged_rounds: int
+    pending: int | None
+    finished: str | None
+
+
+def statements(budget: Stated, *, allowed: bool, whole: bool) -> list[dict[str, Any]]:
+    """One JSON statement per limit, and one per level that nothing protects.
+
+    allowed: another round may begin. whole: with what takes long.
+    """
+    bounded = {account.limit.level for account in budget.accounts}
+    return [_statement(budget, account, allowed, whole) for account in budget.accounts] + [
+        _unbounded(level) for level in Level if level not in bounded
+    ]
+
+
+def reports(budget: Stated) -> list[list[dict[str, Any]]]:
+    """The tighter numbers of every limit, those that take long among them."""
+    return [_reports(budget, account) for account in budget.accounts]
+
+
+def percentiles(budget: Stated) -> list[dict[str, float]]:
+    """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up, at most 1.
+
+    Triastcyn & Faltings 2020, section 4.4.1.
+    """
+    bayesian = [account for account in budget.accounts if account.limit.definition is Definition.BAYESIAN]
+    return [
+        {"population": p, "epsilon": epsilon, "delta": min(1.0, math.nextafter(account.limit.delta * one_in, math.inf))}
+        for account in bayesian
+        for p, one_in in POPULATIONS.items()
+        if math.isfinite(epsilon := shown(budget.accounts, account))
+    ]
+
+
+def shown(accounts: Iterable[LimitAccount], account: LimitAccount) -> float:
+    """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
+    classical = classical_beside(accounts, account)
+    return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
+
+
+def classical_beside(accounts: Iterable[LimitAccount], account: LimitAccount) -> LimitAccount | None:
+    """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
+
+    The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
+    """
+    if account.limit.definition is Definition.CLASSICAL:
+        return None
+    for other in accounts:
+        same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
+        if other.limit.definition is Definition.CLASSICAL and same:
+            return other
+    return None
+
+
+def _reports(budget: Stated, account: LimitAccount) -> list[dict[str, Any]]:
+    found = account.reports(finished=budget.finished is not None)
+    return [_report(name, _worded(budget, stated)) for name, stated in found]
+
+
+def _statement(budget: Stated, account: LimitAccount, allowed: bool, whole: bool) -> dict[str, Any]:
+    next_round = budget.pending or budget.last_round + 1
+    publishes = budget.plan.publishes(next_round)
+    # Computed also while a round is reserved: it is then what that round may cost.
+    worst = account.epsilon_after_worst_round(publishes=publishes)
+    classical = classical_beside(budget.accounts, account)
+    spent = shown(budget.accounts, account)
+    reserved = min(worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes))
+    after = spent if budget.pending is None else reserved
+    finished = budget.finished is not None
+    certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
+    # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
+    exhausted = budget.pending is None and not worst <= account.limit.epsilon
+    return {
+        "level": str(account.limit.level),
+        "definition": str(account.limit.definition),
+        "state": "exhausted" if exhausted else "within",
+        "epsilon": account.limit.epsilon,
+        "delta": account.limit.delta,
+        "enforced_by": account.enforced_by,
+        "spent": _finite(spent),
+        "reserved": _finite(after - spent),
+        "remaining": _finite(max(0.0, account.limit.epsilon - after)),
+        "observer": str(budget.plan.observer),
+        "attack_success": _attack_success(spent, account.limit.delta),
+        "rounds_left_estimate": _rounds_left(budget, account) if allowed else 0,
+        "certificate": certificate.to_dict(),
+        "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
+    }
+
+
+def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
+    """With the people against whom it is void, once the study has shown them what its costs were without noise."""
+    disclosure = budget.plan.disclosure
+    if budget.plan.bayesian is None or disclosure == "noised" or (disclosure == "at-end" and budget.finished is None):
+        return guarantee
+    void = VOID_WHILE_PLAIN if disclosure == "plain" else VOID_SINCE_THE_END
+    return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
+
+
+def _rounds_left(budget: Stated, account: LimitAccount) -> int:
+    within_max_steps = budget.plan.rounds - budget.charged_rounds
+    return max(0, min(account.rounds_left(), within_max_steps))
+
+
+def _attack_success(epsilon: float, delta: float) -> float:
+    # A few units in the last place cover the function's own rounding.
+    return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
+
+
+def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:
+    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
+    if classical is None or classical.epsilon() >= guarantee.epsilon:
+        return guarantee
+    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _report(name: str, guarantee: Guarantee) -> dict[str, Any]:
+    return {"name": name, "epsilon": _finite(guarantee.epsilon), "certificate": guarantee.to_dict()}
+
+
+def _unbounded(level: Level) -> dict[str, Any]:
+    empty = dict.fromkeys(("epsilon", "delta", "enforced_by", "spent", "reserved", "remaining", "observer"))
+    nothing = dict.fromkeys(("attack_success", "rounds_left_estimate", "certificate"))
+    return {"level": str(level), "definition": "classical", "state": "unbounded", **empty, **nothing, "reports": []}
