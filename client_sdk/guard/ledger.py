@@ -97,6 +97,7 @@ class HospitalLedger:
         Raises:
             LedgerInUse: another process has it open.
             LedgerDamaged: not a ledger, or its chain is broken.
+            LedgerNotWritten: the disk is full or may not be written to.
             ConfigurationError: read_only, and no ledger is there.
         """
         if read_only and not path.exists():
@@ -113,6 +114,8 @@ class HospitalLedger:
             ledger_file.release(lock)
             if isinstance(error, LedgerDamaged):
                 raise
+            if ledger_file.is_of_the_disk(error):
+                raise LedgerNotWritten(f"{path} cannot be opened and written ({error}); is the disk full?") from error
             raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
 
     @property

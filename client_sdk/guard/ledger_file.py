@@ -41,6 +41,14 @@ CREATE TABLE IF NOT EXISTS egress_log (
 );
 """
 
+_OF_THE_DISK = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+
 
 def ledger_path(directory: Path, dataset: str) -> Path:
     """Where the ledger of a data set lies.
@@ -88,3 +96,10 @@ def release(lock: int | None) -> None:
     """Let another process have it."""
     if lock is not None:
         os.close(lock)
+
+
+def is_of_the_disk(error: sqlite3.Error) -> bool:
+    """Whether the file could not be opened, read or written, which says nothing of what stands in it."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    # An extended code holds the primary one in its lowest byte.
+    return code is not None and code & 0xFF in _OF_THE_DISK

@@ -137,6 +137,27 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=bytes(1 << 20))
 
 
+def test_a_ledger_that_the_disk_has_no_room_for_is_not_called_damaged(tmp_path: Path) -> None:
+    """No file may grow in the other process, as on a full disk."""
+    program = f"""
+import resource, signal
+from pathlib import Path
+from client_sdk.errors import LedgerNotWritten
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    HospitalLedger.open(ledger_path(Path({str(tmp_path)!r}), "icu"))
+except LedgerNotWritten as error:
+    print(error)
+"""
+    (tmp_path / "ledgers").mkdir()
+    said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "is the disk full?" in said
+    opened(tmp_path).close()
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "Ward 7", ".."])
 def test_a_data_set_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="dataset"):
