@@ -97,26 +97,27 @@ class HospitalLedger:
         Raises:
             LedgerInUse: another process has it open.
             LedgerDamaged: not a ledger, or its chain is broken.
-            LedgerNotWritten: the disk is full or may not be written to.
+            LedgerNotWritten: the disk is full, or the file may not be made, read or written.
             ConfigurationError: read_only, and no ledger is there.
         """
         if read_only and not path.exists():
             raise ConfigurationError(f"there is no ledger at {path}")
-        # Reading goes on beside a hospital that takes part.
-        lock = None if read_only else ledger_file.take_lock(path)
+        lock: int | None = None
         connection: sqlite3.Connection | None = None
         try:
+            # Reading goes on beside a hospital that takes part.
+            lock = None if read_only else ledger_file.take_lock(path)
             connection = ledger_file.connect(path, read_only=read_only)
             return cls(connection, lock, now)
-        except (sqlite3.DatabaseError, LedgerDamaged) as error:
+        except BaseException as error:
             if connection is not None:
                 connection.close()
             ledger_file.release(lock)
-            if isinstance(error, LedgerDamaged):
-                raise
-            if ledger_file.is_of_the_disk(error):
-                raise LedgerNotWritten(f"{path} cannot be opened and written ({error}); is the disk full?") from error
-            raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
+            if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
+                raise LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?") from error
+            if isinstance(error, sqlite3.DatabaseError):
+                raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
+            raise
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -62,7 +62,11 @@ def ledger_path(directory: Path, dataset: str) -> Path:
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """The ledger's file with its tables; without `read_only` it is made where there is none. Raises sqlite3.Error."""
+    """The ledger's file with its tables; without `read_only` it is made where there is none.
+
+    Raises:
+        sqlite3.Error, OSError: it cannot be opened, made or written, or is no database.
+    """
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     # Made here with its mode; SQLite would leave that to the umask.
@@ -80,7 +84,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def take_lock(path: Path) -> int:
-    """A descriptor that holds the ledger for this process alone. Raises LedgerInUse."""
+    """A descriptor that holds the ledger for this process alone. Raises LedgerInUse, OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -88,6 +92,9 @@ def take_lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
+        # A file system without locks is no other process.
+        if not isinstance(error, BlockingIOError):
+            raise
         raise LedgerInUse(f"another process uses the ledger {path}: stop it first") from error
     return descriptor
 
@@ -98,8 +105,8 @@ def release(lock: int | None) -> None:
         os.close(lock)
 
 
-def is_of_the_disk(error: sqlite3.Error) -> bool:
-    """Whether the file could not be opened, read or written, which says nothing of what stands in it."""
+def is_of_the_disk(error: BaseException) -> bool:
+    """Whether SQLite could not open, read or write the file, which says nothing of what stands in it."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     # An extended code holds the primary one in its lowest byte.
     return code is not None and code & 0xFF in _OF_THE_DISK

@@ -35,9 +35,7 @@ from client_sdk.protocol.study.messages import (
     Refusal,
     Roster,
     RosterEntry,
-    RoundClient,
     RoundList,
-    RoundView,
     SignedLedgerHead,
     SignedParameters,
     Study,
@@ -64,7 +62,7 @@ from client_sdk.protocol.wire.signing import (
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
 from tests.factories.ledgers import standing
-from tests.factories.wire_answers import problem, reply
+from tests.factories.wire_answers import problem, reply, round_view
 
 ORIGIN = "https://study.example.org"
 Json = dict[str, Any]
@@ -309,23 +307,8 @@ class Coordinator:
         return reply(Roster(study=self.study, members=members, fingerprint=fingerprint_))
 
     def _rounds(self, request: httpx.Request, client: str) -> httpx.Response:
-        return reply(RoundList(rounds=[self._round_view(n, client) for n in sorted(self.updates)]))
-
-    def _round_view(self, number: int, client: str) -> RoundView:
-        body = self.updates[number].get(client)
-        own = [] if body is None else [RoundClient(client=client, state="received", sha256=None, refusal=None)]
-        return RoundView(
-            round=number,
-            state="released",
-            model_version=number,
-            started_at=datetime.now(UTC),
-            deadline=None,
-            ended_at=None,
-            reason=None,
-            metrics=None,
-            spent=None,
-            clients=own,
-        )
+        seen = sorted(self.updates.items())
+        return reply(RoundList(rounds=[round_view(n, client, client in bodies) for n, bodies in seen]))
 
     # -- rounds
 

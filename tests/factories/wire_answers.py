@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+
+from client_sdk.protocol.study.messages import RoundClient, RoundView
 
 
 def reply(message: Any, status: int = 200) -> httpx.Response:
@@ -17,3 +20,20 @@ def problem(status: int, code: str, headers: dict[str, str] | None = None, **mem
     body |= {"detail": f"{code}: do something about it", "request_id": "r-1", **members}
     kind = {"Content-Type": "application/problem+json", "X-Request-Id": "r-1"}
     return httpx.Response(status, content=json.dumps(body).encode(), headers=kind | (headers or {}))
+
+
+def round_view(number: int, client: str, received: bool) -> RoundView:
+    """A released round as `client` sees it: its own part alone."""
+    own = [RoundClient(client=client, state="received", sha256=None, refusal=None)] if received else []
+    return RoundView(
+        round=number,
+        state="released",
+        model_version=number,
+        started_at=datetime.now(UTC),
+        deadline=None,
+        ended_at=None,
+        reason=None,
+        metrics=None,
+        spent=None,
+        clients=own,
+    )

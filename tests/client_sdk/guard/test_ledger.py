@@ -154,7 +154,17 @@ except LedgerNotWritten as error:
 """
     (tmp_path / "ledgers").mkdir()
     said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "is the disk full?" in said
+    assert "is the disk full or read-only?" in said
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["icu.db", "icu.lock"])
+def test_a_file_that_cannot_be_opened_is_said_and_nothing_stays_locked(tmp_path: Path, name: str) -> None:
+    in_its_place = tmp_path / "ledgers" / name
+    in_its_place.mkdir(parents=True)
+    with pytest.raises(LedgerNotWritten, match=r"Is a directory.*is the disk full or read-only\?"):
+        opened(tmp_path)
+    in_its_place.rmdir()
     opened(tmp_path).close()
 
 
