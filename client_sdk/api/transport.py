@@ -19,7 +19,7 @@ from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAn
 T = TypeVar("T")
 NO_COORDINATOR = "it is no Wardround coordinator; check the address and the port (--server, WARDROUND_SERVER)"
 _KINDS: Mapping[type[BaseException], str] = {
-    ssl.SSLCertVerificationError: "its certificate is not trusted here: WARDROUND_CA_FILE names a private authority",
+    ssl.SSLCertVerificationError: "its certificate is not trusted here",
     ssl.SSLError: "no TLS is spoken there: is it https, and the right port?",
     socket.gaierror: "no host of this name is known: check the address",
     ConnectionRefusedError: "nothing listens there: check address and port, and whether it runs",
@@ -173,9 +173,22 @@ def _kind(error: BaseException) -> str:
         causes.append(found)
         found = found.__cause__ or found.__context__
     for kind, words in _KINDS.items():
-        if any(isinstance(cause, kind) for cause in causes):
-            return f"{words}, {type(error).__name__}"
+        cause = next((cause for cause in causes if isinstance(cause, kind)), None)
+        if cause is not None:
+            return f"{words}{_of_certificate(cause)}, {type(error).__name__}"
     return type(error).__name__
+
+
+def _of_certificate(error: BaseException) -> str:
+    """Why it is not trusted, as TLS says it: a date or another host's name is no matter of the authority."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return ""
+    found = str(getattr(error, "verify_message", "")).rstrip(".")
+    if "expired" in found or "not yet valid" in found:
+        return f": {found}; compare its dates with this machine's clock"
+    if "mismatch" in found:
+        return f": {found}; check the address"
+    return f"{': ' + found if found else ''}; WARDROUND_CA_FILE names a private authority"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:

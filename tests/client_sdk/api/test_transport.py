@@ -2,6 +2,7 @@ import asyncio
 import gzip
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport, require_safe_url, trust
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
+from tests.factories.tls import certificate, tls_server
 
 
 def call(method: str, target: str, body: bytes = b"", **more: int) -> Call[Answer]:
@@ -34,6 +36,33 @@ def test_plain_http_is_for_this_machine_alone() -> None:
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         Transport(Connection(url=url))
+
+
+@pytest.mark.parametrize(
+    ("made", "trusted", "words"),
+    [
+        ({"ended_days_ago": 1}, True, "certificate has expired; compare its dates with this machine's clock"),
+        ({"ended_days_ago": -30}, True, "certificate is not yet valid; compare its dates with this machine's clock"),
+        ({"host": "other.example.org"}, True, "not valid for 'localhost'; check the address"),
+        ({}, False, "self-signed certificate; WARDROUND_CA_FILE names a private authority"),
+    ],
+    ids=["expired", "not yet valid", "of another host", "of an unknown authority"],
+)
+def test_why_a_certificate_is_not_trusted_is_said(tmp_path: Path, made: Any, trusted: bool, words: str) -> None:
+    shown = certificate(tmp_path / "shown.pem", **made)
+    authority = shown if trusted else certificate(tmp_path / "another.pem", host="another.example.org")
+    with tls_server(shown) as port:
+        connection = Connection(url=f"https://localhost:{port}", ca_file=authority)
+        with closing(Transport(connection)) as transport, pytest.raises(ConnectionFailed, match=words):
+            transport.send(GET, SIGNED)
+
+
+def test_a_certificate_that_is_trusted_lets_the_request_through(tmp_path: Path) -> None:
+    shown = certificate(tmp_path / "shown.pem")
+    with tls_server(shown) as port:
+        connection = Connection(url=f"https://localhost:{port}", ca_file=shown)
+        with closing(Transport(connection)) as transport:
+            assert transport.send(GET, SIGNED).status == 204
 
 
 def test_a_private_authority_must_be_a_certificate(tmp_path: Path) -> None:
