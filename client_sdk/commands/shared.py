@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def a_name(value: str) -> str:
     """A study's or hospital's name, refused before anybody is asked."""
-    from client_sdk.protocol.study.values import NAME_PATTERN
+    from client_sdk.protocol.wire.values import NAME_PATTERN
 
     if re.fullmatch(NAME_PATTERN, value) is None:
         raise typer.BadParameter("lower-case letters, digits and hyphens, at most 63")

@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from client_sdk.protocol.statistics.cells import as_number
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -181,13 +183,6 @@ def _instead(data: Any) -> str | None:
         f"a {kind} is none; a data frame, a Table, Examples or a map-style data set with a length is expected. Read an "
         "iterable data set into one of these first"
     )
-
-
-def as_number(value: Any) -> float:
-    """Raises TypeError, ValueError: it is none. 12_34 is a code in a table, though Python reads it as 1234."""
-    if isinstance(value, str) and "_" in value:
-        raise ValueError("underscores are in no number")
-    return float(value)
 
 
 def like(name: str, names: Iterable[str]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
-from client_sdk.protocol.study.values import NAME_PATTERN
+from client_sdk.protocol.wire.values import NAME_PATTERN
 
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 SCHEMA = """

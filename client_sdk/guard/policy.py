@@ -25,7 +25,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceed
 from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import LevelName, StudySettings
-from client_sdk.protocol.study.values import Name, Positive, Probability
+from client_sdk.protocol.wire.values import Name, Positive, Probability
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"

@@ -24,7 +24,7 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
 )
 from client_sdk.protocol.secure_sum.vectors import VectorName
-from client_sdk.protocol.study.values import Message, Name
+from client_sdk.protocol.wire.values import Message, Name
 from client_sdk.secure_sum.refusals import StateRefused
 
 _LOG = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from client_sdk.data import DataError, WrongRows, like
-from client_sdk.data.records import as_number
+from client_sdk.protocol.statistics.cells import as_category, as_number
 from client_sdk.tasks.task import InputUse, TaskError
 
 PREFIX = "column."
@@ -89,7 +89,7 @@ class NumberColumn:
         if values.dtype.kind == "f":
             codes = [_float(code) for code in self.missing_values]
             return self._finite(np.where(np.isin(values, codes), math.nan, values))
-        cells = [_category(value) for value in values.tolist()]
+        cells = [as_category(value) for value in values.tolist()]
         absent = np.array([cell is None or cell in self.missing_values for cell in cells])
         found = np.array([math.nan if gone else _float(cell) for cell, gone in zip(cells, absent, strict=True)])
         wrong = np.isnan(found) & ~absent
@@ -125,7 +125,7 @@ class CategoryColumn:
             WrongRows: a value outside the categories, or a missing one where none is allowed.
         """
         keys, absent = self._keys(values)
-        # Text against text: `_category` has written both sides the same way.
+        # Text against text: `as_category` has written both sides the same way.
         hits = np.stack([keys == category for category in self.categories], axis=1)
         unknown = ~absent & ~hits.any(axis=1)
         if unknown.any():
@@ -145,7 +145,7 @@ class CategoryColumn:
         return choices[generator.integers(len(choices), size=count)]
 
     def _keys(self, values: Array) -> tuple[Array, Array]:
-        keys = np.array([_category(value) for value in values.tolist()], dtype=object)
+        keys = np.array([as_category(value) for value in values.tolist()], dtype=object)
         absent = np.array([key is None or key in self.missing_values for key in keys])
         keys[absent] = None
         return keys, absent
@@ -202,14 +202,14 @@ def require_columns(names: list[str], data: Mapping[str, Array]) -> None:
 
 def categories_of(text: str) -> tuple[str, ...]:
     """The names between bars, whole numbers written in one way. Empty where one is empty or stands twice."""
-    found = tuple(_category(part) for part in text.split("|"))
+    found = tuple(as_category(part) for part in text.split("|"))
     return tuple(str(one) for one in found) if None not in found and len(set(found)) == len(found) else ()
 
 
 def indices_of(values: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
     """(n,) places of the values among the names, -1 for none; (n,) booleans: the value is missing."""
     places = {name: place for place, name in enumerate(names)}
-    keys = [_category(value) for value in values.tolist()]
+    keys = [as_category(value) for value in values.tolist()]
     return np.array([places.get(str(key), -1) for key in keys]), np.array([key is None for key in keys])
 
 
@@ -284,14 +284,3 @@ def _float(cell: str | None) -> float:
 
 def _kind(cell: str) -> str:
     return next((words for form, words in _KINDS if form.fullmatch(cell)), _TEXT)
-
-
-def _category(value: object) -> str | None:
-    # 3, 3.0 and "3.0" are one category: files disagree about how to write whole numbers.
-    if value is None or value != value or str(value).strip() == "":
-        return None
-    try:
-        number = as_number(str(value))
-    except ValueError:
-        return str(value).strip()
-    return str(int(number)) if math.isfinite(number) and number.is_integer() else str(value).strip()

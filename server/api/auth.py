@@ -19,13 +19,13 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from client_sdk.protocol.wire.documents import UnclearDocument, load_json
 from client_sdk.protocol.wire.signing import (
     claimed_identity,
     verify_request_token,
 )
+from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.bodies import body_of
 from server.api.lookups import Lookups
 from server.api.problems import ApiProblem

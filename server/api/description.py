@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.study.values import Message
+from client_sdk.protocol.wire.values import Message
 from server.api.problems import CATALOGUE, MEDIA_TYPE
 from server.api.refusals import refusals_of
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from client_sdk.protocol.study.values import Message
+from client_sdk.protocol.wire.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.readiness import CHECK_SECONDS, NoAnswer

@@ -25,9 +25,9 @@ from starlette.types import Message as AsgiMessage
 
 from client_sdk.protocol.study import messages, robustness, settings
 from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
+from client_sdk.protocol.wire.values import Message
 from server.db.blobs import StoreAway
 from server.db.soundness import RowBroken
 from server.domain.errors import Rejected

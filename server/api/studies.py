@@ -26,7 +26,7 @@ from client_sdk.protocol.study.messages import (
     StudyList,
     WitnessedHead,
 )
-from client_sdk.protocol.study.values import NAME_PATTERN
+from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.auth import (
     After,
     ClientName,

@@ -20,8 +20,8 @@ from client_sdk.protocol.secure_sum.messages import (
 )
 from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import decode_public_key
+from client_sdk.protocol.wire.values import Message
 from server.db import rows
 from server.db.session import Transaction
 from server.db.soundness import RowBroken

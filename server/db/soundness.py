@@ -18,10 +18,10 @@ from sqlalchemy import Boolean, CheckConstraint, Double, Integer, LargeBinary, S
 from accounting.plan.report import report_from_dict
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
 from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
-from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.tensors import spec_from_json
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
 

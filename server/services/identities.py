@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import bindparam, select
 
 from client_sdk.protocol.study.messages import ClientState
-from client_sdk.protocol.study.values import NAME_PATTERN
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.db.soundness import RowBroken
 from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator

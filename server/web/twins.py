@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
 from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
-from client_sdk.protocol.study.values import NAME_PATTERN, Message
 from client_sdk.protocol.terms import in_words
+from client_sdk.protocol.wire.values import NAME_PATTERN, Message
 from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
 from server.domain.errors import Rejected
 from server.services import overview, views

@@ -15,10 +15,10 @@ from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.protocol.secure_sum.vectors import VectorName, VectorSpec
 from client_sdk.protocol.study.masking import MOST_CLIENTS
 from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.values import Message, Name, Sha256
 from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Message, Name, Sha256
 
 # Beside the octets of a client's masked vectors: its manifest, as base64url of JSON.
 MANIFEST_HEADER = "Wardround-Manifest"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from client_sdk.protocol.secure_sum.transcript import canary_word
-from client_sdk.protocol.study.values import Message, Positive
+from client_sdk.protocol.wire.values import Message, Positive
 
 RingBits: TypeAlias = Literal[32, 64]
 RingVector: TypeAlias = NDArray[np.unsignedinteger[Any]]

@@ -17,8 +17,8 @@ from client_sdk.protocol.study.messages import (
     StudyState,
 )
 from client_sdk.protocol.study.settings import Disclosure, LevelName
-from client_sdk.protocol.study.values import Finite, Message, Name, Positive, Rate, Sha256, Whole
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Finite, Message, Name, Positive, Rate, Sha256, Whole
 
 FORMAT = "wardround/1/certificate"
 Format = Literal["wardround/1/certificate"]

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from client_sdk.protocol.study.values import Finite, Message, Whole
+from client_sdk.protocol.wire.values import Finite, Message, Whole
 
 MOST_CLIENTS = 1_000  # of a secure sum
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from client_sdk.protocol.study.settings import LevelName, StudySettings
-from client_sdk.protocol.study.values import Finite, Message, Name, Positive, Sha256
 from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Finite, Message, Name, Positive, Sha256
 
 
 def _is_a_key(text: str) -> str:

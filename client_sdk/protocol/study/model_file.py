@@ -21,11 +21,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.values import Message, Name, Sha256, Whole
 from client_sdk.protocol.wire.documents import load_json
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Message, Name, Sha256, Whole
 
 FORMAT = "wardround"
 COLUMN = "column."

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from accounting.plan.schemes import Scheme
-from client_sdk.protocol.study.values import Message, Positive, Whole
+from client_sdk.protocol.wire.values import Message, Positive, Whole
 
 # Bounds on what an honest hospital sends fail with probability e^-LOG_ODDS = 10⁻¹² each.
 LOG_ODDS = math.log(1e12)

@@ -17,8 +17,8 @@ from accounting.units import Definition, Level
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
 from client_sdk.protocol.study.robustness import Robustness, most_records
 from client_sdk.protocol.study.training import Training
-from client_sdk.protocol.study.values import Finite, Message, Positive, Probability, Rate, Whole
 from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.values import Finite, Message, Positive, Probability, Rate, Whole
 
 LevelName = Literal["client", "instance"]
 DefinitionName = Literal["classical", "bayesian"]

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from client_sdk.protocol.study.values import Finite, Message, Positive, Rate, Share, Whole
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Share, Whole
 
 LONGEST_PARAMETERS = 1 << 20
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import AssignmentBody, InvitationCreate, Metrics, Refusal, RosterEntry
-from client_sdk.protocol.study.values import Message
 from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.values import Message
 
 KINDS = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]
 BODY: dict[str, Any] = {

@@ -1,0 +1,130 @@
+"""A question: who is asked about, what one patient adds to the sum, and how much noise the sum has.
+
+A question says public things only. What every kind has is here; one file in `kinds` for each of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from client_sdk.protocol.statistics.answer import Answer, NoisedSum
+from client_sdk.protocol.statistics.variables import Condition, Patients
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.text import Text
+from client_sdk.protocol.wire.values import Message, Positive
+
+MOST_CELLS = 1 << 17
+# Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
+# one in every account.
+_STD_STEPS = 2.0**12
+# Rounding a vector adds 2⁻¹⁵ of its sensitivity at most.
+_ROUNDING_BITS = 14
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The public grid of one question's sum.
+
+    spacing      a power of two, on the scale of one patient's vector
+    sensitivity  Δ′ in grid steps: the L2 norm of one patient's rounded vector is at most this; rounded up
+    std          s in grid steps, the noise that is sure to be in the sum: noise_multiplier · Δ′, rounded up
+    """
+
+    spacing: float
+    sensitivity: float
+    std: float
+
+
+class BaseQuestion(Message):
+    """What every question says.
+
+    A kind adds its own fields and says: `cells`, `sensitivity`, `columns`, `total`, `answer`.
+    """
+
+    title: Annotated[Text, Field(max_length=200)] = Field(default="", description="for people")
+    noise_multiplier: Positive = Field(
+        description="standard deviation of the whole noise / what one patient can change; more costs less ε"
+    )
+    where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
+        default=(), description="who is asked about: patients that meet all of these; none: all patients"
+    )
+    rows: Literal["first", "last", "mean", "any"] = Field(
+        default="first",
+        description="of a patient with several rows: the first, the last, the mean of numbers (the first of "
+        "categories), or any: the largest number, and the category that stands last in the question's list",
+    )
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """Numbers in the sum."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """Δ: the L2 norm of one patient's vector is at most this; rounded up."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every patient's vector is of whole numbers, so that nothing is rounded."""
+        return True
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, those of `where` among them, each once."""
+
+    @abstractmethod
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        """(cells,) the sum over patients of their vectors, each rounded to the grid, in grid steps.
+
+        Raises:
+            UnreadableColumn: a column is not what is asked for.
+        """
+
+    @abstractmethod
+    def answer(self, noised: NoisedSum) -> Answer:
+        """What the noised sum says."""
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """What is asked, in a sentence for a person who decides whether to answer."""
+
+    def grid(self) -> Grid:
+        """Where the sum is made, and its noise."""
+        least = self.noise_multiplier * self.sensitivity / _STD_STEPS
+        if self.whole:
+            # One patient is a whole number of steps: nothing is rounded.
+            spacing = 2.0 ** min(0, math.floor(math.log2(least)))
+            rounding = 0.0
+        else:
+            fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.cells)
+            spacing = 2.0 ** math.floor(math.log2(min(least, fine)))
+            rounding = math.sqrt(self.cells) / 2
+        sensitivity = _up(self.sensitivity / spacing + rounding)
+        return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+    def included(self, patients: Patients) -> NDArray[np.bool_]:
+        """(n,) who meets every condition of `where`. Raises UnreadableColumn."""
+        size = len(next(iter(patients.values()))) if patients else 0
+        keep = np.ones(size, bool)
+        for condition in self.where:
+            keep &= condition.holds(patients)
+        return keep
+
+
+def _up(value: float) -> float:
+    # Two relative ulps cover the roundings above.
+    return math.nextafter(value * (1 + 2.0**-51), math.inf)
