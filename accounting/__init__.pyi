@@ -52,11 +52,11 @@ from .mechanisms.general import LaplacePair as LaplacePair
 from .mechanisms.general import OutcomePair as OutcomePair
 from .mechanisms.general import RandomisedResponse as RandomisedResponse
 from .mechanisms.general import subsampled_moment as subsampled_moment
-from .plan.plan import BayesianPlan as BayesianPlan
-from .plan.plan import HistogramRelease as HistogramRelease
-from .plan.plan import LimitPlan as LimitPlan
+from .plan.limits import BayesianPlan as BayesianPlan
+from .plan.limits import HistogramRelease as HistogramRelease
+from .plan.limits import LimitPlan as LimitPlan
+from .plan.limits import PlanError as PlanError
 from .plan.plan import Plan as Plan
-from .plan.plan import PlanError as PlanError
 from .plan.signal import SignalToNoise as SignalToNoise
 from .plan.signal import signal_to_noise as signal_to_noise
 from .units import Definition as Definition

@@ -14,7 +14,7 @@ from typing import Any
 
 from accounting import log_moment
 from accounting.plan.report import DISTANCE_BINS, CumulativeMoments, DistanceHistogram, JointReport, report_to_dict
-from accounting.plan.schemes import SCHEMES
+from accounting.plan.schemes import TRAINING_SCHEMES
 from client_sdk.protocol.study.settings import StudySettings
 from server.db.ledger_store import Account, lock_account
 from server.db.rows import append_event, clients, find_study
@@ -32,7 +32,7 @@ def settings(scheme: str, *, rounds: int, epsilons: Mapping[str, float], noise: 
     limits = [
         {"level": level.value, "definition": definition, "epsilon": epsilon, "delta": 1e-5}
         | (failure if definition == "bayesian" else {})
-        for level in SCHEMES[scheme].levels
+        for level in TRAINING_SCHEMES[scheme].levels
         for definition, epsilon in epsilons.items()
     ]
     masked = scheme in ("sequential", "joint")

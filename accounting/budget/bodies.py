@@ -16,6 +16,8 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "opened": frozenset({"study", "settings", "plan"}),
         "roster": frozenset({"change"}),
         "reserved": frozenset(),
+        # A query's reservation: the digest of its document, and what it costs.
+        "asked": frozenset({"query", "cost"}),
         "settled": frozenset({"report"}),
         "charged-in-full": frozenset({"reason"}),
         "cancelled": frozenset({"reason"}),
@@ -115,8 +117,10 @@ def _whose(kind: Kind) -> str:
 
 
 def _fits(kind: Kind, name: str, value: object) -> bool:
-    if name in ("settings", "plan"):
+    if name in ("settings", "plan", "cost"):
         return isinstance(value, Mapping)
+    if name == "query":
+        return is_digest(value)
     if name == "change":
         return value in get_args(RosterChange)
     if name != "report":

@@ -10,21 +10,31 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from accounting.budget import statements
-from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit, LimitAccount
+from accounting.budget.accounts import (
+    Account,
+    ClassicalLimit,
+    CumulativeLimit,
+    GaussianLimit,
+    HistogramLimit,
+    LimitAccount,
+)
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.feasibility import require_feasible
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import RoundReport, report_from_dict
 from accounting.plan.schemes import Tells
+from accounting.plan.statistics import AnyPlan, StatisticsPlan, plan_from_dict
 from accounting.units import Definition, Level
 
-StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped"]
+StopReason = Literal["max-steps-reached", "max-queries-reached", "budget-exhausted", "stopped"]
 
 
 class BudgetExceeded(AccountingError):
-    """The round may not begin; `reason` says whether a limit or `max_steps` ended the study."""
+    """The round may not begin; `reason` says whether a limit, `max_steps` or `max_queries` is in the way."""
 
     def __init__(self, authorisation: Authorisation) -> None:
         super().__init__(f"no further round: {authorisation.reason}")
@@ -51,37 +61,70 @@ class Budget:
     before; nothing changes when an error is raised.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AnyPlan) -> None:
         self.plan = plan
-        self.accounts = [account_of(plan, limit) for limit in plan.limits]
+        self.accounts: list[Account] = _accounts_of(plan)
         self.last_round = 0
         self.charged_rounds = 0
+        self.charged_queries = 0
         self.pending: int | None = None
+        self.asked: QueryCost | None = None
         self.finished: str | None = None
 
     @classmethod
-    def open(cls, plan: Plan) -> Self:
-        """A budget in which at least one round fits.
+    def open(cls, plan: AnyPlan) -> Self:
+        """A budget in which at least one round fits, if the study trains.
 
         Raises:
             FirstRoundOverspends: none does; says which noise would fit.
             PlanError: no noise would.
         """
-        require_feasible(plan, lambda candidate: cls(candidate).accounts)
+        if isinstance(plan, Plan):
+            require_feasible(plan, lambda candidate: [account_of(candidate, limit) for limit in candidate.limits])
         return cls(plan)
 
     def authorise(self, round: int | None = None) -> Authorisation:
-        """Whether this round (None: the next one) may begin; changes nothing. ε = NaN or ∞ reads as overspent."""
+        """Whether this round of training (None: the next one) may begin; changes nothing.
+
+        ε = NaN or ∞ reads as overspent.
+        """
         if self.finished is not None:
             return Authorisation(False, "stopped")
         # By charged rounds: one that was cancelled took no step from max_steps.
-        if (self.charged_rounds + 1) * self.plan.steps_per_round > self.plan.max_steps:
+        if self.charged_rounds >= self.plan.rounds:
             return Authorisation(False, "max-steps-reached")
         publishes = self.plan.publishes(round or self.last_round + 1)
         for account in self.accounts:
             if not account.fits_worst_round(publishes=publishes):
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
+
+    def authorise_query(self, cost: QueryCost) -> Authorisation:
+        """Whether a query of this cost may be asked; changes nothing."""
+        if self.finished is not None:
+            return Authorisation(False, "stopped")
+        queries = self.plan.queries
+        if queries is None or cost.cells > queries.max_cells:
+            raise InvalidArgument("query", "the study allows no queries, or none with so many cells")
+        if self.charged_queries >= queries.max_queries:
+            return Authorisation(False, "max-queries-reached")
+        for account in self.accounts:
+            if not account.fits_query(cost):
+                return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
+        return Authorisation(True)
+
+    def reserve_query(self, round: int, cost: QueryCost) -> None:
+        """Take the cost of a query out of the budget. It is a round of its own kind, numbered like the others.
+
+        Raises:
+            BudgetExceeded, OutOfOrder: as `reserve`.
+            InvalidArgument: the study allows no such query.
+        """
+        self._require_next(round)
+        authorisation = self.authorise_query(cost)
+        if not authorisation.allowed:
+            raise BudgetExceeded(authorisation)
+        self.pending, self.last_round, self.asked = round, round, cost
 
     def reserve(self, round: int) -> None:
         """Take the worst case of `round` out of the budget.
@@ -90,10 +133,7 @@ class Budget:
             BudgetExceeded: a limit or max_steps would be passed.
             OutOfOrder: another round is under way, or this one is not later than the last.
         """
-        if self.pending is not None:
-            raise OutOfOrder(f"round {self.pending} is still reserved")
-        if round <= self.last_round:
-            raise OutOfOrder(f"round {round} is not after round {self.last_round}")
+        self._require_next(round)
         authorisation = self.authorise(round)
         if not authorisation.allowed:
             raise BudgetExceeded(authorisation)
@@ -107,10 +147,17 @@ class Budget:
             OutOfOrder: the round is not reserved.
         """
         self._require_pending(round)
-        for account in self.accounts:
-            account.charge(report, publishes=self.plan.publishes(round))
-        self.charged_rounds += 1
-        self.pending = None
+        if self.asked is not None:
+            if report is not None:
+                raise OutOfOrder(f"round {round} is a query, which has nothing to report")
+            for account in self.accounts:
+                account.charge_query(self.asked)
+            self.charged_queries += 1
+        else:
+            for account in self.accounts:
+                account.charge(report, publishes=self.plan.publishes(round))
+            self.charged_rounds += 1
+        self.pending = self.asked = None
 
     def charge_in_full(self, round: int, reason: str) -> None:
         """Charge an abandoned round in full: somebody saw something of it."""
@@ -123,10 +170,10 @@ class Budget:
         round.
         """
         self._require_pending(round)
-        if self.plan.publishes(round) and not self.plan.rules.counts_clients:
+        if self.asked is None and self.plan.publishes(round) and not self.plan.rules.counts_clients:
             for account in self.accounts:
                 account.charge_histogram()
-        self.pending = None
+        self.pending = self.asked = None
 
     def finish(self, reason: str, report: Sequence[RoundReport | None] | None = None) -> None:
         """No round after this. A round under way must be settled first.
@@ -147,17 +194,24 @@ class Budget:
         if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
         # New ones, put in place at the end: an error leaves those that were enforced.
-        accounts = [account_of(self.plan, account.limit) for account in self.accounts]
-        for reported in report:
-            for account in accounts:
+        accounts = _accounts_of(self.plan)
+        for account, kept in zip(accounts, self.accounts, strict=True):
+            for reported in report:
                 # Disclosure at-end publishes no histograms.
                 account.charge(reported, publishes=False)
+            account.take_queries(kept.queries)
         self.accounts = accounts
 
     @property
     def can_continue(self) -> bool:
         """Whether another round may begin. While one is under way the question has been answered: it may go on."""
-        return self.pending is not None or self.authorise().allowed
+        return self.pending is not None or self.authorise().allowed or self.may_ask
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether queries may still be asked, if there is noise enough that one fits."""
+        queries = self.plan.queries
+        return self.finished is None and queries is not None and self.charged_queries < queries.max_queries
 
     def apply(self, entry: Entry) -> None:
         """Do what a ledger entry says happened.
@@ -201,10 +255,19 @@ class Budget:
             "pending": self.pending,
             "finished": self.finished,
             "accounts": [account.state() for account in self.accounts],
+            **self._state_of_queries(),
+        }
+
+    def _state_of_queries(self) -> dict[str, Any]:
+        if self.plan.queries is None:
+            return {}
+        return {
+            "charged_queries": self.charged_queries,
+            "asked": None if self.asked is None else self.asked.to_dict(),
         }
 
     @classmethod
-    def restore(cls, plan: Plan, state: Mapping[str, Any]) -> Self:
+    def restore(cls, plan: AnyPlan, state: Mapping[str, Any]) -> Self:
         """The budget whose `state` this was. InvalidArgument: it belongs to another plan."""
         budget = cls(plan)
         if len(state["accounts"]) != len(budget.accounts):
@@ -213,6 +276,10 @@ class Budget:
             account.restore(saved)
         budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
         budget.pending, budget.finished = state["pending"], state["finished"]
+        if plan.queries is not None:
+            asked = state["asked"]
+            budget.charged_queries = state["charged_queries"]
+            budget.asked = None if asked is None else QueryCost.from_dict(asked)
         return budget
 
     def _dispatch(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
@@ -222,6 +289,8 @@ class Budget:
                 pass
             case "reserved", int(number):
                 self.reserve(number)
+            case "asked", int(number):
+                self.reserve_query(number, QueryCost.from_dict(event["cost"]))
             case "settled", int(number):
                 self.settle(number, report_from_dict(event["report"]))
             case "charged-in-full", int(number):
@@ -234,6 +303,12 @@ class Budget:
                 self.finish(event["reason"], withheld)
             case _:
                 raise OutOfOrder(f"an entry of kind {kind} has no place here")
+
+    def _require_next(self, round: int) -> None:
+        if self.pending is not None:
+            raise OutOfOrder(f"round {self.pending} is still reserved")
+        if round <= self.last_round:
+            raise OutOfOrder(f"round {round} is not after round {self.last_round}")
 
     def _require_pending(self, round: int) -> None:
         if self.pending != round:
@@ -267,6 +342,12 @@ def replay(entries: Iterable[Entry]) -> Budget:
 _BAYESIAN = {Tells.HISTOGRAM: HistogramLimit, Tells.CUMULATIVE: CumulativeLimit}
 
 
+def _accounts_of(plan: AnyPlan) -> list[Account]:
+    if isinstance(plan, StatisticsPlan):
+        return [GaussianLimit(plan, limit) for limit in plan.limits]
+    return [account_of(plan, limit) for limit in plan.limits]
+
+
 def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
     """The kind of account that keeps this limit under this plan."""
     if limit.definition is Definition.CLASSICAL:
@@ -282,6 +363,6 @@ def opened_by(entry: Entry) -> Budget:
     """
     settings_in(entry)
     try:
-        return Budget(Plan.from_dict(event_in(entry)["plan"]))
+        return Budget(plan_from_dict(event_in(entry)["plan"]))
     except (AccountingError, ValueError, ArithmeticError) as error:
         raise LedgerError(entry.sequence, str(error)) from error

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from accounting.budget.accounts.base import LimitAccount
-from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.plan import Plan
 from accounting.units import Definition
 from accounting.values import rounded_up
 

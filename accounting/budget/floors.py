@@ -8,7 +8,8 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.values import FloatArray, check_count
 
 # Covers the roundings of the estimators, which are other computations than this one.

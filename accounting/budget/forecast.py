@@ -16,7 +16,8 @@ from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
 from accounting.budget.budget import StopReason, account_of
 from accounting.budget.statements import classical_beside
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.units import Definition, Guarantee, Level
 
 # In service the costs of rounds are added one by one: of ten million, the last bits differ by less than this.

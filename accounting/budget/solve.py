@@ -15,7 +15,8 @@ from accounting.accountants.calibration import calibrate_noise, most_steps
 from accounting.budget.budget import account_of
 from accounting.budget.forecast import epsilon_at_most
 from accounting.errors import Unreachable
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.units import Definition
 from accounting.values import rounded_up
 

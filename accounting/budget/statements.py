@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from accounting.budget.accounts import LimitAccount
+from accounting.budget.accounts import Account
 from accounting.mechanisms.conversion import attack_success
-from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
+from accounting.plan.statistics import AnyPlan
 from accounting.units import Definition, Guarantee, Level
 
 # Of a population all but one in so many; a share as a binary fraction is a little off, and so would be its δ.
@@ -21,14 +22,18 @@ VOID_SINCE_THE_END = (
 )
 
 
+AnyAccount = TypeVar("AnyAccount", bound=Account)
+
+
 class Stated(Protocol):
     """What is read of a budget."""
 
-    plan: Plan
-    accounts: list[LimitAccount]
+    plan: AnyPlan
+    accounts: list[Account]
     last_round: int
     charged_rounds: int
     pending: int | None
+    asked: QueryCost | None
     finished: str | None
 
 
@@ -62,13 +67,13 @@ def percentiles(budget: Stated) -> list[dict[str, float]]:
     ]
 
 
-def shown(accounts: Iterable[LimitAccount], account: LimitAccount) -> float:
+def shown(accounts: Iterable[Account], account: Account) -> float:
     """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
     classical = classical_beside(accounts, account)
     return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
 
 
-def classical_beside(accounts: Iterable[LimitAccount], account: LimitAccount) -> LimitAccount | None:
+def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAccount | None:
     """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
 
     The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
@@ -82,19 +87,17 @@ def classical_beside(accounts: Iterable[LimitAccount], account: LimitAccount) ->
     return None
 
 
-def _reports(budget: Stated, account: LimitAccount) -> list[dict[str, Any]]:
+def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
     found = account.reports(finished=budget.finished is not None)
     return [_report(name, _worded(budget, stated)) for name, stated in found]
 
 
-def _statement(budget: Stated, account: LimitAccount, allowed: bool, whole: bool) -> dict[str, Any]:
-    next_round = budget.pending or budget.last_round + 1
-    publishes = budget.plan.publishes(next_round)
+def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> dict[str, Any]:
     # Computed also while a round is reserved: it is then what that round may cost.
-    worst = account.epsilon_after_worst_round(publishes=publishes)
+    worst = _after_next(budget, account)
     classical = classical_beside(budget.accounts, account)
     spent = shown(budget.accounts, account)
-    reserved = min(worst, math.inf if classical is None else classical.epsilon_after_worst_round(publishes=publishes))
+    reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
@@ -118,6 +121,14 @@ def _statement(budget: Stated, account: LimitAccount, allowed: bool, whole: bool
     }
 
 
+def _after_next(budget: Stated, account: Account) -> float:
+    """ε after the query that is under way, or after a round of training at its worst."""
+    if budget.asked is not None:
+        return account.epsilon_after_query(budget.asked)
+    next_round = budget.pending or budget.last_round + 1
+    return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round))
+
+
 def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
     """With the people against whom it is void, once the study has shown them what its costs were without noise."""
     disclosure = budget.plan.disclosure
@@ -127,7 +138,7 @@ def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
     return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
 
 
-def _rounds_left(budget: Stated, account: LimitAccount) -> int:
+def _rounds_left(budget: Stated, account: Account) -> int:
     within_max_steps = budget.plan.rounds - budget.charged_rounds
     return max(0, min(account.rounds_left(), within_max_steps))
 
@@ -137,7 +148,7 @@ def _attack_success(epsilon: float, delta: float) -> float:
     return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
 
 
-def _capped(guarantee: Guarantee, classical: LimitAccount | None) -> Guarantee:
+def _capped(guarantee: Guarantee, classical: Account | None) -> Guarantee:
     """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
     if classical is None or classical.epsilon() >= guarantee.epsilon:
         return guarantee

@@ -11,121 +11,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from accounting.errors import AccountingError, InvalidArgument
-from accounting.plan.schemes import SCHEMES, Composition, Credit, Protection, Scheme, SchemeName
+from accounting.errors import InvalidArgument
+from accounting.plan.limits import (
+    BayesianPlan,
+    HistogramRelease,
+    LimitPlan,
+    PlanError,
+    limit_among,
+    require_limits,
+    require_queries,
+    require_release,
+)
+from accounting.plan.queries import QueryPlan
+from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, TrainingScheme
 from accounting.units import Definition, Level, Observer, Relation
 from accounting.values import (
     check_array,
     check_choice,
     check_count,
-    check_delta,
     check_order,
-    check_orders,
     check_positive,
     check_rate,
 )
 
 # Of clip norms and noise multipliers.
 _LARGEST = 1e50
-
-
-class PlanError(AccountingError, ValueError):
-    """A plan that cannot begin; `field` names what to change."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
-
-
-class FirstRoundOverspends(PlanError):
-    """Not even one round fits. The noise multipliers that would fit one round and all steps.
-
-    noise_max_steps  None where no noise multiplier is enough, because histograms are published with noise of their own
-    """
-
-    def __init__(self, limit: LimitPlan, one_round: float, all_steps: float | None) -> None:
-        none = "none for all steps (max_steps): publish fewer histograms or noise them more"
-        whole = none if all_steps is None else f"{all_steps:g} for all steps (max_steps)"
-        super().__init__(
-            "noise_multiplier",
-            f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} is enough for one round, {whole}; `wardround plan --solve noise` finds the least with "
-            "the best order",
-        )
-        self.noise_one_round = one_round
-        self.noise_max_steps = all_steps
-
-
-@dataclass(frozen=True)
-class LimitPlan:
-    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ.
-
-    Raises PlanError, InvalidArgument.
-    """
-
-    level: Level
-    definition: Definition
-    epsilon: float
-    delta: float
-    estimator_failure_probability: float | None
-
-    def __post_init__(self) -> None:
-        if self.definition not in (Definition.CLASSICAL, Definition.BAYESIAN):
-            raise PlanError("definition", f"no budget is kept in the definition {self.definition}")
-        check_positive("epsilon", self.epsilon)
-        check_delta(self.delta)
-        failure = self.estimator_failure_probability
-        # Only an estimate can fail; a γ beside a classical limit would be δ that nobody spends.
-        if (failure is not None) != (self.definition is Definition.BAYESIAN):
-            raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
-        if failure is not None and check_delta(failure, "estimator_failure_probability") >= self.delta:
-            raise PlanError(
-                "estimator_failure_probability", "must be below delta, or nothing is left for the privacy loss itself"
-            )
-
-
-@dataclass(frozen=True)
-class BayesianPlan:
-    """How Bayesian costs are estimated, composed and converted.
-
-    sample  whose records are measured: members of the study, or records held out since before round 1
-    """
-
-    orders: tuple[float, ...]
-    filter_order: float
-    estimator: Literal["student-t", "betting", "band", "bernstein"]
-    composition: Composition
-    adversary: Literal["path", "adaptive"]
-    conversion: Literal["improved", "chernoff"]
-    sample: Literal["members", "held-out"] = "members"
-
-    def __post_init__(self) -> None:
-        check_orders(self.orders)
-        check_choice("sample", self.sample, ("members", "held-out"))
-        check_order("filter_order", self.filter_order)
-        check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
-        check_choice("composition", self.composition, ("holder", "running"))
-        check_choice("adversary", self.adversary, ("path", "adaptive"))
-        check_choice("conversion", self.conversion, ("improved", "chernoff"))
-
-
-@dataclass(frozen=True)
-class HistogramRelease:
-    """Disclosure `noised`: every round whose number is a multiple of `every` publishes a histogram.
-
-    std  standard deviation of the discrete Gaussian noise that is sure to be on each of its counts
-    """
-
-    std: float
-    every: int
-
-    def __post_init__(self) -> None:
-        check_positive("std", self.std)
-        check_count("every", self.every)
-
-    def due(self, round: int) -> bool:
-        """Whether round number `round` publishes one."""
-        return round % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -163,11 +73,12 @@ class Plan:
     disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
                       worst cases are, until the end
     observer          against whom the certificates hold
+    queries           what the study allows of queries; None: it has none
 
     Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
 
-    scheme: SchemeName
+    scheme: TrainingScheme
     limits: tuple[LimitPlan, ...]
     clip_norm: float
     client_clip_norm: float | None
@@ -181,9 +92,10 @@ class Plan:
     disclosure: Literal["plain", "noised", "at-end"]
     release: HistogramRelease | None
     observer: Observer
+    queries: QueryPlan | None = None
 
     def __post_init__(self) -> None:
-        check_choice("scheme", self.scheme, tuple(SCHEMES))
+        check_choice("scheme", self.scheme, tuple(TRAINING_SCHEMES))
         check_choice("disclosure", self.disclosure, ("plain", "noised", "at-end"))
         for name in ("clip_norm", "noise_multiplier"):
             _require_moderate(name, getattr(self, name))
@@ -211,11 +123,13 @@ class Plan:
             raise PlanError("release", "comes together with disclosure noised")
         if self.release is not None:
             require_release(rules, self.limits, self.bayesian)
+        if self.queries is not None:
+            require_queries(rules, self.queries, self.bayesian)
 
     @property
     def rules(self) -> Scheme:
         """What the scheme says of itself."""
-        return SCHEMES[self.scheme]
+        return TRAINING_SCHEMES[self.scheme]
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -282,79 +196,18 @@ class Plan:
         """
         try:
             fields: dict[str, Any] = dict(value)
-            fields["limits"] = tuple(_limit(item) for item in fields["limits"])
+            fields["limits"] = tuple(LimitPlan.from_dict(item) for item in fields["limits"])
             if fields["bayesian"] is not None:
                 bayesian: dict[str, Any] = {**fields["bayesian"], "orders": tuple(fields["bayesian"]["orders"])}
                 fields["bayesian"] = BayesianPlan(**bayesian)
             if fields["release"] is not None:
                 fields["release"] = HistogramRelease(**fields["release"])
             fields["observer"] = Observer(fields["observer"])
+            if fields["queries"] is not None:
+                fields["queries"] = QueryPlan(**fields["queries"])
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise InvalidArgument("plan", f"is not a plan: {error}") from error
-
-
-def _limit(value: Mapping[str, Any]) -> LimitPlan:
-    fields: dict[str, Any] = {**value, "level": Level(value["level"]), "definition": Definition(value["definition"])}
-    return LimitPlan(**fields)
-
-
-def limit_among(limits: Sequence[LimitPlan], level: Level, definition: Definition) -> LimitPlan | None:
-    """The limit of this level and definition, if there is one."""
-    return next((limit for limit in limits if (limit.level, limit.definition) == (level, definition)), None)
-
-
-def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
-    """Whether a study of this scheme can keep these limits, Bayesian ones as `bayesian` says.
-
-    Raises:
-        PlanError: the first rule that says no.
-    """
-    kinds = [(limit.level, limit.definition) for limit in limits]
-    if len(set(kinds)) != len(kinds):
-        raise PlanError("limits", "at most one per level and definition")
-    if any(level not in scheme.levels for level, _ in kinds):
-        raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
-    if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
-        raise PlanError(
-            "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
-        )
-    if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
-        raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")
-    if bayesian is None:
-        return
-    if bayesian.composition not in scheme.compositions:
-        raise PlanError(
-            "composition",
-            "running sums need the same accounting sample in every round: "
-            f"scheme {scheme.named} needs composition holder",
-        )
-    if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
-        raise PlanError("sample", f"scheme {scheme.named} measures clients; records are held out at instance level")
-
-
-def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
-    """Whether a study of this scheme can publish noised histograms of what its Bayesian limits are estimated from.
-
-    Raises:
-        PlanError: the first rule that says no.
-    """
-    if bayesian is None:
-        raise PlanError("release", "without a Bayesian limit there is nothing to publish")
-    if limit_among(limits, Level.INSTANCE, Definition.BAYESIAN) is None:
-        return
-    if scheme.counts_clients:
-        raise PlanError(
-            "release",
-            f"scheme {scheme.named} with disclosure `noised` has no Bayesian limit at instance level: "
-            "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
-            "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
-            "which hides the accounting sample",
-        )
-    if bayesian.composition != "running":
-        raise PlanError(
-            "composition", "noised at instance level reads running sums: Hölder's would need a histogram a step"
-        )
 
 
 def _require_moderate(name: str, value: float) -> None:

@@ -15,7 +15,8 @@ from typing import Literal
 
 from accounting.units import Level, Relation
 
-SchemeName = Literal["client", "sequential", "parallel", "joint"]
+TrainingScheme = Literal["client", "sequential", "parallel", "joint"]
+SchemeName = Literal[TrainingScheme, "statistics"]
 Composition = Literal["holder", "running"]
 
 
@@ -28,6 +29,8 @@ class Noise(StrEnum):
     """Every client enough for itself: its update could be shown alone."""
     CLIENTS_TOGETHER = "clients together"
     """Every client its share: only a sum under masks has all of it."""
+    QUERIES_ALONE = "queries alone"
+    """Nothing is trained. In a query every client adds its share under masks, and the whole noise without them."""
 
 
 class Credit(StrEnum):
@@ -43,6 +46,7 @@ class Tells(StrEnum):
 
     HISTOGRAM = "a histogram of the clients' distances"
     CUMULATIVE = "the largest of the clients' cumulative log-moments"
+    NOTHING = "nothing: every cost is known beforehand"
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,11 @@ class Scheme:
         return tuple(dict.fromkeys(name for protection in self.protects for name in protection.compositions))
 
     @property
+    def trains(self) -> bool:
+        """Whether rounds of training are run; else a study has queries alone."""
+        return self.noise is not Noise.QUERIES_ALONE
+
+    @property
     def central(self) -> bool:
         """Whether updates leave their hospital exact: whole updates are clipped, and a round is one noised step."""
         return self.noise is Noise.COORDINATOR
@@ -130,6 +139,8 @@ _CLIENTS = Protection(Level.CLIENT, Relation.ADD_REMOVE, Credit.CLIENTS, Tells.H
 _RECORDS = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.RECORDS, Tells.CUMULATIVE, ("holder", "running"))
 # Who takes part is seen, and a client that takes part always adds its noise: no sampling, and its signal alone is 0.
 _SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOGRAM, ("holder",))
+# Every patient whom a query is about is in its sum.
+_ASKED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
 
 # A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample; in
 # scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
@@ -141,6 +152,8 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
             Scheme("parallel", "local noise", Noise.EACH_CLIENT, (_RECORDS,), 2),
             Scheme("sequential", "distributed noise", Noise.CLIENTS_TOGETHER, (_RECORDS,), 2, True),
             Scheme("joint", "both levels", Noise.CLIENTS_TOGETHER, (_RECORDS, _SIGNALS), 2),
+            Scheme("statistics", "queries alone", Noise.QUERIES_ALONE, (_ASKED,), 0),
         )
     }
 )
+TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType({name: one for name, one in SCHEMES.items() if one.trains})

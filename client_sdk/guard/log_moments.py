@@ -21,7 +21,8 @@ import numpy.typing as npt
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
-from accounting.plan.plan import BayesianPlan, Plan
+from accounting.plan.limits import BayesianPlan
+from accounting.plan.plan import Plan
 from accounting.units import Definition, Level
 from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
 from client_sdk.protocol.randomness.discrete_gaussian import sampler

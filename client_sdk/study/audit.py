@@ -16,7 +16,7 @@ from accounting.budget.budget import Budget, opened_by
 from accounting.budget.floors import least_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from accounting.errors import InvalidArgument
-from accounting.plan.plan import limit_among
+from accounting.plan.limits import limit_among
 from accounting.plan.report import RoundReport, moments_in, report_from_dict
 from accounting.units import Definition, Level
 from client_sdk.errors import LedgerNotExtended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accounting.plan.schemes import SCHEMES
+from accounting.plan.schemes import TRAINING_SCHEMES
 from client_sdk.protocol.study.settings import StudySettings
 
 TASK_PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
@@ -85,7 +85,9 @@ def _privacy(scheme: str, bayesian: bool | Mapping[str, Any], masked: bool) -> d
     definitions = ("bayesian", "classical") if bayesian else ("classical",)
     return {
         "scheme": scheme,
-        "limits": [limit(level.value, definition) for level in SCHEMES[scheme].levels for definition in definitions],
+        "limits": [
+            limit(level.value, definition) for level in TRAINING_SCHEMES[scheme].levels for definition in definitions
+        ],
         "clip_norm": 1.0,
         "client_clip_norm": 2.0 if scheme == "joint" else None,
         "noise_multiplier": 4.0 if masked else 1.0,

@@ -1,7 +1,17 @@
 """The accounts behind a budget: one class for each way in which a limit is kept."""
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, ClassicalLimit, LimitAccount
+from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, Account, LimitAccount
+from accounting.budget.accounts.classical import ClassicalLimit
 from accounting.budget.accounts.cumulative import CumulativeLimit
+from accounting.budget.accounts.gaussian import GaussianLimit
 from accounting.budget.accounts.histogram import HistogramLimit
 
-__all__ = ["PRIVACY_LOSS_DISTRIBUTION", "ClassicalLimit", "CumulativeLimit", "HistogramLimit", "LimitAccount"]
+__all__ = [
+    "PRIVACY_LOSS_DISTRIBUTION",
+    "Account",
+    "ClassicalLimit",
+    "CumulativeLimit",
+    "GaussianLimit",
+    "HistogramLimit",
+    "LimitAccount",
+]

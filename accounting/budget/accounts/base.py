@@ -1,8 +1,7 @@
 """One limit's running account: what is spent, what the next round could cost at most, what it did cost.
 
 An account's state is its charged past only; the worst case of a round that is under way is computed from the public
-plan whenever it is asked for. The classical account, which every level has, is here too: the worst case over all
-records, from the public plan alone.
+plan whenever it is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
-from accounting.accountants.classical import ClassicalAccountant
+from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import (
     NOISE_AS_EXACT,
@@ -23,8 +22,9 @@ from accounting.mechanisms.conversion import (
     spendable_delta,
     takes_noise_as_exact,
 )
-from accounting.mechanisms.events import DiscreteGaussianEvent
-from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.limits import BayesianPlan, LimitPlan
+from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import RoundReport
 from accounting.units import Definition, Guarantee
 
@@ -32,25 +32,87 @@ from accounting.units import Definition, Guarantee
 PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
 
 
-class LimitAccount(ABC):
-    """One limit of one plan, charged round by round.
+class Account(ABC):
+    """One limit of one study, charged by rounds of training and by queries.
 
     reports_take_long  tenths of a second, where the others take less than a millisecond
     """
 
     reports_take_long: ClassVar[bool] = False
 
-    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
-        self.plan = plan
+    def __init__(self, limit: LimitPlan) -> None:
         self.limit = limit
-        self.mechanism = plan.mechanism(limit.level)
-        self.rounds = 0
-        self.published = 0
+        self.queries = ChargedQueries()
 
     @property
     @abstractmethod
     def enforced_by(self) -> str:
         """The public rule that says no, in words."""
+
+    @abstractmethod
+    def epsilon(self) -> float:
+        """ε charged so far, as it is enforced."""
+
+    @abstractmethod
+    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+        """ε if one more round of training cost its most; `publishes`: it also publishes a noised histogram."""
+
+    @abstractmethod
+    def epsilon_after_query(self, cost: QueryCost) -> float:
+        """ε if this query were charged."""
+
+    @abstractmethod
+    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+        """Charge one round by its report; without one, or by one that allows no estimate: at its worst case."""
+
+    @abstractmethod
+    def charge_query(self, cost: QueryCost) -> None:
+        """Charge one query."""
+
+    def take_queries(self, queries: ChargedQueries) -> None:
+        """Be charged with these, instead of one's own."""
+        self.queries = queries
+
+    def charge_histogram(self) -> None:
+        """Charge a published histogram without its round."""
+        raise InvalidArgument("plan", "its histograms are never charged without their rounds")
+
+    @abstractmethod
+    def rounds_left(self) -> int:
+        """Rounds that may still begin if they cost what the last one did; an estimate, whatever max_steps allows."""
+
+    @abstractmethod
+    def certificate(self, *, finished: bool) -> Guarantee: ...
+
+    @abstractmethod
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        """Tighter numbers beside the enforced one, each valid under what its certificate says."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+    def fits_worst_round(self, *, publishes: bool) -> bool:
+        """Whether one more round stays within the limit even at its most."""
+        # Written so that NaN reads as overspent.
+        return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
+
+    def fits_query(self, cost: QueryCost) -> bool:
+        """Whether this query stays within the limit."""
+        return self.epsilon_after_query(cost) <= self.limit.epsilon
+
+
+class LimitAccount(Account):
+    """One limit of a study that trains."""
+
+    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
+        super().__init__(limit)
+        self.plan = plan
+        self.mechanism = plan.mechanism(limit.level)
+        self.rounds = 0
+        self.published = 0
 
     @property
     def order(self) -> float:
@@ -68,13 +130,11 @@ class LimitAccount(ABC):
         """The least order at which the limit can be kept at all, with enough noise."""
         return least_order(self.limit.epsilon, self.beta, conversion=self._conversion)
 
-    @abstractmethod
-    def epsilon(self) -> float:
-        """ε charged so far, as it is enforced."""
+    def epsilon_after_query(self, cost: QueryCost) -> float:
+        raise InvalidArgument("plan", f"level {self.limit.level} has no queries")
 
-    @abstractmethod
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        """ε if one more round cost its most; `publishes`: it also publishes a noised histogram."""
+    def charge_query(self, cost: QueryCost) -> None:
+        raise InvalidArgument("plan", f"level {self.limit.level} has no queries")
 
     @abstractmethod
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
@@ -84,21 +144,12 @@ class LimitAccount(ABC):
         """The tighter numbers that are known before anybody trains, after so many rounds and published histograms."""
         return []
 
-    @abstractmethod
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
-        """Charge one round by its report; without one, or by one that allows no estimate: at its worst case."""
-
-    def charge_histogram(self) -> None:
-        """Charge a published histogram without its round."""
-        raise InvalidArgument("plan", "its histograms are never charged without their rounds")
-
     @property
     @abstractmethod
     def growth(self) -> float:
         """ε that one more round adds if it costs what the last one did; infinite before the first."""
 
     def rounds_left(self) -> int:
-        """Rounds that may still begin if they cost what the last one did; an estimate, whatever max_steps allows."""
         # As if every round published: rather too few rounds than too many.
         after = self.epsilon_after_worst_round(publishes=self.plan.release is not None)
         if not after <= self.limit.epsilon:
@@ -106,19 +157,6 @@ class LimitAccount(ABC):
         spare = self.limit.epsilon - after
         # By a product first: growth may be 0, or infinite before the first round.
         return 1 + int(spare / self.growth) if spare < self.growth * self.plan.max_steps else self.plan.max_steps
-
-    @abstractmethod
-    def certificate(self, *, finished: bool) -> Guarantee: ...
-
-    @abstractmethod
-    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        """Tighter numbers beside the enforced one, each valid under what its certificate says."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def restore(self, state: dict[str, Any]) -> None: ...
 
     @property
     def bayesian(self) -> BayesianPlan:
@@ -182,96 +220,8 @@ class LimitAccount(ABC):
     @property
     def _releases(self) -> int:
         # At most one histogram a step.
-        return self.plan.max_steps * (1 if self.plan.release is None else 2)
-
-    def fits_worst_round(self, *, publishes: bool) -> bool:
-        """Whether one more round stays within the limit even at its most."""
-        # Written so that NaN reads as overspent.
-        return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
-
-
-class ClassicalLimit(LimitAccount):
-    """Rényi filter at one public order; PLD beside it for readers of a study whose stop was fixed in advance."""
-
-    reports_take_long = True
-
-    def __init__(self, plan: Plan, limit: LimitPlan) -> None:
-        super().__init__(plan, limit)
-        self._filter = self._filter_at(0, 0)
-
-    @property
-    def enforced_by(self) -> str:
-        return f"Rényi divergence at order {self.plan.classical_order:g}"
-
-    def epsilon(self) -> float:
-        return self._filter.epsilon()
-
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        return self.epsilon_at_worst(self.rounds + 1, self.published + publishes)
-
-    def epsilon_at_worst(self, rounds: int, published: int) -> float:
-        return self._filter_at(rounds, published).epsilon()
-
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
-        self.restore({"rounds": self.rounds + 1, "published": self.published + publishes})
-
-    def charge_histogram(self) -> None:
-        self.restore({"rounds": self.rounds, "published": self.published + 1})
-
-    @property
-    def growth(self) -> float:
-        # At one order ε is linear in the moment, apart from the constant that the first round brings.
-        one, two = (self.epsilon_at_worst(self.rounds + ahead, self.published) for ahead in (1, 2))
-        return two - one
-
-    def certificate(self, *, finished: bool) -> Guarantee:
-        return self._worded(self._filter.certificate())
-
-    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        return self.reports_at_worst(self.rounds, self.published)
-
-    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
-        headline = ClassicalAccountant(
-            delta=self.delta, method="pld", level=self.limit.level, observer=self.plan.observer
-        )
-        self._charge(headline, rounds, published)
-        return [(PRIVACY_LOSS_DISTRIBUTION, self._worded(headline.certificate()))]
-
-    def state(self) -> dict[str, Any]:
-        return {"rounds": self.rounds, "published": self.published}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        # One product, not a running sum: live and restored agree to the last bit.
-        rounds, published = state["rounds"], state["published"]
-        self._filter = self._filter_at(rounds, published)
-        self.rounds, self.published = rounds, published
-
-    def _filter_at(self, rounds: int, published: int) -> ClassicalAccountant:
-        plan, limit = self.plan, self.limit
-        account = ClassicalAccountant(
-            delta=self.delta, method="rdp", order=plan.classical_order, level=limit.level, observer=plan.observer
-        )
-        self._charge(account, rounds, published)
-        return account
-
-    def _charge(self, account: ClassicalAccountant, rounds: int, published: int) -> None:
-        step = self.mechanism
-        if rounds:
-            account.step(
-                noise_multiplier=step.noise_multiplier,
-                sampling_rate=step.sampling_rate,
-                count=rounds * step.steps_per_round,
-            )
-        if self.plan.release is not None and published:
-            # Few steps of the integers to a deviation: the loss of the discrete law is not the continuous one's.
-            event = DiscreteGaussianEvent(self.plan.release.std, self.plan.rules.histogram_sensitivity)
-            account.compose(event, published)
-
-    def _worded(self, guarantee: Guarantee) -> Guarantee:
-        plan, assumption = self.plan, guarantee.assumption
-        if plan.honest_survivors > 1:
-            assumption = f"{assumption}; {plan.honest_survivors} honest clients added their noise to every sum"
-        return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)
+        queries = 0 if self.plan.queries is None else self.plan.queries.max_queries
+        return self.plan.max_steps * (1 if self.plan.release is None else 2) + queries
 
 
 def read_at_the_best_order(best: Guarantee) -> tuple[str, Guarantee]:

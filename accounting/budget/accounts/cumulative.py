@@ -11,11 +11,14 @@ import numpy as np
 
 from accounting.accountants.bayesian_spec import bayesian_guarantee
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
+from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
 from accounting.units import Guarantee, Relation
 from accounting.values import FloatArray
@@ -58,16 +61,26 @@ class CumulativeLimit(LimitAccount):
         return f"Bayesian moment at order {self.bayesian.filter_order:g}"
 
     def epsilon(self) -> float:
-        return self._read(self._enforced(), self.rounds)
+        return self._read(self._enforced(), self.rounds, self.queries)
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         after = self._at_worst(self.rounds + 1, self.published + publishes)
         if self.plan.disclosure != "at-end":
             after = self._reserved(publishes)
-        return self._read(float(after[0]), self.rounds + 1)
+        return self._read(float(after[0]), self.rounds + 1, self.queries)
 
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
-        return self._read(float(self._at_worst(rounds, published)[0]), rounds)
+        return self._read(float(self._at_worst(rounds, published)[0]), rounds, self.queries)
+
+    def epsilon_after_query(self, cost: QueryCost) -> float:
+        after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
+        # Written so that NaN is beyond it.
+        if allowance is not None and not after.precision("all") <= allowance:
+            return math.inf
+        return self._read(self._enforced(), self.rounds, after)
+
+    def charge_query(self, cost: QueryCost) -> None:
+        self.queries = self.queries.plus(cost)
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         reported, reserved, before = moments_in(report), self._reserved(publishes), self._reported
@@ -97,12 +110,13 @@ class CumulativeLimit(LimitAccount):
     def certificate(self, *, finished: bool) -> Guarantee:
         revealed = self.plan.disclosure != "at-end" or finished
         moment = float(self._reported[0]) if revealed else self._enforced()
-        return self._guarantee(self._read(moment, self.rounds), self.bayesian.filter_order, revealed)
+        epsilon = self._read(moment, self.rounds, self.queries)
+        return self._guarantee(epsilon, self.bayesian.filter_order, revealed)
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        best = read_at_the_best_order(self._best(self._reported[1:]))
+        best = read_at_the_best_order(self._best(np.maximum(*self._with_queries(self._reported, self.queries))[1:]))
         if self._papers is None:
             return [best]
         papers = dataclasses.replace(self._best(self._papers), assumption=_AS_IN_PAPERS, composition="holder")
@@ -115,7 +129,7 @@ class CumulativeLimit(LimitAccount):
             "reported": self._reported.tolist(),
             "last_growth": growth_to_json(self._last_growth),
             "papers": None if self._papers is None else self._papers.tolist(),
-        }
+        } | ({} if self.plan.queries is None else {"queries": self.queries.state()})
 
     def restore(self, state: dict[str, Any]) -> None:
         reported = np.array(state["reported"], dtype=np.float64)
@@ -123,6 +137,7 @@ class CumulativeLimit(LimitAccount):
             raise InvalidArgument("state", "was saved with other orders")
         self._reported, self.rounds, self.published = reported, state["rounds"], state["published"]
         self._last_growth = growth_from_json(state["last_growth"])
+        self.queries = ChargedQueries.restore(state.get("queries", []))
         papers: list[float] | None = state["papers"]
         self._papers = None if papers is None else np.array(papers, dtype=np.float64)
 
@@ -186,11 +201,34 @@ class CumulativeLimit(LimitAccount):
             return float(self._at_worst(self.rounds, self.published)[0]) if self.rounds else 0.0
         return float(self._reported[0])
 
-    def _read(self, moment: float, rounds: int) -> float:
-        if rounds == 0 and self.published == 0:
+    def _read(self, moment: float, rounds: int, queries: ChargedQueries) -> float:
+        """ε at the filter order, of whoever has lost more: who is trained on, or set aside for evaluation."""
+        if rounds == 0 and self.published == 0 and not queries:
             return 0.0
-        order = self.bayesian.filter_order
-        return epsilon_from_moments([order], [moment], self.beta, conversion=self.bayesian.conversion)[0]
+        row = np.full_like(self._cap, moment)
+        order, conversion = self.bayesian.filter_order, self.bayesian.conversion
+        largest = max(float(total[0]) for total in self._with_queries(row, queries))
+        return epsilon_from_moments([order], [largest], self.beta, conversion=conversion)[0]
+
+    def _with_queries(self, moments: FloatArray, queries: ChargedQueries) -> tuple[FloatArray, FloatArray]:
+        """What those have lost who are trained on, and those who are set aside for evaluation.
+
+        A query moves every record alike: its cost is a constant in both definitions, takes no weight and no step.
+        """
+        allowance = 0.0 if self.plan.queries is None else self.plan.queries.allowance
+        if not queries and not allowance:
+            return moments, np.zeros_like(moments)
+        # Against a path the questions may not depend on answers: what they may cost at most counts from round 1.
+        of_all = queries.precision("all") if allowance is None else allowance
+        both = self._constant(of_all), self._constant(queries.precision("evaluated"))
+        return np.nextafter(moments + both[0], np.inf), np.nextafter(both[0] + both[1], np.inf)
+
+    def _constant(self, precision: float) -> FloatArray:
+        """λ(λ + 1)·Σ Δ²/2s² at every order; against an adaptive adversary at 2λ + 1, halved."""
+        orders = np.array([self.bayesian.filter_order, *self.bayesian.orders])
+        if self.bayesian.adversary == "adaptive":
+            return (2 * orders + 1) * (2 * orders + 2) / 4 * precision * (1 + 1e-15)
+        return orders * (orders + 1) / 2 * precision * (1 + 1e-15)
 
     def _guarantee(self, epsilon: float, order: float, revealed: bool) -> Guarantee:
         plan, bayesian = self.plan, self.bayesian

@@ -12,7 +12,8 @@ import numpy as np
 from accounting.accountants.bayesian import BayesianAccountant
 from accounting.accountants.composition import Step
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
-from accounting.plan.plan import LimitPlan, Plan
+from accounting.plan.limits import LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import DistanceHistogram, RoundReport, distance_edges, histogram_in
 from accounting.units import Guarantee
 from accounting.values import FloatArray

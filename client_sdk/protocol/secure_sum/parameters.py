@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from accounting.plan.plan import limit_among
+from accounting.plan.limits import limit_among
 from accounting.plan.report import DISTANCE_BINS
 from accounting.plan.schemes import Scheme
 from accounting.units import Definition, Level

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accounting.plan.plan import HistogramRelease, Plan
+from accounting.plan.limits import HistogramRelease
+from accounting.plan.plan import Plan
 from accounting.plan.schemes import Credit
 from accounting.units import Observer
 from client_sdk.protocol.study.settings import StudySettings

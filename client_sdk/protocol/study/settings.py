@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from accounting.plan.plan import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
+from accounting.plan.limits import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
 from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
 from accounting.units import Definition, Level
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking

@@ -9,7 +9,8 @@ from sqlalchemy import exists, func, or_, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
-from accounting.plan.plan import FirstRoundOverspends, Plan, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.plan import Plan
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.bounds import beyond_bounds

@@ -2,7 +2,8 @@
 
 import mpmath as mp
 
-from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.limits import BayesianPlan, LimitPlan
+from accounting.plan.plan import Plan
 from accounting.units import Definition, Level, Observer
 
 DELTA, FAILURE = 1e-5, 1e-6

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, BudgetExceeded, OutOfOrder, replay
 from accounting.budget.ledger import LedgerError
-from accounting.plan.plan import BayesianPlan, LimitPlan, Plan
+from accounting.plan.limits import BayesianPlan, LimitPlan
+from accounting.plan.plan import Plan
 from accounting.plan.report import CumulativeMoments, report_to_dict
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan

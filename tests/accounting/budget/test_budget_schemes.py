@@ -8,7 +8,8 @@ import mpmath as mp
 import pytest
 
 from accounting.budget.budget import Budget, replay
-from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan, PlanError
+from accounting.plan.limits import BayesianPlan, HistogramRelease, LimitPlan, PlanError
+from accounting.plan.plan import Plan
 from accounting.plan.report import (
     CumulativeMoments,
     DistanceHistogram,

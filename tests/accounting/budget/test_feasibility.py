@@ -6,8 +6,9 @@ import re
 import pytest
 
 from accounting.budget.budget import Budget
-from accounting.plan.plan import FirstRoundOverspends, HistogramRelease, LimitPlan, Plan, PlanError
-from accounting.plan.schemes import SCHEMES
+from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError
+from accounting.plan.plan import Plan
+from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, plan
 
@@ -30,7 +31,7 @@ def plan_of(scheme: str) -> Plan:
     return plan(**pooled, client_clip_norm=1.0, limits=(*records, CLIENTS_BOUND, CLIENTS_AVERAGE))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_would_fit(scheme):
     tight = plan_of(scheme)
     with pytest.raises(FirstRoundOverspends) as refused:

@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from accounting.errors import InvalidArgument
-from accounting.plan.plan import HistogramRelease, LimitPlan, Plan, PlanError, total_noise
-from accounting.plan.schemes import SCHEMES
+from accounting.plan.limits import HistogramRelease, LimitPlan, PlanError
+from accounting.plan.plan import Plan, total_noise
+from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
 from tests.accounting.plan.test_schemes import plan
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", TRAINING_SCHEMES)
 @pytest.mark.parametrize("noised", [False, True])
 def test_json_and_back(name, noised) -> None:
     study = plan(name, noised=noised, bayesian=True)
@@ -51,7 +52,7 @@ def test_the_field_that_is_wrong_is_named(name, field, change) -> None:
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", TRAINING_SCHEMES)
 @pytest.mark.parametrize("norm", [5e-324, 1e-170, 1e170, 1e308])
 def test_no_clip_norm_turns_into_noise_that_nobody_adds(name, norm) -> None:
     """1.5 · 1e308 is infinite, and so is the square of 1e170: either would read as next to no ε."""
@@ -64,7 +65,7 @@ def test_no_clip_norm_turns_into_noise_that_nobody_adds(name, norm) -> None:
         replace(plan(name), noise_multiplier=norm)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", TRAINING_SCHEMES)
 def test_a_clip_norm_changes_no_noise_multiplier(name) -> None:
     study = plan(name)
     level = study.levels[0]

@@ -10,8 +10,9 @@ import pytest
 
 from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit
 from accounting.budget.budget import account_of
-from accounting.plan.plan import BayesianPlan, HistogramRelease, LimitPlan, Plan
-from accounting.plan.schemes import SCHEMES, Credit, Noise, SchemeName, Tells
+from accounting.plan.limits import BayesianPlan, HistogramRelease, LimitPlan
+from accounting.plan.plan import Plan
+from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Noise, Tells, TrainingScheme
 from accounting.units import Definition, Level, Observer, Relation
 
 SIGMA, CLIP, CLIENT_CLIP, HONEST, ORDER, DELTA = 3.0, 0.5, 2.0, 4, 6.0, 1e-6
@@ -51,8 +52,8 @@ def squared_ratio(scheme: str, level: Level) -> float:
     }[scheme, level]
 
 
-def plan(scheme: SchemeName, *, noised: bool = False, bayesian: bool = False, rate: float = 1.0) -> Plan:
-    rules = SCHEMES[scheme]
+def plan(scheme: TrainingScheme, *, noised: bool = False, bayesian: bool = False, rate: float = 1.0) -> Plan:
+    rules = TRAINING_SCHEMES[scheme]
     levels = [Level.CLIENT] if noised and len(rules.levels) > 1 else rules.levels
     limits = [LimitPlan(level, Definition.CLASSICAL, 50.0, DELTA, None) for level in rules.levels]
     if bayesian or noised:
@@ -83,19 +84,19 @@ def epsilon(log_moment: float) -> float:
     return (log_moment + math.log(c) - math.log(DELTA)) / ORDER
 
 
-LEVELS = [(name, level) for name, scheme in SCHEMES.items() for level in scheme.levels]
+LEVELS = [(name, level) for name, scheme in TRAINING_SCHEMES.items() for level in scheme.levels]
 
 
 def test_the_table_has_every_name_once() -> None:
-    assert set(SCHEMES) == set(get_args(SchemeName)) == set(SAID)
-    assert all(name == scheme.id for name, scheme in SCHEMES.items())
-    assert len({scheme.title for scheme in SCHEMES.values()}) == len(SCHEMES)
+    assert set(TRAINING_SCHEMES) == set(get_args(TrainingScheme)) == set(SAID)
+    assert all(name == scheme.id for name, scheme in TRAINING_SCHEMES.items())
+    assert len({scheme.title for scheme in TRAINING_SCHEMES.values()}) == len(TRAINING_SCHEMES)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", TRAINING_SCHEMES)
 def test_a_row_says_what_the_papers_say(name) -> None:
     title, noise, levels, moved = SAID[name]
-    scheme = SCHEMES[name]
+    scheme = TRAINING_SCHEMES[name]
     assert (scheme.title, scheme.noise) == (title, noise)
     assert {p.level: (p.relation, p.credit) for p in scheme.protects} == levels
     assert math.sqrt(moved) <= scheme.histogram_sensitivity <= math.sqrt(moved) * (1 + 1e-15)
@@ -105,13 +106,13 @@ def test_a_row_says_what_the_papers_say(name) -> None:
 
 
 def test_only_whole_client_updates_are_sampled_anew_in_every_round() -> None:
-    assert {name: scheme.compositions for name, scheme in SCHEMES.items()} == {
+    assert {name: scheme.compositions for name, scheme in TRAINING_SCHEMES.items()} == {
         "client": ("holder",),
         "parallel": ("holder", "running"),
         "sequential": ("holder", "running"),
         "joint": ("holder", "running"),
     }
-    assert [name for name, scheme in SCHEMES.items() if scheme.sums_costs_as_in_papers] == ["sequential"]
+    assert [name for name, scheme in TRAINING_SCHEMES.items() if scheme.sums_costs_as_in_papers] == ["sequential"]
 
 
 @pytest.mark.parametrize(("name", "level"), LEVELS)
@@ -135,7 +136,7 @@ def test_only_secret_sampling_is_credited(name, level) -> None:
     assert mechanism.relation is SAID[name][2][level][0]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", TRAINING_SCHEMES)
 def test_a_published_histogram_costs_what_its_moved_counts_say(name) -> None:
     """λ(λ+1)Δ²/2z²: Δ² = 1 where a client adds a count, 2 where a count leaves one bin for another."""
     study = plan(name, noised=True)
@@ -158,7 +159,7 @@ def test_the_account_of_a_level_reads_what_the_table_says_is_told(name, level) -
 
 
 def test_noise_of_several_counts_only_where_it_is_pooled() -> None:
-    stds = {name: plan(name).mechanism(scheme.levels[0]).noise_std for name, scheme in SCHEMES.items()}
+    stds = {name: plan(name).mechanism(scheme.levels[0]).noise_std for name, scheme in TRAINING_SCHEMES.items()}
     alone = SIGMA * CLIP
     assert stds == pytest.approx(
         {"client": alone, "parallel": alone, "sequential": alone * np.sqrt(HONEST), "joint": alone * np.sqrt(HONEST)}

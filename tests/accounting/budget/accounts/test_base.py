@@ -1,7 +1,7 @@
 """What all accounts of a limit share: rounds left."""
 
 from accounting.budget.budget import Budget
-from accounting.plan.plan import HistogramRelease
+from accounting.plan.limits import HistogramRelease
 from accounting.plan.report import CumulativeMoments
 from tests.accounting.budget.plans import plan
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, replay
-from accounting.plan.plan import BayesianPlan
+from accounting.plan.limits import BayesianPlan
 from accounting.plan.report import DistanceHistogram, distance_edges, report_to_dict
 from tests.accounting.budget.plans import (
     DELTA,

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from scipy import stats
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.plan.plan import HistogramRelease
-from accounting.plan.schemes import SCHEMES
+from accounting.plan.limits import HistogramRelease
+from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level, Observer
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
@@ -33,11 +33,11 @@ def study(scheme: str, *, min_clients: int = 4, **options: object) -> StudySetti
     return StudySettings.model_validate(masked(scheme, min_clients=min_clients, **TOP.get(scheme, {}) | options))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_every_number_of_the_settings_stands_in_the_plan(scheme) -> None:
     settings = study(scheme)
     privacy, plan = settings.privacy, plan_of(settings)
-    assert plan.rules is SCHEMES[scheme]
+    assert plan.rules is TRAINING_SCHEMES[scheme]
     for name in ("clip_norm", "client_clip_norm", "noise_multiplier", "max_steps", "classical_order", "disclosure"):
         assert getattr(plan, name) == getattr(privacy, name)
     assert {(str(x.level), str(x.definition), x.epsilon, x.delta) for x in plan.limits} == {
@@ -48,13 +48,13 @@ def test_every_number_of_the_settings_stands_in_the_plan(scheme) -> None:
     assert (plan.steps_per_round, plan.rounds) == (settings.steps_per_round, settings.rounds)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_only_pooled_noise_counts_on_others(scheme) -> None:
     honest = MASKING["min_survivors"] - MASKING["colluders"]
     assert plan_of(study(scheme)).honest_survivors == (honest if scheme in ("sequential", "joint") else 1)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 @pytest.mark.parametrize("disclosure", ["plain", "noised", "at-end"])
 @pytest.mark.parametrize("limits", ["classical", "bayesian"])
 @pytest.mark.parametrize("mask", [True, False])

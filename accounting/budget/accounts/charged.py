@@ -1,0 +1,56 @@
+"""The queries that were charged to one limit, and what they cost together."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from accounting.mechanisms.events import DiscreteGaussianEvent
+from accounting.plan.queries import Bears, QueryCost
+
+_UP = 1 + 2.0**-49
+
+
+class ChargedQueries:
+    """A multiset: what it costs does not depend on the order, and live and restored agree to the last bit."""
+
+    def __init__(self, counts: Counter[tuple[Bears, float, float]] | None = None) -> None:
+        self._counts = Counter[tuple[Bears, float, float]]() if counts is None else counts
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def plus(self, cost: QueryCost) -> ChargedQueries:
+        """These and one more."""
+        counts = Counter(self._counts)
+        counts[cost.bears, cost.noise_std, cost.sensitivity] += 1
+        return ChargedQueries(counts)
+
+    def events(self, *bears: Bears) -> Iterator[tuple[DiscreteGaussianEvent, int]]:
+        """Those that any of `bears` bears, each with how often."""
+        for (who, noise_std, sensitivity), count in sorted(self._counts.items()):
+            if who in bears:
+                yield DiscreteGaussianEvent(noise_std, sensitivity), count
+
+    def precision(self, *bears: Bears, less_variance: float = 0.0) -> float:
+        """Σ Δ²/s² of those that any of `bears` bears, rounded up; `less_variance` is taken off every s²."""
+        terms = (
+            count * (sensitivity * sensitivity) / (noise_std * noise_std - less_variance)
+            for (who, noise_std, sensitivity), count in self._counts.items()
+            if who in bears
+        )
+        return math.nextafter(math.fsum(terms) * _UP, math.inf) if self._counts else 0.0
+
+    def state(self) -> list[list[Any]]:
+        """JSON: who bears it, s, Δ, how often."""
+        return [[*kind, count] for kind, count in sorted(self._counts.items())]
+
+    @classmethod
+    def restore(cls, state: Sequence[Sequence[Any]]) -> ChargedQueries:
+        """Those whose `state` this was."""
+        return cls(Counter({(who, noise_std, sensitivity): count for who, noise_std, sensitivity, count in state}))

@@ -1,0 +1,198 @@
+"""The limits that a study keeps and how it keeps them; which ones a scheme can keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from accounting.errors import AccountingError
+from accounting.plan.queries import QueryPlan
+from accounting.plan.schemes import Composition, Scheme
+from accounting.units import Definition, Level
+from accounting.values import check_choice, check_count, check_delta, check_order, check_orders, check_positive
+
+
+class PlanError(AccountingError, ValueError):
+    """A plan that cannot begin; `field` names what to change."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+
+
+class FirstRoundOverspends(PlanError):
+    """Not even one round fits. The noise multipliers that would fit one round and all steps.
+
+    noise_max_steps  None where no noise multiplier is enough, because histograms are published with noise of their own
+    """
+
+    def __init__(self, limit: LimitPlan, one_round: float, all_steps: float | None) -> None:
+        none = "none for all steps (max_steps): publish fewer histograms or noise them more"
+        whole = none if all_steps is None else f"{all_steps:g} for all steps (max_steps)"
+        super().__init__(
+            "noise_multiplier",
+            f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
+            f"of {one_round:g} is enough for one round, {whole}; `wardround plan --solve noise` finds the least with "
+            "the best order",
+        )
+        self.noise_one_round = one_round
+        self.noise_max_steps = all_steps
+
+
+@dataclass(frozen=True)
+class LimitPlan:
+    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ.
+
+    Raises PlanError, InvalidArgument.
+    """
+
+    level: Level
+    definition: Definition
+    epsilon: float
+    delta: float
+    estimator_failure_probability: float | None
+
+    def __post_init__(self) -> None:
+        if self.definition not in (Definition.CLASSICAL, Definition.BAYESIAN):
+            raise PlanError("definition", f"no budget is kept in the definition {self.definition}")
+        check_positive("epsilon", self.epsilon)
+        check_delta(self.delta)
+        failure = self.estimator_failure_probability
+        # Only an estimate can fail; a γ beside a classical limit would be δ that nobody spends.
+        if (failure is not None) != (self.definition is Definition.BAYESIAN):
+            raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
+        if failure is not None and check_delta(failure, "estimator_failure_probability") >= self.delta:
+            raise PlanError(
+                "estimator_failure_probability", "must be below delta, or nothing is left for the privacy loss itself"
+            )
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Out of plain JSON values. Raises KeyError, TypeError, ValueError, PlanError: they are none."""
+        level, definition = Level(value["level"]), Definition(value["definition"])
+        fields: dict[str, Any] = {**value, "level": level, "definition": definition}
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class BayesianPlan:
+    """How Bayesian costs are estimated, composed and converted.
+
+    sample  whose records are measured: members of the study, or records held out since before round 1
+    """
+
+    orders: tuple[float, ...]
+    filter_order: float
+    estimator: Literal["student-t", "betting", "band", "bernstein"]
+    composition: Composition
+    adversary: Literal["path", "adaptive"]
+    conversion: Literal["improved", "chernoff"]
+    sample: Literal["members", "held-out"] = "members"
+
+    def __post_init__(self) -> None:
+        check_orders(self.orders)
+        check_choice("sample", self.sample, ("members", "held-out"))
+        check_order("filter_order", self.filter_order)
+        check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
+        check_choice("composition", self.composition, ("holder", "running"))
+        check_choice("adversary", self.adversary, ("path", "adaptive"))
+        check_choice("conversion", self.conversion, ("improved", "chernoff"))
+
+
+@dataclass(frozen=True)
+class HistogramRelease:
+    """Disclosure `noised`: every round whose number is a multiple of `every` publishes a histogram.
+
+    std  standard deviation of the discrete Gaussian noise that is sure to be on each of its counts
+    """
+
+    std: float
+    every: int
+
+    def __post_init__(self) -> None:
+        check_positive("std", self.std)
+        check_count("every", self.every)
+
+    def due(self, round: int) -> bool:
+        """Whether round number `round` publishes one."""
+        return round % self.every == 0
+
+
+def limit_among(limits: Sequence[LimitPlan], level: Level, definition: Definition) -> LimitPlan | None:
+    """The limit of this level and definition, if there is one."""
+    return next((limit for limit in limits if (limit.level, limit.definition) == (level, definition)), None)
+
+
+def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
+    """Whether a study of this scheme can keep these limits, Bayesian ones as `bayesian` says.
+
+    Raises:
+        PlanError: the first rule that says no.
+    """
+    kinds = [(limit.level, limit.definition) for limit in limits]
+    if len(set(kinds)) != len(kinds):
+        raise PlanError("limits", "at most one per level and definition")
+    if any(level not in scheme.levels for level, _ in kinds):
+        raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
+    if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
+        raise PlanError(
+            "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
+        )
+    if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
+        raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")
+    if bayesian is None:
+        return
+    if bayesian.composition not in scheme.compositions:
+        raise PlanError(
+            "composition",
+            "running sums need the same accounting sample in every round: "
+            f"scheme {scheme.named} needs composition holder",
+        )
+    if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
+        raise PlanError("sample", f"scheme {scheme.named} measures clients; records are held out at instance level")
+
+
+def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
+    """Whether a study of this scheme can publish noised histograms of what its Bayesian limits are estimated from.
+
+    Raises:
+        PlanError: the first rule that says no.
+    """
+    if bayesian is None:
+        raise PlanError("release", "without a Bayesian limit there is nothing to publish")
+    if limit_among(limits, Level.INSTANCE, Definition.BAYESIAN) is None:
+        return
+    if scheme.counts_clients:
+        raise PlanError(
+            "release",
+            f"scheme {scheme.named} with disclosure `noised` has no Bayesian limit at instance level: "
+            "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
+            "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
+            "which hides the accounting sample",
+        )
+    if bayesian.composition != "running":
+        raise PlanError(
+            "composition", "noised at instance level reads running sums: Hölder's would need a histogram a step"
+        )
+
+
+def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan | None) -> None:
+    """Whether a study that trains in this scheme can have these queries, too.
+
+    Raises:
+        PlanError: the first rule that says no.
+    """
+    if Level.CLIENT in scheme.levels:
+        raise PlanError(
+            "queries",
+            f"scheme {scheme.named} protects whole hospitals, and a query counts patients: one hospital's part of its "
+            "sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries alone",
+        )
+    against_a_path = bayesian is not None and bayesian.adversary == "path"
+    if (queries.allowance is not None) != against_a_path:
+        raise PlanError(
+            "allowance",
+            "belongs to a Bayesian limit with adversary path, which carries it whole from round 1: there a question "
+            "may not depend on an answer",
+        )

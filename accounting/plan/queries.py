@@ -1,0 +1,89 @@
+"""What a study allows of queries, and what one query costs: public, and known before anybody computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+
+from accounting.errors import InvalidArgument
+from accounting.values import check_choice, check_count, check_positive
+
+Bears = Literal["all", "evaluated"]
+# Grid steps to the standard deviation of a query's noise. From here on the discrete law, rounding included, is the
+# continuous one with a variance 1/12 smaller, up to `LATTICE_ERROR` for each cell.
+LEAST_STD = 4095.0
+MOST_QUERIES = 100_000
+MOST_CELLS = 1 << 17
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """What is fixed before round 1 of all queries together.
+
+    max_queries  the most that are charged over the study
+    max_cells    the most numbers in the sum of one
+    allowance    the most Σ (Δ/s)² of queries on all patients, which a Bayesian limit against a path carries whole from
+                 round 1; None where there is no such limit
+
+    Raises InvalidArgument.
+    """
+
+    max_queries: int
+    max_cells: int
+    allowance: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_queries", self.max_queries, least=1, most=MOST_QUERIES)
+        check_count("max_cells", self.max_cells, least=1, most=MOST_CELLS)
+        if self.allowance is not None:
+            check_positive("allowance", self.allowance)
+
+    @property
+    def cells(self) -> int:
+        """Noised numbers over the whole study, at most."""
+        return self.max_queries * self.max_cells
+
+
+@dataclass(frozen=True)
+class QueryCost:
+    """One noised sum of integers, at sampling rate 1.
+
+    noise_std    standard deviation s of the noise that is sure to be in it, in grid steps
+    sensitivity  L2 norm Δ that one patient moves it by at most, in grid steps
+    cells        numbers in the sum
+    bears        whose loss it is: everybody's, or only that of patients who are set aside for evaluation
+
+    Raises InvalidArgument.
+    """
+
+    noise_std: float
+    sensitivity: float
+    cells: int
+    bears: Bears = "all"
+
+    def __post_init__(self) -> None:
+        for name in ("noise_std", "sensitivity"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
+        if not LEAST_STD <= self.noise_std <= 2.0**40:
+            raise InvalidArgument("noise_std", f"must be {LEAST_STD:g} to 2^40 grid steps, not {self.noise_std!r}")
+        check_count("cells", self.cells, least=1, most=MOST_CELLS)
+        check_choice("bears", self.bears, get_args(Bears))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """s/Δ, rounded down."""
+        return math.nextafter(self.noise_std / self.sensitivity, 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. InvalidArgument: a field is missing, unknown or wrong."""
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise InvalidArgument("query", f"is not a query's cost: {error}") from error
