@@ -23,8 +23,9 @@ from accounting.plan.plan import Plan
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
 from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
+from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.values import Name, Positive, Probability
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
