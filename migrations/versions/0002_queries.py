@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("document", JSON, nullable=False, comment="QueryDocument"),
         sa.Column("state", sa.String(16), nullable=False, comment="waiting, asked, answered, failed"),
         sa.Column("created_at", sa.Double(), nullable=False, comment="when it was first asked"),
+        sa.Column("due_at", sa.Double(), nullable=True, comment="when its round may begin; none while consents lack"),
         sa.Column("round", sa.Integer(), nullable=True, comment="the newest round that asked it"),
         sa.Column("reason", sa.String(64), nullable=True, comment="why it failed"),
         sa.Column("answer", JSON, nullable=True, comment="SignedAnswer"),

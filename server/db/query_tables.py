@@ -32,6 +32,7 @@ class QueryRow(Base):
     document: Mapped[dict[str, Any]] = mapped_column(comment="QueryDocument")
     state: Mapped[QueryState] = mapped_column(String(16), comment="waiting, asked, answered, failed")
     created_at: Mapped[float] = mapped_column(comment="when it was first asked")
+    due_at: Mapped[float | None] = mapped_column(comment="when its round may begin; none while consents lack")
     round: Mapped[int | None] = mapped_column(Integer, comment="the newest round that asked it")
     reason: Mapped[str | None] = mapped_column(String(64), comment="why it failed")
     answer: Mapped[dict[str, Any] | None] = mapped_column(**LARGE, comment="SignedAnswer")

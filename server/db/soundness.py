@@ -23,7 +23,7 @@ from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.tensors import spec_from_json
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import NAME_PATTERN
-from server.db import query_tables  # noqa: F401 - its rows are looked at, too
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
 
@@ -104,6 +104,10 @@ def require_sound(tx: Transaction, study_id: int) -> None:
     for number in tx.session.scalars(select(RoundRow.base_version).where(*trained).distinct()):
         if tx.session.get(ModelRow, (study_id, number)) is None:
             raise RowBroken("models lacks the model that a round began with")
+    asked = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
+    for number in tx.session.scalars(select(RoundRow.query).where(*asked).distinct()):
+        if tx.session.get(QueryRow, (study_id, number)) is None:
+            raise RowBroken("queries lacks the query that a round asked")
 
 
 @event.listens_for(Base, "load", propagate=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from accounting.plan.queries import Bears
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
 from client_sdk.protocol.statistics.variables import Condition, Patients
 from client_sdk.protocol.wire.signing import canonical_json
@@ -76,6 +77,11 @@ class BaseQuestion(Message):
     def whole(self) -> bool:
         """Whether every patient's vector is of whole numbers, so that nothing is rounded."""
         return True
+
+    @property
+    def bears(self) -> Bears:
+        """Whose loss it is."""
+        return "all"
 
     @property
     @abstractmethod

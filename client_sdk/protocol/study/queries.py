@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from accounting.plan.queries import Bears, QueryCost
+from accounting.plan.queries import QueryCost
 from client_sdk.protocol.statistics.answer import Answer
 from client_sdk.protocol.statistics.kinds import Question
 from client_sdk.protocol.study.limits import LevelName
@@ -35,13 +35,8 @@ class QueryDocument(Message):
 
     def cost(self) -> QueryCost:
         """What every limit is charged. Raises InvalidArgument: noise or size beyond what can be drawn."""
-        grid, bears = self.question.grid(), self.bears
-        return QueryCost(noise_std=grid.std, sensitivity=grid.sensitivity, cells=self.question.cells, bears=bears)
-
-    @property
-    def bears(self) -> Bears:
-        """Whose loss it is."""
-        return "evaluated" if self.question.kind == "evaluation" else "all"
+        grid = self.question.grid()
+        return QueryCost(grid.std, grid.sensitivity, self.question.cells, self.question.bears)
 
 
 class LimitAfter(Message):
