@@ -34,6 +34,7 @@ from client_sdk.protocol.secure_sum.promises import sums
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.api.client import Client
+    from client_sdk.protocol.study.any_settings import AnySettings
     from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.study.settings import StudySettings
@@ -195,6 +196,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
     Raises:
         TensorError: it is not, or a released model says nothing.
     """
+    from client_sdk.protocol.study.any_settings import trained
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.wire.tensors import TensorError, metadata_in
 
@@ -205,7 +207,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
         )
     if said is None:
         return None
-    said.require(study.study, study.settings, said.round if version is None else version)
+    said.require(study.study, trained(study.settings), said.round if version is None else version)
     if said.round > 0:
         page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
         found = [(entry.kind, entry.round, entry.sha256) for entry in page]
@@ -310,14 +312,13 @@ def _show(study: Study, as_json: bool) -> None:
     if as_json:
         print_json(study)
         return
-    privacy, training = study.settings.privacy, study.settings.training
+    settings, privacy = study.settings, study.settings.privacy
     rows = [
         ["state", _state(study)],
-        ["rounds", f"{study.rounds} begun; at most {study.settings.rounds} that are charged"],
-        ["hospitals", f"{_enrolled(study)}; a round needs {study.settings.schedule.min_clients} at least"],
-        ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
-        ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],
-        ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+        ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
+        ["hospitals", f"{_enrolled(study)}; a round needs {settings.schedule.min_clients} at least"],
+        ["scheme", privacy.rules.named],
+        *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
             for li in privacy.limits
@@ -326,6 +327,21 @@ def _show(study: Study, as_json: bool) -> None:
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
     table(f"Study {study.study}", ["", ""], rows)
+
+
+def _training(settings: AnySettings) -> list[list[str]]:
+    rows: list[list[str]] = []
+    if isinstance(settings, StudySettings):
+        privacy, training = settings.privacy, settings.training
+        rows = [
+            ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
+            ["disclosure", privacy.disclosure],
+            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+        ]
+    if settings.statistics is not None:
+        most = settings.statistics
+        rows.append(["queries", f"at most {most.max_queries}, each of at most {most.max_cells} numbers"])
+    return rows
 
 
 def _state(study: Study) -> str:
