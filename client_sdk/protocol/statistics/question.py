@@ -24,8 +24,8 @@ from client_sdk.protocol.wire.values import Message, Positive
 
 MOST_CELLS = 1 << 17
 # Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
-# one in every account.
-_STD_STEPS = 2.0**12
+# one in every account, whatever the limit and however many cells.
+_STD_STEPS = 2.0**20
 # Rounding a vector adds 2⁻¹⁵ of its sensitivity at most.
 _ROUNDING_BITS = 14
 
