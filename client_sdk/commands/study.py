@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from client_sdk.commands.settings_file import read_settings
+from client_sdk.commands.settings_file import read_any_settings, read_settings
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -72,18 +72,20 @@ def create(
 ) -> None:
     """Create a study and upload its initial model. May be run again."""
     from client_sdk.protocol.study.messages import StudyCreate
+    from client_sdk.protocol.study.settings import StudySettings
 
     with plain_errors():
-        frozen = read_settings(settings)
+        frozen = read_any_settings(settings)
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model)
+        first = _initial_model(study, frozen, model) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
-            if client.create_study(StudyCreate(study=study, title=title, settings=frozen)).model is None:
+            created = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            if created.model is None and first is not None:
                 client.put_initial_model(study, first)
             _show(client.study(study), as_json)
 
@@ -248,7 +250,7 @@ def require_new(path: Path) -> None:
         raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
-def _many_neighbours(settings: StudySettings) -> str | None:
+def _many_neighbours(settings: AnySettings) -> str | None:
     """What to say where every hospital of many would exchange masks with every other."""
     masking, n = settings.privacy.masking, settings.schedule.min_clients
     if masking is None or masking.neighbours is not None or n <= _MANY:
@@ -330,6 +332,8 @@ def _show(study: Study, as_json: bool) -> None:
 
 
 def _training(settings: AnySettings) -> list[list[str]]:
+    from client_sdk.protocol.study.settings import StudySettings
+
     rows: list[list[str]] = []
     if isinstance(settings, StudySettings):
         privacy, training = settings.privacy, settings.training

@@ -204,6 +204,9 @@ def problem_of(error: Exception) -> Response:
 
 def _place(location: Sequence[Any]) -> str:
     """Where a request is wrong, in the API's own words: a name that the caller made up is not repeated."""
+    # Which form of settings was meant stands behind `settings`; it is no name that the caller wrote.
+    if (at := next((i for i, part in enumerate(location) if part == "settings"), None)) is not None:
+        location = [*location[: at + 1], *location[at + 2 :]]
     return ".".join(str(part) if isinstance(part, int) or part in _words() else "…" for part in location)
 
 

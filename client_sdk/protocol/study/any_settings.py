@@ -76,12 +76,17 @@ class StatisticsSettings(Message):
         return self.model_dump(mode="json")
 
 
-def _kind(value: object) -> str:
+def trains(value: object) -> bool:
+    """Whether these are, or are meant to be, the settings of a study that trains."""
     if isinstance(value, StatisticsSettings):
-        return "statistics"
+        return False
     privacy = cast("Mapping[str, Any]", value).get("privacy") if isinstance(value, Mapping) else None
     scheme = cast("Mapping[str, Any]", privacy).get("scheme") if isinstance(privacy, Mapping) else None
-    return "statistics" if scheme == "statistics" else "training"
+    return scheme != "statistics"
+
+
+def _kind(value: object) -> str:
+    return "training" if trains(value) else "statistics"
 
 
 AnySettings = StudySettings | StatisticsSettings
