@@ -29,7 +29,7 @@ from client_sdk.protocol.statistics.variables import Patients, Variable
 class Table(BaseQuestion):
     """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
 
-    kind: Literal["table"]
+    kind: Literal["table"] = Field(description="what is asked")
     variables: Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)] = Field(
         description="what the rows of the table are made of"
     )
