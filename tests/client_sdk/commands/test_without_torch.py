@@ -116,6 +116,7 @@ def test_no_command_is_forgotten() -> None:
 
 
 def test_every_command_shows_its_help(tmp_path: Path) -> None:
+    (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all([f"{name} --help" for name in sorted(every_command())], tmp_path):
         assert (code, "Usage" in said) == (0, True), f"{line}: {said}"
 
