@@ -116,7 +116,6 @@ def test_no_command_is_forgotten() -> None:
 
 
 def test_every_command_shows_its_help(tmp_path: Path) -> None:
-    (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all([f"{name} --help" for name in sorted(every_command())], tmp_path):
         assert (code, "Usage" in said) == (0, True), f"{line}: {said}"
 
@@ -127,6 +126,7 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     write_settings(
         tmp_path / "mlp.json", training={"task": "mlp"}, masked=True, masking=MASKING, schedule={"min_clients": 4}
     )
+    (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):
         assert code == 0, f"{line}: {said}"
     assert here.operator("GET", "/v1/studies/stroke/models/0").status_code == 200
