@@ -69,60 +69,64 @@ def charged(here: Live) -> int:
     return replay(found).charged_queries
 
 
-@pytest.mark.parametrize("point", [*OF_WORK, *OF_SESSIONS, *OF_PARTICIPATION])
-def test_a_hospital_dies_and_comes_back(
-    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+def test_a_hospital_dies_at_every_failpoint_and_comes_back(
+    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=2))
-    victim, died = sites[-1], threading.Event()
+    points = [*OF_WORK, *OF_SESSIONS, *OF_PARTICIPATION]
+    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(points) + 1))
+    victim, armed, died = sites[-1].name, list[str](), list[str]()
 
     def die(name: str) -> None:
-        if name == f"hospital.{point}" and threading.current_thread() is victim and not died.is_set():
-            died.set()
+        if name in armed and threading.current_thread().name == victim:
+            armed.clear()
+            died.append(name)
             raise Killed(name)
 
-    monkeypatch.setattr(f"{MODULES[point]}.failpoint", die)
+    for module in set(MODULES.values()):
+        monkeypatch.setattr(f"{module}.failpoint", die)
     for site in sites:
         site.start()
+    noises = [5.0 + place for place in range(len(points) + 1)]
+    for point, noise in zip(points, noises, strict=False):
+        armed.append(f"hospital.{point}")
+        with operator(here) as lead:
+            number = lead.ask_query("registry", document(**count(noise))).number
+        drive(here, lambda: bool(died), sites=sites[:-1])
+        sites[-1].join(30)
+        assert isinstance(sites[-1].error, Killed), (point, sites[-1].error)
+        sites[-1] = sites[-1].again()
+        died.clear()
+        sites[-1].start()
+        drive(here, lambda n=number: state_of(here, n).state == "answered", sites=sites)
+    # Whoever died last takes part in the last one, too.
     with operator(here) as lead:
-        first = lead.ask_query("registry", document(**count(5.0))).number
-    drive(here, died.is_set, sites=sites[:-1])
-    victim.join(30)
-    assert isinstance(victim.error, Killed)
-    again = victim.again()
-    again.start()
-    everybody = [*sites[:-1], again]
-    drive(here, lambda: state_of(here, first).state == "answered", sites=everybody)
-    # All five are needed by nobody, but all five go on to the next one.
-    with operator(here) as lead:
-        second = lead.ask_query("registry", document(**count(6.0))).number
-    drive(here, lambda: state_of(here, second).state == "answered", sites=everybody)
-    drive(here, lambda: not any(site.is_alive() for site in everybody), sites=everybody)
-    assert charged(here) == 2
-    for site in everybody:
-        # Once for each query, whatever happened in between.
-        assert charges(site) == [5.0, 6.0]
-
-
-@pytest.mark.parametrize("point", WORKER)
-def test_the_worker_dies_and_another_one_goes_on(here: Live, tmp_path: Path, point: str) -> None:
-    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=1))
-    for site in sites:
-        site.start()
-    with operator(here) as lead:
-        number = lead.ask_query("registry", document(**count(5.0))).number
-    with dying_at(point) as death:
-
-        def died() -> bool:
-            return death.hit
-
-        with pytest.raises(Killed):
-            drive(here, died, sites=sites)
-    drive(here, lambda: state_of(here, number).state == "answered", sites=sites)
+        lead.ask_query("registry", document(**count(noises[-1])))
     drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
-    assert charged(here) == 1
+    assert charged(here) == len(noises)
     for site in sites:
-        assert charges(site) == [5.0]
+        # Once for each query, whatever happened in between.
+        assert charges(site) == noises
+
+
+def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
+    here: Live, tmp_path: Path, clock: FakeClock
+) -> None:
+    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(WORKER)))
+    for site in sites:
+        site.start()
+    noises = [5.0 + place for place in range(len(WORKER))]
+    for point, noise in zip(WORKER, noises, strict=True):
+        with operator(here) as lead:
+            number = lead.ask_query("registry", document(**count(noise))).number
+        with dying_at(point) as death, pytest.raises(Killed):
+            drive(here, lambda d=death: d.hit, sites=sites)
+        # Past the dead worker's lease.
+        clock.seconds += 10.0
+        drive(here, lambda n=number: state_of(here, n).state == "answered", sites=sites)
+    drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
+    assert charged(here) == len(noises)
+    for site in sites:
+        assert charges(site) == noises
 
 
 def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_path: Path, clock: FakeClock) -> None:

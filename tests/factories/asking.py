@@ -63,7 +63,7 @@ class Site(threading.Thread):
         try:
             self.outcome = self.hospital().join(self._study, None, self._data, policy=self._policy, dataset="icu")
         # Whatever it is: who drives the study says so.
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             self.error = error
 
 
