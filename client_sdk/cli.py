@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from client_sdk.commands import card, certificate, data, hospital, ledger, model, plan, study, templates, witnesses
+from client_sdk.commands import (
+    card,
+    certificate,
+    data,
+    hospital,
+    ledger,
+    model,
+    plan,
+    query,
+    study,
+    templates,
+    witnesses,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +44,8 @@ def register(app: typer.Typer) -> None:
     ledger.app.command("seen")(witnesses.seen)
     app.add_typer(ledger.app, name="ledger")
     app.add_typer(certificate.app, name="certificate")
+    app.command("ask")(query.ask)
+    app.add_typer(query.app, name="query")
     app.command("card")(card.card)
     app.add_typer(hospital.roster_app, name="roster")
     app.command("doctor")(hospital.doctor)

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
-from server.api import docs, events, health, operator_keys, rounds, secure_sum, studies
+from server.api import docs, events, health, operator_keys, queries, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
 from server.api.description import describe
@@ -48,7 +48,7 @@ STOP_SECONDS = 20
 # Closed from here while a request is on its way, it is reset, and nobody knows whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-_NOUNS = (rounds, secure_sum, studies, events, operator_keys, health, docs, twins, pages)
+_NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
 
 

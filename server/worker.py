@@ -20,6 +20,7 @@ from client_sdk.protocol.study.messages import RoundState
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
 from server.db.news import Changes
+from server.db.query_tables import QueryRow
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -27,6 +28,7 @@ from server.domain.rounds import IllegalMove
 from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
 from server.services.differences import stop_differing
+from server.services.rounds.answer import answer_query
 from server.services.rounds.close import close_round
 from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
@@ -43,7 +45,7 @@ _LONGEST_WAIT_SECONDS = 2.0
 # A step that takes longer renews its lease this often before it would run out.
 _RENEWALS = 3
 logger = logging.getLogger("wardround.worker")
-Kind = Literal["open", "advance", "sum", "close", "release", "scrub"]
+Kind = Literal["open", "advance", "sum", "close", "release", "answer", "scrub"]
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,8 @@ class Worker:
                 close_round(self._coordinator, lease, task.study, task.round)
             case "release":
                 release_round(self._coordinator, lease, task.study, task.round, lambda: self._renew_lease(lease))
+            case "answer":
+                answer_query(self._coordinator, lease, task.study, task.round, lambda: self._renew_lease(lease))
             case "scrub":
                 scrub_round(self._coordinator, lease, task.study, task.round)
 
@@ -274,6 +278,7 @@ def seconds_left(tx: Transaction, owner: str) -> float:
     times = (
         select(func.min(RoundRow.deadline)).where(RoundRow.state == "collecting", RoundRow.deadline > now),
         select(func.min(SessionRow.due_at)).where(SessionRow.due_at > now),
+        select(func.min(QueryRow.due_at)).where(QueryRow.state == "waiting", QueryRow.due_at > now),
         select(func.min(StudyRow.next_round_at)).where(StudyRow.state == "running", StudyRow.next_round_at > now),
         select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
     )
@@ -291,10 +296,11 @@ def _openings(tx: Transaction) -> list[WorkItem]:
     under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
     # A study whose budget is spent ends whether or not its clients are still there.
     possible = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
+    asked = exists().where(QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
     wanted = (
         select(StudyRow.id, StudyRow.name)
         .join_from(StudyRow, BudgetRow)
-        .where(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, ~under_way, possible)
+        .where(StudyRow.state == "running", ~under_way, or_(and_(StudyRow.next_round_at <= tx.time, possible), asked))
     )
     return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
 
@@ -313,12 +319,15 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
         .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
         # On the database's clock, like every deadline: hosts may differ.
         .add_columns(SessionRow.phase, SessionRow.due_at <= tx.time, SessionRow.replies > SessionRow.tried)
+        .add_columns(RoundRow.query.is_not(None))
         .where(RoundRow.scrubbed_at.is_(None))
         .order_by(RoundRow.study_id, RoundRow.number)
     )
     tasks: list[WorkItem] = []
-    for id, name, number, state, late, is_awaited, phase, due, news in tx.session.execute(wanted):
+    for id, name, number, state, late, is_awaited, phase, due, news, asks in tx.session.execute(wanted):
         kind = _kind(state, phase, late=bool(late) or not is_awaited, due=bool(due), news=bool(news))
+        if kind == "release" and asks:
+            kind = "answer"
         if kind is not None:
             tasks.append(WorkItem(id, name, kind, number))
     return tasks

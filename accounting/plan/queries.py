@@ -13,7 +13,7 @@ from accounting.values import check_choice, check_count, check_positive
 Bears = Literal["all", "evaluated"]
 # Grid steps to the standard deviation of a query's noise. From here on the discrete law, rounding included, is the
 # continuous one with a variance 1/12 smaller, up to `LATTICE_ERROR` for each cell.
-LEAST_STD = 4095.0
+LEAST_STD = 2.0**20 - 1
 MOST_QUERIES = 100_000
 MOST_CELLS = 1 << 17
 
@@ -67,7 +67,7 @@ class QueryCost:
         for name in ("noise_std", "sensitivity"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         if not LEAST_STD <= self.noise_std <= 2.0**40:
-            raise InvalidArgument("noise_std", f"must be {LEAST_STD:g} to 2^40 grid steps, not {self.noise_std!r}")
+            raise InvalidArgument("noise_std", f"must be {LEAST_STD:.0f} to 2^40 grid steps, not {self.noise_std!r}")
         check_count("cells", self.cells, least=1, most=MOST_CELLS)
         check_choice("bears", self.bears, get_args(Bears))
 

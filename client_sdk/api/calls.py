@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.protocol.study import messages
+from client_sdk.protocol.study import messages, queries
 from client_sdk.protocol.study.messages import WitnessedHead
 from client_sdk.protocol.study.witness import to_header
 from client_sdk.protocol.wire.documents import read_document
@@ -208,6 +208,33 @@ def rounds(name: str, after: int | None = None) -> Call[messages.RoundList]:
 
 def round_view(name: str, round: int) -> Call[messages.RoundView]:
     return get(path("studies", name, "rounds", round), messages.RoundView)
+
+
+def ask(name: str, document: queries.QueryDocument) -> Call[queries.Query]:
+    """Repeatable: equal documents are one query, charged once; one that failed is tried anew."""
+    return _post(path("studies", name, "queries"), queries.Query, document, repeatable=True)
+
+
+def forecast_query(name: str, document: queries.QueryDocument) -> Call[queries.QueryForecast]:
+    """What a query would cost; nobody is asked."""
+    return _post(path("studies", name, "queries", "forecast"), queries.QueryForecast, document, repeatable=True)
+
+
+def queries_of(
+    name: str, *, state: queries.QueryState | None = None, after: int | None = None
+) -> Call[queries.QueryList]:
+    """A page of the study's queries, in order of their numbers."""
+    return get(query(path("studies", name, "queries"), state=state, after=after), queries.QueryList)
+
+
+def query_view(name: str, number: int) -> Call[queries.Query]:
+    """One query, with its signed answer once it has one."""
+    return get(path("studies", name, "queries", number), queries.Query)
+
+
+def put_consent(name: str, number: int, client: str, consent: queries.Consent) -> Call[None]:
+    """A hospital's word on a query that waits."""
+    return put(path("studies", name, "queries", number, "consents", client), consent)
 
 
 def create_operator_key(key: messages.OperatorKeyCreate) -> Call[messages.OperatorKeyView]:

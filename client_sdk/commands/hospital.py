@@ -42,6 +42,9 @@ Encoding = Annotated[str | None, typer.Option(help="of a text table that is not 
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
 Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
 Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
+DataVersion = Annotated[
+    str, typer.Option(help="what you call these records as they are now; queries about another version are refused")
+]
 PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
 Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
 AcceptLost = Annotated[
@@ -79,6 +82,7 @@ def join(
     task: TaskName = None,
     device: Device = "cpu",
     dataset: Dataset = "records",
+    data_version: DataVersion = "1",
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
@@ -102,6 +106,7 @@ def join(
             load(data, patient_column=patient_column, encoding=encoding),
             device=device,
             dataset=dataset,
+            data_version=data_version,
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
             on_round=shown.on_round,

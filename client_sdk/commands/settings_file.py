@@ -9,38 +9,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from accounting.plan.plan import Plan
+    from client_sdk.protocol.study.any_settings import AnySettings
     from client_sdk.protocol.study.settings import StudySettings
 
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
 
 
 def read_settings(path: Path) -> StudySettings:
-    """A study's settings from JSON or TOML.
+    """The settings of a study that trains, from JSON or TOML.
 
     Raises:
         ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
         OSError: no such file.
     """
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.study.any_settings import StatisticsSettings
+
+    found = read_any_settings(path)
+    if isinstance(found, StatisticsSettings):
+        raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which trains nothing")
+    return found
+
+
+def read_any_settings(path: Path) -> AnySettings:
+    """The settings of any study, from JSON or TOML. Raises as `read_settings`."""
     return _read_text(path, path.read_bytes())
 
 
-def _read_text(path: Path, written: bytes) -> StudySettings:
+def _read_text(path: Path, written: bytes) -> AnySettings:
     """What the file says, or would say. Raises ConfigurationError as `read_settings`."""
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.study.any_settings import StatisticsSettings, trains
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.documents import load_json
     from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     kind = "JSON" if path.suffix == ".json" else "TOML"
+    form: type[StudySettings | StatisticsSettings] = StudySettings
     try:
         text = written.decode("utf-8-sig")
-        values: dict[str, Any] = load_json(text) if kind == "JSON" else _filled(tomllib.loads(text))
-        return StudySettings.model_validate_json(json.dumps(values))
+        values: dict[str, Any] = load_json(text) if kind == "JSON" else tomllib.loads(text)
+        form = StudySettings if trains(values) else StatisticsSettings
+        return form.model_validate_json(json.dumps(values if kind == "JSON" else _filled(values, form)))
     except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, StudySettings))
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is no text in UTF-8: save it as one") from error
@@ -53,12 +70,14 @@ def _read_text(path: Path, written: bytes) -> StudySettings:
         raise ConfigurationError(f"{path} is no {kind}: {error}") from error
 
 
-def _filled(values: dict[str, Any]) -> dict[str, Any]:
+def _filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
     """TOML has no null: there, what a study does not have is left out."""
+    from client_sdk.protocol.study.settings import StudySettings
+
     privacy = values.get("privacy")
     # What should be a table and is none is named with the other wrong entries.
     if isinstance(privacy, dict):
-        for name in _MAY_BE_NULL:
+        for name in _MAY_BE_NULL if form is StudySettings else ("masking",):
             cast("dict[str, Any]", privacy).setdefault(name, None)
         if isinstance(masking := cast("dict[str, Any]", privacy)["masking"], dict):
             cast("dict[str, Any]", masking).setdefault("neighbours", None)

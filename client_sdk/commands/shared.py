@@ -202,6 +202,7 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
 _WHY_ENDED = {
     "budget-exhausted": "the next round could pass a limit, so it does not begin",
     "max-steps-reached": "all steps of privacy.max_steps have been taken",
+    "max-queries-reached": "as many queries as statistics.max_queries were answered",
     "stopped": "an operator stopped it",
     "deleted": "an operator deleted the study before it began",
     "database-differs": "somebody changed the coordinator's database without its key, and what it says may be theirs; "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from client_sdk.commands.settings_file import read_settings
+from client_sdk.commands.settings_file import read_any_settings, read_settings
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -34,6 +34,7 @@ from client_sdk.protocol.secure_sum.promises import sums
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.api.client import Client
+    from client_sdk.protocol.study.any_settings import AnySettings
     from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.study.settings import StudySettings
@@ -71,18 +72,20 @@ def create(
 ) -> None:
     """Create a study and upload its initial model. May be run again."""
     from client_sdk.protocol.study.messages import StudyCreate
+    from client_sdk.protocol.study.settings import StudySettings
 
     with plain_errors():
-        frozen = read_settings(settings)
+        frozen = read_any_settings(settings)
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model)
+        first = _initial_model(study, frozen, model) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
-            if client.create_study(StudyCreate(study=study, title=title, settings=frozen)).model is None:
+            created = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            if created.model is None and first is not None:
                 client.put_initial_model(study, first)
             _show(client.study(study), as_json)
 
@@ -195,6 +198,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
     Raises:
         TensorError: it is not, or a released model says nothing.
     """
+    from client_sdk.protocol.study.any_settings import trained
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.wire.tensors import TensorError, metadata_in
 
@@ -205,7 +209,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
         )
     if said is None:
         return None
-    said.require(study.study, study.settings, said.round if version is None else version)
+    said.require(study.study, trained(study.settings), said.round if version is None else version)
     if said.round > 0:
         page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
         found = [(entry.kind, entry.round, entry.sha256) for entry in page]
@@ -246,7 +250,7 @@ def require_new(path: Path) -> None:
         raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
-def _many_neighbours(settings: StudySettings) -> str | None:
+def _many_neighbours(settings: AnySettings) -> str | None:
     """What to say where every hospital of many would exchange masks with every other."""
     masking, n = settings.privacy.masking, settings.schedule.min_clients
     if masking is None or masking.neighbours is not None or n <= _MANY:
@@ -310,14 +314,13 @@ def _show(study: Study, as_json: bool) -> None:
     if as_json:
         print_json(study)
         return
-    privacy, training = study.settings.privacy, study.settings.training
+    settings, privacy = study.settings, study.settings.privacy
     rows = [
         ["state", _state(study)],
-        ["rounds", f"{study.rounds} begun; at most {study.settings.rounds} that are charged"],
-        ["hospitals", f"{_enrolled(study)}; a round needs {study.settings.schedule.min_clients} at least"],
-        ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
-        ["scheme", f"{privacy.scheme}, disclosure {privacy.disclosure}"],
-        ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+        ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
+        ["hospitals", f"{_enrolled(study)}; a round needs {settings.schedule.min_clients} at least"],
+        ["scheme", privacy.rules.named],
+        *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
             for li in privacy.limits
@@ -326,6 +329,23 @@ def _show(study: Study, as_json: bool) -> None:
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
     table(f"Study {study.study}", ["", ""], rows)
+
+
+def _training(settings: AnySettings) -> list[list[str]]:
+    from client_sdk.protocol.study.settings import StudySettings
+
+    rows: list[list[str]] = []
+    if isinstance(settings, StudySettings):
+        privacy, training = settings.privacy, settings.training
+        rows = [
+            ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
+            ["disclosure", privacy.disclosure],
+            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+        ]
+    if settings.statistics is not None:
+        most = settings.statistics
+        rows.append(["queries", f"at most {most.max_queries}, each of at most {most.max_cells} numbers"])
+    return rows
 
 
 def _state(study: Study) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 
 from client_sdk.documents.words import ONE, exact, exact_delta, hospitals
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.messages import Metrics, Study
 from client_sdk.protocol.wire.rounded import number, percent
@@ -93,7 +94,7 @@ _CAVEATS = (
 
 def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     study, stated = card.study, card.certificate
-    training, model = study.settings.training, stated.model
+    training, model = trained(study.settings).training, stated.model
     released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
     licence = () if card.notes.license is None else (("Licence", card.notes.license),)
     return (
@@ -123,7 +124,7 @@ def _data(card: Card) -> tuple[str, ...]:
     members = card.certificate.members
     columns = [
         f"{name.removeprefix('column.')}: {value}"
-        for name, value in card.study.settings.training.task_parameters.items()
+        for name, value in trained(card.study.settings).training.task_parameters.items()
         if name.startswith("column.")
     ]
     return (
@@ -133,7 +134,8 @@ def _data(card: Card) -> tuple[str, ...]:
 
 
 def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
-    training, privacy = study.settings.training, study.settings.privacy
+    settings = trained(study.settings)
+    training, privacy = settings.training, settings.privacy
     parameters = [
         (name, str(value)) for name, value in training.task_parameters.items() if not name.startswith("column.")
     ]

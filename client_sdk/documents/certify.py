@@ -14,6 +14,7 @@ from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
 from client_sdk.documents.words import ONE, hospitals, meaning
 from client_sdk.protocol.secure_sum.promises import sums
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import (
     FORMAT,
     MOST_POINTS,
@@ -71,12 +72,13 @@ def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
     Raises:
         LedgerError, PlanDiffers: the entries are no ledger of one study's settings.
         InvalidArgument: `round` was not charged.
+        ValueError: a study of queries alone, whose answers are signed one by one.
     """
     history = history_of(entries, round)
     opening, budget = event_in(entries[0]), history.budget
     return Computed(
         study=str(opening["study"]),
-        settings=require_plan(settings_in(entries[0]), opening["plan"]),
+        settings=trained(require_plan(settings_in(entries[0]), opening["plan"])),
         round=history.charged[-1].round if history.charged else 0,
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
         percentiles=tuple(Percentile.model_validate(one) for one in budget.percentiles()),

@@ -8,6 +8,7 @@ from typing import Any
 
 from client_sdk.documents.card import Card, Section
 from client_sdk.documents.registry import yaml_lines
+from client_sdk.protocol.study.any_settings import trained
 
 # Of CommonMark and its tables, what begins HTML, and what hubs make a link of.
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$]|:(?=//)|(?<=www)\.)")
@@ -44,7 +45,7 @@ def _metadata(card: Card) -> dict[str, Any]:
     """Names as model hubs have them (`model-index` after Papers with Code)."""
     results = [
         {
-            "task": {"type": "other", "name": card.study.settings.training.task},
+            "task": {"type": "other", "name": trained(card.study.settings).training.task},
             "dataset": {"type": "other", "name": measured.evaluation_set},
             "metrics": [{"type": name, "value": value} for name, value in measured.values.items()],
         }

@@ -26,6 +26,7 @@ from client_sdk.protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 # Fixed with the limit: what the noise sampler may add to δ over so many sums and histograms is taken off it. A hundred
 # studies of the longest kind that settings allow.
 MOST_RELEASES = 1_000_000_000
@@ -128,6 +129,20 @@ class IndividualBudget:
         closed = self.rows[~self.filter.has_room(**_mechanism(privacy))[self.rows]]
         measured[closed], distances[closed] = True, privacy.clip_norm
         self.filter.admit(distances[measured], measured=measured, **_mechanism(privacy))
+
+    def room_for(self, query: Charge) -> Bools:
+        """(rows,) who of the records may still be in the sum of such a query."""
+        room = self.filter.has_room(noise_std=query.noise_multiplier, sampling_rate=1.0, max_distance=1.0)
+        return room[self.rows]
+
+    def charge_query(self, query: Charge) -> None:
+        """A query at rate 1, at its whole cost for every record of today that had room."""
+        measured = np.zeros(self.filter.members, dtype=np.bool_)
+        measured[self.rows] = True
+        distances = np.ones(int(measured.sum()))
+        self.filter.admit(
+            distances, measured=measured, noise_std=query.noise_multiplier, sampling_rate=1.0, max_distance=1.0
+        )
 
     def to_bytes(self, *, entries: int | None = None) -> bytes:
         """Everything that must survive; patients only as digests.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -150,8 +150,12 @@ class HospitalLedger:
         return self._rounds(study, "reserved")
 
     def rounds_sent(self, study: str) -> int:
-        """Rounds of which something may have left: finished ones and lost ones."""
-        return len(self._rounds(study, "settled"))
+        """Rounds of training of which something may have left: finished ones and lost ones."""
+        return len(self._rounds(study, "settled") - self._queries(study))
+
+    def rounds_trained(self, study: str) -> set[int]:
+        """Those of `rounds_known` that are no query's."""
+        return self.rounds_known(study) - self._queries(study)
 
     def rounds_lost(self, study: str) -> int:
         """Rounds 1 … n that were accepted as lost; 0: none."""
@@ -220,11 +224,15 @@ class HospitalLedger:
         settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round), None)
         return OwnRound(bool(taken), settled is not None, None if settled is None else settled["reported"])
 
-    def accept_loss(self, study: str, rounds: int, per_round: Charge) -> None:
-        """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst."""
-        body = {**asdict(per_round), "steps": per_round.steps * rounds, "rounds_lost": rounds}
+    def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
+        """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
+
+        per_round  what a round of training costs, None where the study has none;  queries: what each query cost
+        """
+        charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
         with self._writing():
-            self._append("charged-in-full", study, rounds, body)
+            for charge in [*charges, *queries]:
+                self._append("charged-in-full", study, rounds, {**asdict(charge), "rounds_lost": rounds})
             # Sums that miss rounds would be too small; they begin again from the worst case.
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
@@ -287,6 +295,11 @@ class HospitalLedger:
         """Rounds of the study with an entry of this kind, and those that were lost."""
         one_by_one = {entry.round for entry in self._of(study) if entry.kind == kind and entry.round is not None}
         return one_by_one | set(range(1, self.rounds_lost(study) + 1))
+
+    def _queries(self, study: str) -> set[int]:
+        """Rounds that answered a query, or began to."""
+        paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
+        return {entry.round or 0 for entry in paid if entry.body["bears"] != "trained"}
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")

@@ -20,11 +20,14 @@ from accounting.accountants.classical import ClassicalAccountant
 from accounting.budget.accounts import ClassicalLimit
 from accounting.mechanisms.conversion import spendable_delta
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
+from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.values import Name, Positive, Probability
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
@@ -90,6 +93,26 @@ class IndividualLimit(LimitSection):
     )
 
 
+class QueryRules(_Section):
+    """What this hospital answers. Every rule is over the question's text, never over the records."""
+
+    queries: Literal["ask", "allow", "refuse"] = Field(
+        default="ask",
+        description="ask: a person here approves each (wardround query approve); allow: those that the other rules let "
+        "through; refuse: none",
+    )
+    allowed_columns: frozenset[str] | None = Field(
+        default=None, description="columns that a question may name; left out: any but the denied ones"
+    )
+    denied_columns: frozenset[str] = Field(default=frozenset(), description="columns that no question may name")
+    least_noise_multiplier: Positive = Field(
+        default=LEAST_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
+    )
+    most_cells: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="the most numbers that one question may sum; left out: as many as the study allows"
+    )
+
+
 class SitePolicy(_Section):
     """What this hospital allows. Left out: the strict reading."""
 
@@ -141,6 +164,10 @@ class SitePolicy(_Section):
         default=False,
         description="allow scheme client (central noise), whose updates, under masks their sum, reach the coordinator "
         "without noise",
+    )
+    statistics: QueryRules = Field(
+        default=QueryRules(),
+        description="questions about the patients: which of them are answered, and by whom decided",
     )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
@@ -195,7 +222,7 @@ class SitePolicy(_Section):
         least = 3 if self.allow_three and not written else self.least_survivors
         return Floors(self.least_colluders, least, self.allow_three)
 
-    def needs_pin(self, settings: StudySettings) -> bool:
+    def needs_pin(self, settings: AnySettings) -> bool:
         """Whether this hospital takes part in such a study only with a pinned roster."""
         masked = settings.privacy.masking is not None
         return self.unpinned_roster == "refused" or (masked and self.unpinned_roster == "unmasked")
@@ -236,6 +263,7 @@ class OwnLimit:
 class Charge:
     """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
 
+    bears  whose loss it is: of patients who are trained on, of those set aside for evaluation, or everybody's
     scheme client: the noise is the coordinator's, and protects against those who see releases only.
     histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
     """
@@ -246,6 +274,12 @@ class Charge:
     steps: int
     histograms: int = 0
     histogram_noise: float = 0.0
+    bears: Literal["trained", "evaluated", "all"] = "trained"
+
+    @classmethod
+    def of_query(cls, cost: QueryCost) -> Charge:
+        """A query: one step at rate 1, with the noise that is sure to be in its sum."""
+        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears)
 
     @classmethod
     def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
@@ -270,7 +304,16 @@ class Charge:
 
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
-    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021)."""
+    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021).
+
+    Of whoever has lost more: patients who are trained on, or those set aside for evaluation.
+    """
+    releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
+    sides = ({"all", "trained"}, {"all", "evaluated"})
+    return max(_epsilon([one for one in charges if one.bears in side], limit, releases) for side in sides)
+
+
+def _epsilon(charges: Sequence[Charge], limit: OwnLimit, releases: int) -> float:
     kinds: Counter[tuple[float, float]] = Counter()
     for charge in charges:
         if charge.level == limit.level:
@@ -279,7 +322,7 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
                 # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
                 kinds[charge.histogram_noise, 1.0] += charge.histograms
     # What the sampler's cut tails may add comes off delta first.
-    delta = spendable_delta(limit.delta, limit.epsilon, kinds.total())
+    delta = spendable_delta(limit.delta, limit.epsilon, releases)
     account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
     for (noise, rate), steps in kinds.items():
         account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)

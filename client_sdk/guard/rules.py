@@ -12,6 +12,7 @@ from typing import NamedTuple
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.secure_sum.messages import least_survivors, least_threshold
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
 from client_sdk.protocol.study.settings import StudySettings
 
@@ -30,7 +31,7 @@ def require_allowed(
     policy: SitePolicy,
     study: str,
     dataset: str,
-    settings: StudySettings,
+    settings: AnySettings,
     *,
     roster_pinned: bool,
     expected: int | None = None,
@@ -49,7 +50,7 @@ def rules(
     policy: SitePolicy,
     study: str,
     dataset: str,
-    settings: StudySettings,
+    settings: AnySettings,
     *,
     roster_pinned: bool,
     expected: int | None = None,
@@ -68,7 +69,12 @@ def rules(
         "policy-dataset",
         f'datasets does not list the data set "{dataset}": name one of them (join --dataset), or add it',
     )
-    yield from _noise(policy, settings)
+    if isinstance(settings, StudySettings):
+        yield from _noise(policy, settings)
+        yield from _disclosure(policy, settings)
+    elif policy.statistics.queries == "refuse":
+        refused = '[statistics] queries = "refuse", and the study has queries alone: change the entry'
+        yield Rule(False, "policy-queries", f"{refused}, {_OTHER_STUDY}")
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
 
@@ -100,9 +106,8 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     )
 
 
-def _limits(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
+def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:
     privacy, (epsilon, delta) = settings.privacy, largest_classical(settings)
-    shown = privacy.disclosure == "plain" and privacy.bayesian is not None
     ask = "ask its operator for a study with a smaller one (privacy.limits), or raise the entry"
     # Each written so that NaN says no.
     yield Rule(
@@ -121,6 +126,11 @@ def _limits(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
         "[limits.client] is set, and this hospital's own ledger counts whole hospitals in scheme client alone, while "
         f"the study has scheme {privacy.scheme}: remove it, {_OTHER_STUDY}",
     )
+
+
+def _disclosure(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
+    privacy = settings.privacy
+    shown = privacy.disclosure == "plain" and privacy.bayesian is not None
     yield Rule(
         not shown or policy.plain_disclosure,
         "policy-disclosure",
@@ -135,7 +145,7 @@ def _limits(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     )
 
 
-def _masks(policy: SitePolicy, settings: StudySettings, *, roster_pinned: bool, expected: int | None) -> Iterator[Rule]:
+def _masks(policy: SitePolicy, settings: AnySettings, *, roster_pinned: bool, expected: int | None) -> Iterator[Rule]:
     masking, floors = settings.privacy.masking, policy.floors()
     yield Rule(
         not policy.needs_masking or (masking is not None and masking.mask_updates),

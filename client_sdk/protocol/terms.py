@@ -6,12 +6,14 @@ The same for a hospital before it joins, for the dashboard and for documents, so
 from __future__ import annotations
 
 from client_sdk.protocol.secure_sum.promises import sums
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.statistics import Statistics
 from client_sdk.protocol.study.who_sees_what import WHOM, seen
 
 
-def in_words(settings: StudySettings, *, mine: bool) -> list[tuple[str, str]]:
+def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     """(about what, sentence), in the order in which a person should read them.
 
     mine  who reads is a hospital that takes part
@@ -26,14 +28,11 @@ def in_words(settings: StudySettings, *, mine: bool) -> list[tuple[str, str]]:
         (f"limit, {one.level} {one.definition}", f"epsilon {one.epsilon:g} at delta {one.delta:g}")
         for one in privacy.limits
     ]
+    if isinstance(settings, StudySettings):
+        rows += _of_training(settings)
+    if settings.statistics is not None:
+        rows += [("queries", line) for line in _of_queries(settings.statistics)]
     rows += [
-        (
-            "noise",
-            f"multiplier {guaranteed_noise_multiplier(settings):.3g} that is sure, at clip norm {_clips(settings)}",
-        ),
-        ("steps", f"at most {privacy.max_steps} with noise, in {settings.rounds} rounds"),
-        ("training", _training(settings)),
-        ("drawn", _drawn(settings)),
         ("waiting", _waiting(settings)),
         *(("who sees what", line) for line in seen(settings, mine=mine)),
         *(("under masks", line) for line in sums(privacy.masking)),
@@ -41,6 +40,25 @@ def in_words(settings: StudySettings, *, mine: bool) -> list[tuple[str, str]]:
     if settings.beyond_bounds:
         rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
     return rows
+
+
+def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
+    noise = f"multiplier {guaranteed_noise_multiplier(settings):.3g} that is sure, at clip norm {_clips(settings)}"
+    return [
+        ("noise", noise),
+        ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
+        ("training", _training(settings)),
+        ("drawn", _drawn(settings)),
+    ]
+
+
+def _of_queries(statistics: Statistics) -> list[str]:
+    hidden = statistics.suppress_below
+    return [
+        f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers",
+        "each is asked of this hospital first, states its noise, and is charged to the same limits",
+        *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
+    ]
 
 
 def _training(settings: StudySettings) -> str:
@@ -60,7 +78,7 @@ def _drawn(settings: StudySettings) -> str:
     return f"{clients} in each round, {records} in each step"
 
 
-def _waiting(settings: StudySettings) -> str:
+def _waiting(settings: AnySettings) -> str:
     schedule = settings.schedule
     return f"a round waits {schedule.round_deadline_seconds:g} s at most, and needs {schedule.min_clients} hospitals"
 

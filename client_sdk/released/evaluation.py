@@ -8,6 +8,7 @@ from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
 from client_sdk.data import Records
 from client_sdk.errors import NotFoundError
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.released.model import ReleasedModel, model_of
 from client_sdk.released.scores import Scores, scores
@@ -51,7 +52,7 @@ def watch(
         DataError: records that are not of the study's task.
         ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
     """
-    training = client.study(study).settings.training
+    training = trained(client.study(study).settings).training
     chosen = load(training.task, training.task_parameters) if task is None else task
     dataset = chosen.dataset(records)
     number = 1

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -32,18 +34,34 @@ from client_sdk.protocol.secure_sum.parameters import (
     sums_as_in_papers,
 )
 from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode
+from client_sdk.protocol.study.any_settings import AnySettings, trained
 from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
-from client_sdk.protocol.study.settings import Privacy
+from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire import tensors
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, newest_opened
-from client_sdk.training import Contribution, LocalTraining
+from client_sdk.training import Contribution
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "words/"
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What the rounds of one study sum at one hospital.
+
+    model       names and shapes of the parameters; empty where nothing is trained
+    randomness  this hospital's streams in a round
+    records     how many it trains on
+    """
+
+    settings: AnySettings
+    model: tensors.Spec
+    randomness: Callable[[int], RoundRandomness]
+    records: int
 
 
 class MaskedDelivery:
@@ -61,17 +79,17 @@ class MaskedDelivery:
         client: Client,
         membership: Membership,
         floors: Floors,
-        training: LocalTraining,
+        summed: Summed,
         folder: Path,
         roster: Callable[[AssignmentBody], Roster],
         vouch: Callable[[], WitnessedHead | None],
         records: Callable[[], float | None],
     ) -> None:
         self._client, self._membership, self._floors = client, membership, floors
-        self._training, self._folder = training, folder
+        self._summed, self._folder = summed, folder
         self._roster, self._vouch, self._records = roster, vouch, records
         self._taken = False
-        self._settings = training.settings
+        self._settings = summed.settings
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
 
@@ -101,17 +119,30 @@ class MaskedDelivery:
             TrainingStopped: a value does not fit its vector.
         """
         words = ring_vectors_of(
-            self._settings.privacy,
-            self._training.spec,
+            trained(self._settings).privacy,
+            self._summed.model,
             vectors,
             made,
             log_moments,
             # Once: two sums over almost the same hospitals would show one hospital's number.
-            records=0 if self.total_records() is not None or self._reported(round) else len(self._training.dataset),
-            randomness=self._training.randomness_in(round),
+            records=0 if self.total_records() is not None or self._reported(round) else self._summed.records,
+            randomness=self._summed.randomness(round),
         )
         clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in made.update.items()}
         return to_bytes(words, clear)
+
+    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+        """The words of a query's sum, in steps of its grid.
+
+        Raises:
+            TrainingStopped: a value does not fit its vector.
+        """
+        (spec,) = vectors
+        try:
+            words = encode(spec, part.astype(np.float64), self._summed.randomness(round).of(Purpose.THRESHOLDS).read)
+        except EncodingError as error:
+            raise TrainingStopped(f"vector {spec.name}") from error
+        return to_bytes({spec.name: words}, {})
 
     def send(self, round: int, body: bytes) -> None:
         """Send what `body` made. Raises as `Client.put_update` and `MaskedRound.complete`."""
@@ -141,7 +172,10 @@ class MaskedDelivery:
 
     def total_records(self) -> float | None:
         """N of all clients, where the study sums costs as in the papers and N is known."""
-        return self._records() if sums_as_in_papers(self._settings.privacy) else None
+        settings = self._settings
+        if not isinstance(settings, StudySettings) or not sums_as_in_papers(settings.privacy):
+            return None
+        return self._records()
 
     def erase_expired(self) -> None:
         """Erase the secrets of sessions that have expired: killed in the midst, no step of them may ever come again."""
@@ -173,16 +207,19 @@ class MaskedDelivery:
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
         self.erase_expired()
-        plan = SessionPlan.of(
-            self._settings,
-            self._training.spec,
-            study=self._membership.study,
-            round=assignment.round,
-            roster=assignment.roster_sha256,
-            model=assignment.model.sha256,
-        )
-        exact = self._settings.privacy.rules.central
+        exact = assignment.query is None and self._settings.privacy.rules.central
+        plan = self._plan(assignment)
         return MaskedRound(self._client, party, plan, store, exact_updates=exact, witness=self._vouch())
+
+    def _plan(self, assignment: AssignmentBody) -> SessionPlan:
+        study, round, roster = self._membership.study, assignment.round, assignment.roster_sha256
+        if assignment.query is not None:
+            document = assignment.query.document
+            return SessionPlan.of_query(self._settings, document, study=study, round=round, roster=roster)
+        if assignment.model is None:
+            raise BadAssignment("the assignment names neither a model nor a query")
+        settings, model = trained(self._settings), assignment.model.sha256
+        return SessionPlan.of(settings, self._summed.model, study=study, round=round, roster=roster, model=model)
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

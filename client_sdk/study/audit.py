@@ -20,6 +20,7 @@ from accounting.plan.limits import limit_among
 from accounting.plan.report import RoundReport, moments_in, report_from_dict
 from accounting.units import Definition, Level
 from client_sdk.errors import LedgerNotExtended
+from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
 from client_sdk.protocol.study.messages import SignedLedgerHead
 from client_sdk.protocol.study.plan_of import PlanDiffers, plan_of, require_plan
 from client_sdk.protocol.study.reports import fault_of_report
@@ -34,7 +35,7 @@ class Audited:
     budget  computed again from its entries;  kinds: how many entries there are of each
     """
 
-    settings: StudySettings
+    settings: AnySettings
     budget: Budget
     entries: int
     head: str
@@ -81,16 +82,21 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
     except PlanDiffers as error:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
-    reserved_of, charged = 0, list[tuple[int, int]]()
+    reserved_of, charged, asked = 0, list[tuple[int, int]](), set[int]()
     for entry in entries[1:]:
         standing = Standing.within(entry)
         if standing.settings_sha256 != digest:
             raise LedgerError(entry.sequence, "names other settings than the first entry")
         if entry.kind == "reserved":
             reserved_of = standing.members
-        if entry.kind in ("settled", "charged-in-full"):
+        if entry.kind == "asked":
+            asked.add(entry.round or 0)
+        elif entry.round in asked:
+            # Its cost is known beforehand; the budget finds a report that should not be there.
+            pass
+        elif entry.kind in ("settled", "charged-in-full"):
             charged.append((entry.round or 0, reserved_of))
-        for report, (round, members) in _reports(entry, charged):
+        for report, (round, members) in () if entry.round in asked else _reports(entry, charged):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
     kinds = Counter[str](entry.kind for entry in entries)
@@ -109,11 +115,13 @@ def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any
     return list(zip(event["report"], charged, strict=True))
 
 
-def _require_possible(entry: Entry, settings: StudySettings, value: Any, round: int, members: int) -> None:
+def _require_possible(entry: Entry, settings: AnySettings, value: Any, round: int, members: int) -> None:
     try:
         report = report_from_dict(value)
     except InvalidArgument as error:
         raise LedgerError(entry.sequence, str(error)) from error
+    if isinstance(settings, StatisticsSettings):
+        return
     fault = fault_of_report(settings, report, round=round, members=members) or _fault_of_sample(settings, report)
     if fault is not None:
         raise LedgerError(entry.sequence, f"the report of round {round} is none that could be made: {fault}")

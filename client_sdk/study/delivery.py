@@ -3,19 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
+from client_sdk.protocol.randomness.source import Randomness
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import AssignmentBody, SignedParameters
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, encode
-from client_sdk.secure_sum.delivery import MaskedDelivery
+from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
+from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
+from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
 from client_sdk.training import Contribution, LocalTraining
+
+
+@dataclass(frozen=True)
+class Able:
+    """What a hospital can do in one study.
+
+    training      None where the study trains nothing
+    patients      None where it asks nothing, or the records have no columns
+    data_version  what people here call the records as they are now
+    """
+
+    settings: AnySettings
+    randomness: Randomness
+    training: LocalTraining | None
+    patients: AskedPatients | None
+    data_version: str = "1"
+
+    @property
+    def noise_shares(self) -> int:
+        """Among how many honest hospitals the noise of a query is shared at least."""
+        masking = self.settings.privacy.masking
+        return 1 if masking is None else masking.honest_survivors
+
+    @property
+    def records(self) -> int:
+        """How many patients take part here."""
+        if self.training is not None:
+            return len(self.training.dataset)
+        return 0 if self.patients is None else len(self.patients.identifiers)
+
+    def summed(self, party: str) -> Summed:
+        """What the rounds of the study sum under masks."""
+        training = self.training
+        return Summed(
+            self.settings,
+            {} if training is None else training.spec,
+            partial(self.randomness.in_round, party),
+            0 if training is None else len(training.dataset),
+        )
 
 
 class Delivery(Protocol):
@@ -48,8 +95,16 @@ class Delivery(Protocol):
         """
         ...
 
+    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+        """The finished bytes of a query's round; part: (cells,) this hospital's sum in grid steps, noise in it.
+
+        Raises:
+            TrainingStopped: a value does not fit its vector.
+        """
+        ...
+
     def send(self, round: int, body: bytes) -> None:
-        """Send what `body` made.
+        """Send what `body` or `answer` made.
 
         Raises:
             SessionEnded, ConflictError: the coordinator did not take it; their `code` says why.
@@ -97,6 +152,9 @@ class ClearDelivery:
         update = {UPDATE + name: array for name, array in made.update.items()}
         return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
+    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+        return encode({ANSWER_TENSOR: part.astype(np.float64)})
+
     def send(self, round: int, body: bytes) -> None:
         self._put(round, body)
         self.taken = True
@@ -115,17 +173,17 @@ def delivery_of(
     client: Client,
     membership: Membership,
     policy: SitePolicy,
-    training: LocalTraining,
+    able: Able,
     verifier: CoordinatorVerifier,
     folder: Path,
 ) -> Delivery:
     """The delivery that the study's settings ask for. folder: of the study's files on this disk."""
-    if training.settings.privacy.masking is None:
+    if able.settings.privacy.masking is None:
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
     believed = verifier.roster, verifier.vouch, verifier.total_records
-    return MaskedDelivery(client, membership, floors, training, state, *believed)
+    return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *believed)
 
 
 def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:

@@ -12,14 +12,21 @@ from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import AccountingError
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import DISTANCE_BINS, RoundReport, distance_bin, histogram_in, moments_in, report_from_dict
-from client_sdk.errors import LedgerContradicted, OwnBudgetExceeded
+from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
+from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
 from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.reports import fault_of_report, reach
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.settings import Privacy
 
-_CODES = {"max-steps-reached": "max-steps-exceeded", "budget-exhausted": "study-limit-exceeded"}
+_CODES = {
+    "max-steps-reached": "max-steps-exceeded",
+    "max-queries-reached": "max-queries-exceeded",
+    "budget-exhausted": "study-limit-exceeded",
+}
 # The coordinator measures an update's norm again, in another order: its last bits may differ from this hospital's.
 _SAME_NORM = 1 - 1e-9
 _JOINS = {"enrolled": 1, "key-rotated": 0, "revoked": -1, "withdrawn": -1}
@@ -33,7 +40,7 @@ class EntryChecks:
     """
 
     def __init__(
-        self, study: str, settings: StudySettings, own: Callable[[int], OwnRound], past: Callable[[], Iterable[Entry]]
+        self, study: str, settings: AnySettings, own: Callable[[int], OwnRound], past: Callable[[], Iterable[Entry]]
     ) -> None:
         self._study, self._settings, self._own, self._past = study, settings, own, past
         self._plan, self._digest = plan_of(settings), settings.digest()
@@ -68,6 +75,17 @@ class EntryChecks:
         if self._exceeded is not None:
             raise OwnBudgetExceeded(*self._exceeded)
 
+    def require_asked(self, round: int, document: QueryDocument) -> None:
+        """That the round's reservation is of this query, at what it costs.
+
+        Raises:
+            BadAssignment: it is of another one, or of none.
+        """
+        entry = next((entry for entry in self._past() if entry.kind == "asked" and entry.round == round), None)
+        expected = {"query": document.digest(), "cost": document.cost().to_dict()}
+        if entry is None or {name: entry.body[name] for name in expected} != expected:
+            raise BadAssignment("the ledger does not reserve the cost of the query that is asked")
+
     def check(self, entry: Entry) -> None:
         """Take in the next entry.
 
@@ -91,6 +109,8 @@ class EntryChecks:
         if entry.kind == "reserved":
             self._reserved_of = standing.members
             self._authorise(entry.round or 0)
+        elif entry.kind == "asked":
+            self._authorise_query(entry.round or 0, event)
         elif entry.kind == "settled":
             self._check_report(entry, entry.round or 0, event["report"], self._reserved_of)
         elif entry.kind == "cancelled":
@@ -122,6 +142,19 @@ class EntryChecks:
         text = f"round {round} was reserved although it would pass {which}, by this hospital's own calculation"
         self._exceeded = (_CODES[asked.reason], text)
 
+    def _authorise_query(self, round: int, event: Mapping[str, Any]) -> None:
+        if self._exceeded is not None:
+            return
+        try:
+            asked = self._budget.authorise_query(QueryCost.from_dict(event["cost"]))
+        except AccountingError:
+            # What is no cost, or of no study with queries, the budget refuses below.
+            return
+        if asked.allowed or asked.reason not in _CODES:
+            return
+        text = f"round {round} asks a query that would pass a limit of the study, by this hospital's own calculation"
+        self._exceeded = (_CODES[asked.reason], text)
+
     def _check_cancelled(self, entry: Entry, round: int) -> None:
         if self._own(round).taken:
             raise _untrue(
@@ -134,10 +167,14 @@ class EntryChecks:
         """Disclosure `at-end`: one report for each charged round, in order."""
         if reports is None:
             return
-        members, charged = 0, list[tuple[int, int]]()
+        members, charged, asked = 0, list[tuple[int, int]](), set[int]()
         for past in self._past():
             if past.kind == "reserved":
                 members = Standing.within(past).members
+            elif past.kind == "asked":
+                asked.add(past.round or 0)
+            elif past.round in asked:
+                continue
             elif past.kind in ("settled", "charged-in-full") and past.round is not None:
                 charged.append((past.round, members))
         if len(charged) != len(reports):
@@ -150,13 +187,16 @@ class EntryChecks:
             report = report_from_dict(value)
         except AccountingError as error:
             raise _untrue(entry, f"the report of round {round} is none: {error}") from error
+        # What a query reports is nothing, as the budget finds.
+        if report is None or isinstance(self._settings, StatisticsSettings):
+            return
         fault = fault_of_report(self._settings, report, round=round, members=members)
         if fault is None:
-            fault = self._own_fault(self._own(round), round, report)
+            fault = self._own_fault(self._settings.privacy, self._own(round), round, report)
         if fault is not None:
             raise _untrue(entry, f"the report of round {round} cannot be true: {fault}")
 
-    def _own_fault(self, own: OwnRound, round: int, report: RoundReport | None) -> str | None:
+    def _own_fault(self, privacy: Privacy, own: OwnRound, round: int, report: RoundReport) -> str | None:
         moments, histogram = moments_in(report), histogram_in(report)
         if moments is not None and moments.complete and not own.finished and self._took_part_before(round):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
@@ -168,16 +208,7 @@ class EntryChecks:
             if any(shown < mine for shown, mine in pairs):
                 return "the largest of all bounds is smaller than the one that this hospital reported"
         if histogram is not None and "distance" in told:
-            return self._fault_of_counts(histogram.counts, histogram.count_noise, told["distance"])
-        return None
-
-    def _fault_of_counts(self, counts: tuple[int, ...], noise: float, distance: float) -> str | None:
-        privacy = self._settings.privacy
-        top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
-        own = distance_bin(distance * _SAME_NORM, top)
-        # With noise on the counts only what is surely too few is a contradiction.
-        if sum(counts[own:]) < 1 - reach(noise, DISTANCE_BINS - own):
-            return "no client is counted at the distance of this hospital's own update, or further"
+            return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, told["distance"])
         return None
 
     def _took_part_before(self, round: int) -> bool:
@@ -188,3 +219,12 @@ class EntryChecks:
 
 def _untrue(entry: Entry, why: str) -> LedgerContradicted:
     return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {why}")
+
+
+def _fault_of_counts(privacy: Privacy, counts: tuple[int, ...], noise: float, distance: float) -> str | None:
+    top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
+    own = distance_bin(distance * _SAME_NORM, top)
+    # With noise on the counts only what is surely too few is a contradiction.
+    if sum(counts[own:]) < 1 - reach(noise, DISTANCE_BINS - own):
+        return "no client is counted at the distance of this hospital's own update, or further"
+    return None

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
@@ -27,6 +28,7 @@ from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import largest_classical
 from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.study.settings import StudySettings
@@ -117,6 +119,7 @@ class Hospital:
         *,
         device: str = "cpu",
         dataset: str = "records",
+        data_version: str = "1",
         policy: SitePolicy | None = None,
         accept_lost_ledger: bool = False,
         checkpoint_seconds: float = 60.0,
@@ -132,6 +135,7 @@ class Hospital:
                  of each patient at most as many rows as the study allows
         device   of torch
         dataset  names the records: all studies that use the same ones share one ledger
+        data_version  what people here call the records as they are now: queries about another version are refused
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
@@ -148,7 +152,7 @@ class Hospital:
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
         from client_sdk.study.participation import Participation
-        from client_sdk.study.preparation import prepare, require_device
+        from client_sdk.study.preparation import able, require_device
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
         require_device(device)
@@ -164,12 +168,12 @@ class Hospital:
             if agree is not None:
                 agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
             allowed()
-            # 2. Make the training, of the patients whom the policy does not leave out.
-            training = prepare(
-                task, data, rules, settings, randomness, device, checkpoint_seconds, party=membership.client
+            # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
+            found = able(
+                task, data, rules, settings, randomness, device, checkpoint_seconds, membership.client, data_version
             )
             # 3. Freeze what was agreed to.
-            _warn(rules, settings, records=len(training.dataset), pinned=pinned)
+            _warn(rules, settings, records=found.records, pinned=pinned)
             _freeze(settings, ledger, membership, dataset)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
@@ -177,7 +181,7 @@ class Hospital:
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(
-                client, membership, ledger, rules, training, dataset, outbox, evidence, on_round, watch
+                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch
             ).run()
 
     def erase_expired(self) -> None:
@@ -225,7 +229,7 @@ class Proposal:
 
     study: str
     dataset: str
-    settings: StudySettings
+    settings: AnySettings
     policy: SitePolicy
     pinned: bool
     joined: bool
@@ -245,15 +249,15 @@ def _require_allowed(rules: SitePolicy, shown: Study, dataset: str, ledger: Hosp
         if shown.state not in ("draft", "enrolling"):
             raise
         _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
-    # Later a round may be paid for and not yet sent: there every round is asked for itself.
-    if not ledger.rounds_known(study):
+    # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
+    if isinstance(settings, StudySettings) and not ledger.rounds_known(study):
         require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
 Agree: TypeAlias = Callable[[Proposal], None]
 
 
-def _warn(rules: SitePolicy, settings: StudySettings, *, records: int, pinned: bool) -> None:
+def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:
     """What nobody else may see, such as how many records there are, is said here and never sent."""
     _, delta = largest_classical(settings)
     if delta * records > 1:
@@ -269,7 +273,7 @@ def _warn(rules: SitePolicy, settings: StudySettings, *, records: int, pinned: b
         )
 
 
-def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> StudySettings:
+def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
     """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
     # Computed here: every assignment is held against this digest.
     digest = shown.settings.digest()
@@ -282,15 +286,29 @@ def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership
     return shown.settings
 
 
-def _freeze(settings: StudySettings, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
+def _freeze(settings: AnySettings, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
     if ledger.opened(membership.study) is None:
         facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
         ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
 
 
-def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: StudySettings) -> None:
+def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
     if reported - ledger.rounds_known(membership.study):
         # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
-        ledger.accept_loss(membership.study, last, Charge.of(settings, range(1, last + 1)))
+        training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
+        ledger.accept_loss(membership.study, last, training, _queries_asked(client, membership.study))
+
+
+def _queries_asked(client: Client, study: str) -> list[Charge]:
+    """What every query of the study cost, as the coordinator's ledger says."""
+    found: list[Charge] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.ledger(study, after)
+        found += [
+            Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
+        ]
+        after = page.next
+    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,24 +33,21 @@ from client_sdk.errors import (
     UnexpectedAnswer,
     UpdateDisputed,
 )
-from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
-from client_sdk.protocol.randomness.source import Purpose
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal, WitnessedHead
-from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.study.delivery import delivery_of, reported
+from client_sdk.study.answers import AnsweringWork
+from client_sdk.study.consents import Consents
+from client_sdk.study.delivery import Able, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
-from client_sdk.training import LocalTraining
+from client_sdk.study.work import Books, TrainingWork, Work
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_SECONDS = 2.0
@@ -59,11 +55,6 @@ _FIRST_WAIT_SECONDS = 1.0
 _REASON_ATTEMPTS = 5
 
 register(
-    "hospital.before-charge",
-    "hospital.after-charge",
-    "hospital.after-training",
-    "hospital.after-bytes",
-    "hospital.after-settle",
     "hospital.after-send",
     "hospital.after-answer",
     "hospital.before-refusal",
@@ -85,22 +76,10 @@ class Outcome:
     statement: BudgetStatement
 
 
-@dataclass(frozen=True)
-class _Accounts:
-    """The price of a round, and what its noised steps are charged to beside the own ledger.
-
-    saved  the running sums and the patients' own ones, as they lie in the ledger
-    """
-
-    price: Charge
-    log_moments: LogMomentBounds | None
-    individual: IndividualBudget | None
-    saved: tuple[bytes | None, bytes | None]
-
-
 class Participation:
     """One hospital in one study; `run` returns when the study has ended.
 
+    able      what this hospital can do in the study: train, answer, or both
     outbox    folder of the study's finished bytes and checkpoints
     evidence  where a proof against the coordinator is kept, which ends the participation for good
     """
@@ -111,7 +90,7 @@ class Participation:
         membership: Membership,
         ledger: HospitalLedger,
         policy: SitePolicy,
-        training: LocalTraining,
+        able: Able,
         dataset: str,
         outbox: Path,
         evidence: Evidence,
@@ -119,13 +98,20 @@ class Participation:
         watch: Watch | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
-        self._policy, self._training, self._dataset = policy, training, dataset
-        self._settings, self._outbox = training.settings, Outbox(outbox)
+        self._policy, self._dataset = policy, dataset
+        self._settings, self._outbox = able.settings, Outbox(outbox)
         self.study, self.name = membership.study, membership.client
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = evidence
-        self._models = StudyModels(client, self.study, training, ledger)
-        self._delivery = delivery_of(client, membership, policy, training, self._verifier, outbox)
+        self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
+        books = Books(self.study, ledger, policy, self._outbox)
+        self._training = self._answers = self._consents = None
+        if able.training is not None:
+            models = StudyModels(client, self.study, able.training, ledger)
+            self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
+        if able.patients is not None:
+            self._answers = AnsweringWork(self.name, books, able, self._delivery)
+            self._consents = Consents(client, membership, policy, able, outbox)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
 
@@ -150,6 +136,8 @@ class Participation:
         wait = _FIRST_WAIT_SECONDS
         while True:
             self._delivery.erase_expired()
+            if self._consents is not None:
+                wait = min(wait, self._consents.speak())
             try:
                 given = self._client.assignment(self.study, wait)
             except ConflictError as error:
@@ -201,18 +189,19 @@ class Participation:
             if charged is None and assignment.deadline.timestamp() <= self._client.clock.read():
                 self._pass(assignment.round, "its deadline has passed; nothing is charged")
                 return
-            if charged is not None and charged.model_sha256 != assignment.model.sha256:
-                raise BadAssignment("this round was assigned before, from another model")
+            work = self._work_of(assignment)
+            if charged is not None and charged.model_sha256 != work.subject(assignment):
+                raise BadAssignment("this round was assigned before, about another model or another query")
             finished = charged is not None and charged.sha256 is not None
             # Before keys are promised to the others: the accounts may still say no.
-            accounts = None if finished else self._open_accounts(assignment.round)
+            make = None if finished else work.open(assignment)
             # 3. Prepare the delivery.
             self._watch.others(assignment, given.session)
             vectors = self._delivery.prepare(assignment, given.session)
-            # 4. to 6. Pay, train, and sync the finished bytes.
-            if accounts is not None:
+            # 4. to 6. Pay, compute, and sync the finished bytes.
+            if make is not None:
                 self._watch.goes_on()
-                self._make(assignment, accounts, vectors, paid=charged is not None)
+                make(vectors, paid=charged is not None)
         except SessionEnded as ended:
             self._pass(assignment.round, str(ended))
             return
@@ -223,73 +212,15 @@ class Participation:
         # 7. Send.
         self._send(assignment.round)
 
+    def _work_of(self, assignment: AssignmentBody) -> Work:
+        work = self._answers if assignment.phase == "query" else self._training
+        if work is None:
+            raise BadAssignment("the study's settings know no such round")
+        return work
+
     def _pass(self, round: int, why: str) -> None:
         _LOG.warning("round %d: %s", round, why)
         self._client.sleep(_PAUSE_SECONDS)
-
-    def _open_accounts(self, round: int) -> _Accounts:
-        """What the round is charged to, as after the last finished one.
-
-        Raises:
-            Refused: the study's own limits would be passed, or records were added since its Bayesian limit began.
-            ConfigurationError: the patients' own limit cannot be kept any more, or is not the one they began under.
-            LedgerDamaged: the accounts on this disk are not what was written.
-        """
-        ledger, settings, patients = self._ledger, self._settings, self._training.dataset.patients
-        price, limit = Charge.of(settings, [round]), self._policy.individual
-        sums, own = ledger.sums(self.study), ledger.individual()
-        source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self.name, round=0)
-        log_moments = LogMomentBounds.open(
-            settings, patients, sums, rounds_lost=ledger.rounds_lost(self.study), source=source
-        )
-        charged = ledger.rounds_known(self.study) | {round}
-        require_within_study(plan_of(settings), ledger.rounds_sent(self.study), charged)
-        individual = None
-        if limit is not None:
-            entries = ledger.next_sequence - 1
-            individual = IndividualBudget.open(limit, own, patients, entries=entries, sent_since=ledger.sent_since)
-        return _Accounts(price, log_moments, individual, (sums, own))
-
-    def _make(
-        self, assignment: AssignmentBody, accounts: _Accounts, vectors: Sequence[VectorSpec], *, paid: bool
-    ) -> None:
-        round, log_moments, individual = assignment.round, accounts.log_moments, accounts.individual
-        # Everything that can still say no comes before the charge.
-        weights, previous = self._models.assigned(assignment.model), self._models.before(assignment.model)
-        # 4. Pay.
-        if not paid:
-            limits, model = self._policy.own_limits(), assignment.model.sha256
-            failpoint("hospital.before-charge")
-            self._ledger.charge(self.study, round, accounts.price, limits, model)
-            failpoint("hospital.after-charge")
-        # 5. Train; from where a round of several steps was interrupted.
-        belonging = (self.study, str(round), assignment.model.sha256, self._settings.digest(), *accounts.saved)
-        checkpoints = self._training.checkpoints(self._outbox.folder, *belonging, repr(self._policy.individual))
-        made = self._training.contribution(
-            weights,
-            log_moments,
-            round=round,
-            total_records=self._delivery.total_records(),
-            individual=individual,
-            checkpoints=checkpoints,
-            previous=previous,
-        )
-        body = self._delivery.body(round, vectors, made, log_moments)
-        failpoint("hospital.after-training")
-        # 6. Sync: the bytes, then their digest and everything they have cost in one commit. A crash before the commit
-        # leaves nothing to send.
-        self._outbox.put(round, body)
-        failpoint("hospital.after-bytes")
-        sums = None if log_moments is None else log_moments.to_bytes()
-        # Counted with the entry that this commit adds.
-        own = None if individual is None else individual.to_bytes(entries=self._ledger.next_sequence)
-        told, digest = reported(made, log_moments), hashlib.sha256(body).hexdigest()
-        self._ledger.finish_update(
-            self.study, round, sha256=digest, size=len(body), sums=sums, individual=own, reported=told
-        )
-        failpoint("hospital.after-settle")
-        if checkpoints is not None:
-            checkpoints.erase()
 
     def _send(self, round: int) -> None:
         charged = self._ledger.charged_round(self.study, round)

@@ -18,8 +18,11 @@ from client_sdk.data import DataError, Records, Table, records_of
 from client_sdk.errors import ConfigurationError, WardroundError
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import Training
+from client_sdk.study.delivery import Able
+from client_sdk.study.patients import AskedPatients
 from client_sdk.tasks import Classification, Task, TaskDataset, TaskError, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.tasks.task import InputUse
@@ -61,6 +64,27 @@ def prepare(
             slow.factor,
         )
     return training
+
+
+def able(
+    task: str | Task | None,
+    data: Any,
+    rules: SitePolicy,
+    settings: AnySettings,
+    randomness: Randomness | None,
+    device: str,
+    checkpoint_seconds: float,
+    party: str,
+    data_version: str,
+) -> Able:
+    """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`."""
+    coins, records = randomness or SecureRandomness(), records_of(data)
+    training = patients = None
+    if isinstance(settings, StudySettings):
+        training = prepare(task, records, rules, settings, coins, device, checkpoint_seconds, party=party)
+    if settings.statistics is not None:
+        patients = AskedPatients.of(records, rules)
+    return Able(settings, coins, training, patients, data_version)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.identity import Membership
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -23,7 +24,6 @@ from client_sdk.protocol.study.messages import (
     Roster,
     WitnessedHead,
 )
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.witness import require_witnessed, sign_head
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import (
@@ -50,7 +50,7 @@ class CoordinatorVerifier:
               what is known of this hospital's part
     """
 
-    def __init__(self, client: Client, membership: Membership, settings: StudySettings, ledger: HospitalLedger) -> None:
+    def __init__(self, client: Client, membership: Membership, settings: AnySettings, ledger: HospitalLedger) -> None:
         self._client, self._membership, self._settings_sha256 = client, membership, settings.digest()
         self._key, self._masked = decode_public_key(membership.coordinator_key), settings.privacy.masking is not None
         self._ledger, self._settings, self._seen = ledger, settings, ledger.seen(membership.study)
@@ -82,6 +82,8 @@ class CoordinatorVerifier:
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
         checks = self.follow(body.ledger, signed, reserved_round=body.round)
+        if body.query is not None:
+            checks.require_asked(body.round, body.query.document)
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()

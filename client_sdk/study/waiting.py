@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from client_sdk.api.client import Client
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
-from client_sdk.protocol.study.settings import StudySettings
 
 _LOG = logging.getLogger(__name__)
 # In a log, where nothing can renew itself: a change of words at most so often, and the same words again.
@@ -66,6 +66,8 @@ def _for_a_round(study: Study, least: int) -> Waiting:
     if now is not None:
         there = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
         return Waiting(f"round {now.round} is under way{there}; updates are taken until {shown_time(now.deadline)}")
+    if study.settings.rounds == 0:
+        return Waiting("waiting for a query: nobody asks anything that this hospital has not answered")
     if study.clients < least:
         return Waiting(
             f"waiting for round {study.rounds + 1}: it needs {least} hospitals, and {study.clients} take part"
@@ -80,7 +82,7 @@ def unpinned(membership: Membership, roster: Roster) -> list[str]:
     return [member.client for member in active if (member.client, member.public_key) not in pinned]
 
 
-def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: StudySettings) -> Waiting:
+def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: AnySettings) -> Waiting:
     """What keeps this hospital from a round, as the coordinator shows it now."""
     shown = client.study(membership.study)
     # Told now, since the round that finds it ends the participation.

@@ -90,7 +90,9 @@ class Walk:
         except LedgerError as error:
             raise LedgerNotExtended(f"{_REWRITTEN} ({error})", self._proof()) from error
         self._entries += found
-        self._reserved = max([self._reserved, *(entry.round or 0 for entry in found if entry.kind == "reserved")])
+        self._reserved = max(
+            [self._reserved, *(entry.round or 0 for entry in found if entry.kind in ("reserved", "asked"))]
+        )
         return found
 
     def require_reached(self) -> None:

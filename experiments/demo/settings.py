@@ -10,16 +10,10 @@ from accounting.accountants.calibration import calibrate_noise
 from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SchemeName
+from client_sdk.protocol.study.limits import Limit, Schedule
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.robustness import Robustness
-from client_sdk.protocol.study.settings import (
-    BayesianSettings,
-    Limit,
-    Masking,
-    Privacy,
-    Schedule,
-    StudySettings,
-)
+from client_sdk.protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
 from client_sdk.protocol.study.training import ServerOptimiser, Training
 from experiments.demo.scenarios import Scenario
 

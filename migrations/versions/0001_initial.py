@@ -144,7 +144,7 @@ def _ledger() -> None:
             "(round IS NULL) = (kind IN ('opened', 'roster', 'finished'))", name=op.f("ck_ledger_round_of_its_kind")
         ),
         sa.CheckConstraint(
-            "kind IN ('opened', 'roster', 'reserved', 'settled', 'charged-in-full', 'cancelled', 'finished')",
+            "kind IN ('opened', 'roster', 'reserved', 'asked', 'settled', 'charged-in-full', 'cancelled', 'finished')",
             name=op.f("ck_ledger_kind"),
         ),
         sa.CheckConstraint("length(previous) = 64", name=op.f("ck_ledger_previous")),
@@ -252,7 +252,8 @@ def _rounds() -> None:
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False, comment="from 1"),
         sa.Column("state", sa.String(16), nullable=False, comment="how far it has come"),
         sa.Column("reason", sa.String(64), nullable=True, comment="why it came to nothing"),
-        sa.Column("base_version", sa.Integer(), nullable=False, comment="the model that its clients start from"),
+        sa.Column("base_version", sa.Integer(), nullable=True, comment="the model that its clients start from"),
+        sa.Column("query", sa.Integer(), nullable=True, comment="the query that it answers; none: it trains"),
         sa.Column("started_at", sa.Double(), nullable=False, comment="when it was reserved"),
         sa.Column("deadline", sa.Double(), nullable=False, comment="until when updates are taken"),
         sa.Column("ended_at", sa.Double(), nullable=True, comment="when it was released, abandoned or stopped"),
@@ -268,6 +269,7 @@ def _rounds() -> None:
             name=op.f("ck_rounds_state"),
         ),
         sa.CheckConstraint("number >= 1", name=op.f("ck_rounds_number")),
+        sa.CheckConstraint("(query IS NULL) = (base_version IS NOT NULL)", name=op.f("ck_rounds_trains_or_asks")),
         sa.CheckConstraint(
             "scrubbed_at IS NULL OR ended_at IS NOT NULL", name=op.f("ck_rounds_scrubbed_after_its_end")
         ),

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from client_sdk.protocol.study import messages, robustness, settings
+from client_sdk.protocol.study import any_settings, messages, queries, robustness, settings
 from client_sdk.protocol.study.messages import Problem
 from client_sdk.protocol.wire.signing import ClockSkew, SigningError
 from client_sdk.protocol.wire.tensors import TensorError
@@ -38,7 +38,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
 # A body of nothing but mistakes does not get an answer of its own length.
 MAX_FIELDS = 16
-PARAMETERS = ("study", "client", "round", "version", "key", "wait", "after", "limit")
+PARAMETERS = ("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger("wardround.api")
@@ -66,6 +66,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "unknown-client": ProblemKind(404, "No such client in this study"),
     "unknown-key": ProblemKind(404, "No such key"),
     "round-unknown": ProblemKind(404, "No such round"),
+    "unknown-query": ProblemKind(404, "No such query"),
     "no-session": ProblemKind(404, "This round has no secure sum"),
     "method-not-allowed": ProblemKind(405, "No such method on this resource"),
     "range-not-satisfiable": ProblemKind(416, "The range lies outside the model"),
@@ -80,6 +81,9 @@ CATALOGUE: dict[str, ProblemKind] = {
     "not-sampled": ProblemKind(409, "The client was not sampled in this round"),
     "different-update": ProblemKind(409, "Another update is recorded already"),
     "unknown-head": ProblemKind(409, "The signed head is not one of this ledger"),
+    "no-queries": ProblemKind(409, "The study takes no queries"),
+    "query-overspends": ProblemKind(409, "The query could pass a limit"),
+    "query-closed": ProblemKind(410, "The query waits for no consent any more"),
     "model-missing": ProblemKind(409, "The study has no initial model"),
     "invitation-used": ProblemKind(409, "The invitation has been used"),
     "different-message": ProblemKind(409, "Another message of this step is recorded already"),
@@ -200,12 +204,17 @@ def problem_of(error: Exception) -> Response:
 
 def _place(location: Sequence[Any]) -> str:
     """Where a request is wrong, in the API's own words: a name that the caller made up is not repeated."""
+    # Which form of settings was meant stands behind `settings`; it is no name that the caller wrote.
+    if (at := next((i for i, part in enumerate(location) if part == "settings"), None)) is not None:
+        location = [*location[: at + 1], *location[at + 2 :]]
     return ".".join(str(part) if isinstance(part, int) or part in _words() else "…" for part in location)
 
 
 @functools.cache
 def _words() -> frozenset[str]:
-    kinds = [kind for module in (messages, robustness, settings) for kind in vars(module).values()]
+    kinds = [
+        kind for module in (messages, queries, robustness, settings, any_settings) for kind in vars(module).values()
+    ]
     models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message)]
     return frozenset({"body", "query", "path", *PARAMETERS}.union(*(model.model_fields for model in models)))
 

@@ -37,6 +37,10 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "put_update": (*_IN_ROUND, *_TENSORS, "clip-exceeded", "norm-exceeded", "log-moments-missing"),
     "put_refusal": _IN_ROUND,
     "show_round": ("round-unknown",),
+    "ask_query": ("no-queries", "query-overspends"),
+    "forecast_query": ("no-queries",),
+    "show_query": ("unknown-query",),
+    "put_consent": ("unknown-query", "query-closed", "not-enrolled"),
     "revoke_key": ("unknown-key",),
 }
 _OF_SESSIONS = (

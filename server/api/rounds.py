@@ -99,11 +99,13 @@ def put_refusal(
     return answered(response, written)
 
 
-def _sees_clients(who: Caller) -> bool:
+def sees_clients(who: Caller) -> bool:
+    """Whether the names of hospitals are shown."""
     return isinstance(who, Operator) and who.role == "operator"
 
 
-def _own(who: Caller) -> str | None:
+def own(who: Caller) -> str | None:
+    """The hospital whose own part is shown to it."""
     return who.name if isinstance(who, ClientCaller) else None
 
 
@@ -111,11 +113,11 @@ def _own(who: Caller) -> str | None:
 def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
     """Rounds in order of their numbers."""
     return views.list_rounds(
-        here.coordinator, study, with_clients=_sees_clients(who), own=_own(who), after=after, limit=limit
+        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=limit
     )
 
 
 @router.get("/rounds/{round}", tags=["rounds"])
 def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
     """One round."""
-    return views.show_round(here.coordinator, study, round, with_clients=_sees_clients(who), own=_own(who))
+    return views.show_round(here.coordinator, study, round, with_clients=sees_clients(who), own=own(who))

@@ -87,7 +87,7 @@ def _compared(
     yield "the state of its budget", _is(budget.state, standing.state_sha256)
     yield "whether it can continue", budget.can_continue == standing.can_continue
     yield "the newest round of its budget", budget.round == budget.state["last_round"]
-    yield "its max_steps", budget.max_steps == study.settings["privacy"]["max_steps"]
+    yield "its max_steps", budget.max_steps == study.settings["privacy"].get("max_steps", 0)
     shown = {"limits": budget.limits, "percentiles": budget.percentiles}
     yield "the statement of its budget", _is(shown, standing.statement_sha256)
 

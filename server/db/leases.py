@@ -13,7 +13,7 @@ from server.db.session import Database, Transaction
 from server.db.tables import LeaseRow
 
 T = TypeVar("T")
-Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "abandon", "scrub"]
+Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "answer", "abandon", "scrub"]
 register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in Point.__args__))
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from accounting.budget.bodies import RosterChange, Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append, digest
-from accounting.plan.plan import Plan
+from accounting.plan.statistics import AnyPlan
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
@@ -85,7 +85,14 @@ class Account:
         round.spent = [{name: limit[name] for name in shown} for limit in limited]
 
 
-def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: Plan) -> None:
+def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
+    """The study's budget, to look at. Raises DatabaseDiffers: settings, roster or budget are not what was signed."""
+    row = tx.session.get_one(BudgetRow, study.id)
+    require_as_signed(tx, signer, study, row)
+    return _restored(study, row)
+
+
+def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: AnyPlan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     row, budget = BudgetRow(study_id=study.id, max_steps=plan.max_steps), Budget(plan)
     shown = _write_statement(row, budget)

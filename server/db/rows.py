@@ -13,8 +13,8 @@ from typing import TypeVar
 from sqlalchemy import Select, bindparam, select
 
 from accounting.plan.report import moments_in, report_from_dict
+from client_sdk.protocol.study.any_settings import AnySettings, settings_from
 from client_sdk.protocol.study.messages import StopReason, StudyState
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.session import Transaction
 from server.db.soundness import WRONG_VALUE, RowBroken
@@ -77,10 +77,10 @@ def _known_study(found: T | None) -> T:
     return found
 
 
-def settings_of(row: StudyRow) -> StudySettings:
+def settings_of(row: StudyRow) -> AnySettings:
     """The settings that were frozen when the study was created. Raises RowBroken."""
     try:
-        return StudySettings.model_validate(row.settings)
+        return settings_from(row.settings)
     except WRONG_VALUE as error:
         raise RowBroken("studies.settings holds no settings") from error
 

@@ -18,7 +18,7 @@ from client_sdk.protocol.secure_sum.messages import (
     SumResult,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum.parameters import UPDATE
+from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.values import Message
@@ -98,7 +98,7 @@ def parameters_of(row: SessionRow) -> SessionParameters:
 
 def masks_updates(row: SessionRow) -> bool:
     """Whether updates are among the session's vectors; else they came in the clear."""
-    return _parameters(row.parameters).vector(UPDATE) is not None
+    return any(_parameters(row.parameters).vector(name) is not None for name in (UPDATE, ANSWER))
 
 
 def has_ended(row: SessionRow) -> bool:

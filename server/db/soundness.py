@@ -18,10 +18,12 @@ from sqlalchemy import Boolean, CheckConstraint, Double, Integer, LargeBinary, S
 from accounting.plan.report import report_from_dict
 from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
 from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
+from client_sdk.protocol.study.queries import Consent, QueryDocument, SignedAnswer
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.tensors import spec_from_json
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import NAME_PATTERN
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
 
@@ -58,6 +60,10 @@ _INSIDE: Mapping[str, Check] = {
     "models.bytes": TypeAdapter(PositiveInt).validate_python,
     "models.metrics": Metrics.model_validate,
     "rounds.spent": _SPENT.validate_python,
+    "queries.document": QueryDocument.model_validate,
+    "queries.reason": _TEXT.validate_python,
+    "queries.answer": SignedAnswer.model_validate,
+    "consents.consent": Consent.model_validate,
     "participants.log_moments": report_from_dict,
     "participants.refusal_code": lambda code: Refusal(code=code),
     "participants.refusal_detail": _TEXT.validate_python,
@@ -94,9 +100,14 @@ def require_sound(tx: Transaction, study_id: int) -> None:
         raise RowBroken("rounds has two that are under way")
     if tx.session.get(BudgetRow, study_id) is None:
         raise RowBroken("budgets has no row of the study")
-    for number in tx.session.scalars(select(RoundRow.base_version).where(RoundRow.study_id == study_id).distinct()):
+    trained = (RoundRow.study_id == study_id, RoundRow.base_version.is_not(None))
+    for number in tx.session.scalars(select(RoundRow.base_version).where(*trained).distinct()):
         if tx.session.get(ModelRow, (study_id, number)) is None:
             raise RowBroken("models lacks the model that a round began with")
+    asked = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
+    for number in tx.session.scalars(select(RoundRow.query).where(*asked).distinct()):
+        if tx.session.get(QueryRow, (study_id, number)) is None:
+            raise RowBroken("queries lacks the query that a round asked")
 
 
 @event.listens_for(Base, "load", propagate=True)

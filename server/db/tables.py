@@ -37,7 +37,7 @@ Step = Literal["keys", "shares", "manifest", "consistency", "unmask", "left"]
 SHA256 = String(64)
 NAME = String(63)
 # Grows with the clients, and is loaded when it is asked for.
-_LARGE: dict[str, Any] = {"deferred": True, "deferred_group": "large"}
+LARGE: dict[str, Any] = {"deferred": True, "deferred_group": "large"}
 _IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
 
 
@@ -98,7 +98,7 @@ class OperatorKeyRow(Base):
 
 
 class StudyRow(Base):
-    """One federated training. `version` counts its events, so watchers compare one number."""
+    """One federated study. `version` counts its events, so watchers compare one number."""
 
     __tablename__ = "studies"
     __table_args__ = (
@@ -242,6 +242,7 @@ class RoundRow(Base):
     __table_args__ = (
         one_of("state", RoundState),
         CheckConstraint("number >= 1", name="number"),
+        CheckConstraint("(query IS NULL) = (base_version IS NOT NULL)", name="trains_or_asks"),
         CheckConstraint("(state IN ('released', 'abandoned', 'stopped')) = (ended_at IS NOT NULL)", name="ended"),
         CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),
         # Two workers that open a round at once: one of them fails.
@@ -254,7 +255,8 @@ class RoundRow(Base):
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False, comment="from 1")
     state: Mapped[RoundState] = mapped_column(String(16), comment="how far it has come")
     reason: Mapped[str | None] = mapped_column(String(64), comment="why it came to nothing")
-    base_version: Mapped[int] = mapped_column(Integer, comment="the model that its clients start from")
+    base_version: Mapped[int | None] = mapped_column(Integer, comment="the model that its clients start from")
+    query: Mapped[int | None] = mapped_column(Integer, comment="the query that it answers; none: it trains")
     started_at: Mapped[float] = mapped_column(comment="when it was reserved")
     deadline: Mapped[float] = mapped_column(comment="until when updates are taken")
     ended_at: Mapped[float | None] = mapped_column(comment="when it was released, abandoned or stopped")
@@ -351,19 +353,19 @@ class SessionRow(Base):
 
     study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which study")
     round: Mapped[int] = mapped_column(Integer, primary_key=True, comment="which round")
-    parameters: Mapped[bytes] = mapped_column(LargeBinary, **_LARGE, comment="canonical JSON, as signed")
+    parameters: Mapped[bytes] = mapped_column(LargeBinary, **LARGE, comment="canonical JSON, as signed")
     signature: Mapped[bytes] = mapped_column(LargeBinary, comment="the coordinator's, over the parameters")
-    roster: Mapped[dict[str, Any]] = mapped_column(**_LARGE, comment="identity key of every client that may take part")
+    roster: Mapped[dict[str, Any]] = mapped_column(**LARGE, comment="identity key of every client that may take part")
     members: Mapped[dict[str, Any] | None] = mapped_column(
-        **_LARGE,
+        **LARGE,
         comment="identity key of every active member at the opening; the fingerprint in the parameters is theirs",
     )
     version: Mapped[int] = mapped_column(default=0, comment="grows with everything that is written of the session")
     phase: Mapped[Phase] = mapped_column(String(16), default="keys", comment="how far it has come")
     due_at: Mapped[float | None] = mapped_column(comment="when it moves on without those who are missing")
-    cohort: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U1 by name, once frozen")
-    sharers: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U2 by name, once frozen")
-    survivors: Mapped[list[Any]] = mapped_column(**_LARGE, default=list, comment="U3 by name, once frozen")
+    cohort: Mapped[list[Any]] = mapped_column(**LARGE, default=list, comment="U1 by name, once frozen")
+    sharers: Mapped[list[Any]] = mapped_column(**LARGE, default=list, comment="U2 by name, once frozen")
+    survivors: Mapped[list[Any]] = mapped_column(**LARGE, default=list, comment="U3 by name, once frozen")
     replies: Mapped[int] = mapped_column(
         Integer, default=0, comment="clients that opened shares, once every secret has enough of them"
     )
@@ -372,8 +374,8 @@ class SessionRow(Base):
         Integer, default=0, comment="replies that were there when summing was last tried"
     )
     failure: Mapped[Failure | None] = mapped_column(String(32), comment="why there is no sum")
-    reported: Mapped[dict[str, Any] | None] = mapped_column(**_LARGE, comment="the round report in the opened sums")
-    result: Mapped[dict[str, Any] | None] = mapped_column(**_LARGE, comment="SumResult, as announced")
+    reported: Mapped[dict[str, Any] | None] = mapped_column(**LARGE, comment="the round report in the opened sums")
+    result: Mapped[dict[str, Any] | None] = mapped_column(**LARGE, comment="SumResult, as announced")
 
 
 class SessionMessageRow(Base):

@@ -96,6 +96,18 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
     return Findings(_distance(noise, norm), _moments(log_moments))
 
 
+def examine_answer(body: Tensors) -> None:
+    """A hospital's part of a query: whole numbers that add up exactly.
+
+    Raises:
+        Rejected: `invalid-request`.
+        TensorError: `not-finite`.
+    """
+    for _, _, values in read(body, _CHUNK):
+        if bool((np.rint(values) != values).any()) or bool((np.abs(values) > EXACT / 2).any()):
+            raise Rejected("invalid-request", "the parts of an answer are whole numbers below 2^52, in grid steps")
+
+
 __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 

@@ -13,6 +13,7 @@ Unknown = Literal[
     "round-unknown",
     "invitation-unknown",
     "no-session",
+    "unknown-query",
 ]
 StudyForbids = Literal[
     "frozen",
@@ -23,6 +24,9 @@ StudyForbids = Literal[
     "study-not-running",
     "study-finished",
     "model-missing",
+    "no-queries",
+    "query-overspends",
+    "query-closed",
 ]
 RoundForbids = Literal["not-sampled", "different-update", "round-closed", "unknown-head"]
 SessionForbids = Literal["too-early", "session-failed", "different-message"]

@@ -146,17 +146,13 @@ class Collected:
     drawn: int | None = None
 
 
-def ending(
-    settings: StudySettings, collected: Collected, sums: Mapping[str, Values], *, lost: bool, publishes: bool
-) -> Settle | Abandon:
-    """How collecting ends, and what the round shows of its cost.
+def abandonment(min_clients: int, collected: Collected, *, lost: bool) -> Abandon | None:
+    """Why the round comes to nothing; None: it does not.
 
     Guarantee: a round is free only if nothing of any update can have been seen (`was_seen`).
 
     Args:
-        sums: the opened sums of everything but updates, by vector name; each (length,), log-moments in nats.
         lost: the file of an update, or of the sum of the updates, is gone.
-        publishes: as in `masked_round_report`.
     """
     attendance, secure_sum = collected.attendance, collected.secure_sum
     seen = was_seen(attendance, secure_sum)
@@ -164,17 +160,27 @@ def ending(
         # The next rounds would end so too: whoever leads the study has to know why.
         stuck = next((code for code in STUCK if code in collected.refusals), None)
         return Abandon(stuck or secure_sum.failure, charged=seen)
-    if len(attendance.received) < settings.schedule.min_clients:
+    if len(attendance.received) < min_clients:
         # The coins' doing, which the next round may not repeat, is told apart from hospitals that are not there.
-        unlucky = collected.drawn is not None and collected.drawn < settings.schedule.min_clients
+        unlucky = collected.drawn is not None and collected.drawn < min_clients
         return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=seen)
     if lost:
         # What is gone here had arrived: it may have been seen.
         return Abandon("updates-lost", charged=True)
-    if secure_sum is None:
+    return None
+
+
+def settled(settings: StudySettings, collected: Collected, sums: Mapping[str, Values], *, publishes: bool) -> Settle:
+    """What a round of training shows of its cost.
+
+    Args:
+        sums: the opened sums of everything but updates, by vector name; each (length,), log-moments in nats.
+        publishes: as in `masked_round_report`.
+    """
+    if collected.secure_sum is None:
         # Without a secure sum the report is in the updates themselves.
-        return Settle(round_report(settings, collected.findings, attendance))
-    return Settle(masked_round_report(settings, sums, attendance, publishes=publishes))
+        return Settle(round_report(settings, collected.findings, collected.attendance))
+    return Settle(masked_round_report(settings, sums, collected.attendance, publishes=publishes))
 
 
 def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:

@@ -39,6 +39,8 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
         if row.stop_reason == "database-differs":
             raise DatabaseDiffers(study, FOUND_BEFORE)
         require_as_signed(tx, coordinator.signer, row, budget)
+        if not rows.settings_of(row).privacy.rules.trains:
+            raise Rejected("unknown-model", "a study of queries alone has no model: each of its answers is signed")
         facts = Facts(
             title=row.title,
             state=row.state,

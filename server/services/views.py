@@ -253,6 +253,7 @@ def round_view(row: RoundRow, model: ModelRow | None, clients: Sequence[Particip
         deadline=at(row.deadline),
         ended_at=None if row.ended_at is None else at(row.ended_at),
         reason=row.reason,
+        query=row.query,
         metrics=metrics,
         spent=None if row.spent is None else [Spent.model_validate(limit) for limit in row.spent],
         clients=None if clients is None else [_round_client(client) for client in clients],

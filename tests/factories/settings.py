@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accounting.plan.schemes import TRAINING_SCHEMES
+from client_sdk.protocol.study.any_settings import StatisticsSettings
 from client_sdk.protocol.study.settings import StudySettings
 
 TASK_PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
@@ -109,3 +110,18 @@ def _bayesian(scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
     # Running sums need the same people in every round, whom scheme client does not have.
     composition = "holder" if scheme == "client" else "running"
     return BAYESIAN | {"orders": list(ORDERS), "composition": composition} | dict(given)
+
+
+def statistics_settings(*, masked: bool = True, epsilon: float = 5.0, **options: Any) -> StatisticsSettings:
+    """A study of queries alone; options: of the section `statistics`."""
+    return StatisticsSettings.model_validate(
+        {
+            "statistics": {"max_queries": 50, "max_cells": 1000} | options,
+            "privacy": {
+                "scheme": "statistics",
+                "limits": [limit("instance", epsilon=epsilon)],
+                "masking": dict(MASKING) if masked else None,
+            },
+            "schedule": {"min_clients": 4 if masked else 2, "round_deadline_seconds": 60.0},
+        }
+    )

@@ -52,6 +52,8 @@ class Purpose(StrEnum):
     """Whether a client takes part in a round; party: that client."""
     SESSION = "session"
     """The identifier of a round's secure sum."""
+    QUERY = "query"
+    """A hospital's noise on its part of a query's sum."""
     CENTRAL_NOISE = "central-noise"
     """On the sum of the updates, by the coordinator."""
 

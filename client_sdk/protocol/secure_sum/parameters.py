@@ -8,6 +8,7 @@ terms         instance level: cumulative log-moment bounds [at the filter order,
 client-terms  scheme joint: that histogram, beside the log-moments of the records
 papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement
 metrics       the same: the hospital's number of records
+answer        a query's round, and nothing else in it: the patients' vectors, in steps of its grid
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ from client_sdk.protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
+from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"
+ANSWER = "answer"
 # Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 _GRID_BITS = 14
@@ -82,6 +86,21 @@ class SessionPlan:
             raise ValueError("masking: this study sums nothing under masks")
         seconds = settings.schedule.round_deadline_seconds
         return cls(study, round, roster, model, masking, seconds, lambda clients: vectors_of(settings, spec, clients))
+
+    @classmethod
+    def of_query(cls, settings: AnySettings, document: QueryDocument, *, study: str, round: int, roster: str) -> Self:
+        """The session of a query's round; in place of a model it names the query.
+
+        Raises:
+            ValueError: the study sums nothing under masks.
+        """
+        masking = settings.privacy.masking
+        if masking is None:
+            raise ValueError("masking: this study sums nothing under masks")
+        seconds, cells = settings.schedule.round_deadline_seconds, document.question.cells
+        return cls(
+            study, round, roster, document.digest(), masking, seconds, lambda clients: (answer_vector(cells, clients),)
+        )
 
     def parameters(self, clients: int, *, session: bytes, now: float) -> SessionParameters:
         """Sound parameters for so many planned clients: the study's graph, the least threshold, no fewer survivors than
@@ -139,6 +158,12 @@ class SessionPlan:
             return self.parameters(signed.clients, session=signed.session, now=self.start(signed))
         except ValidationError as error:
             raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error
+
+
+def answer_vector(cells: int, clients: int) -> VectorSpec:
+    """Integers with noise on them, in steps of a query's grid."""
+    cap = largest_cap(clients, 64)
+    return VectorSpec(name=ANSWER, encoding="signed", length=cells, ring_bits=64, scale_bits=0, cap=cap)
 
 
 def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[VectorSpec, ...]:

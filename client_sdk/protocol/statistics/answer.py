@@ -53,7 +53,17 @@ class AnswerTable(Message):
     title: Text = Field(description="for people")
     columns: tuple[Text, ...] = Field(description="names")
     rows: tuple[tuple[Finite | Text | None, ...], ...] = Field(description="one value for each column")
+    counts: Text | None = Field(default=None, description="column that counts patients; small ones may be suppressed")
     plot: Plot | None = Field(default=None, description="how to draw it")
+
+    def suppressed(self, below: int) -> AnswerTable:
+        """As of `Answer`; tables of anything but patients stay."""
+        if self.counts is None:
+            return self
+        place = self.columns.index(self.counts)
+        counted = zip(self.rows, (row[place] for row in self.rows), strict=True)
+        kept = tuple(row for row, count in counted if isinstance(count, int | float) and count >= below)
+        return self.model_copy(update={"rows": kept})
 
 
 class Answer(Message):
@@ -61,3 +71,9 @@ class Answer(Message):
 
     tables: tuple[AnswerTable, ...] = Field(min_length=1, description="estimates")
     notes: tuple[Text, ...] = Field(default=(), description="what a reader should know")
+
+    def suppressed(self, below: int) -> Answer:
+        """Without the rows whose published estimate of patients is below this."""
+        if below <= 0:
+            return self
+        return self.model_copy(update={"tables": tuple(table.suppressed(below) for table in self.tables)})

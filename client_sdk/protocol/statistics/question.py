@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from accounting.plan.queries import Bears
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
 from client_sdk.protocol.statistics.variables import Condition, Patients
 from client_sdk.protocol.wire.signing import canonical_json
@@ -23,8 +24,8 @@ from client_sdk.protocol.wire.values import Message, Positive
 
 MOST_CELLS = 1 << 17
 # Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
-# one in every account.
-_STD_STEPS = 2.0**12
+# one in every account, whatever the limit and however many cells.
+_STD_STEPS = 2.0**20
 # Rounding a vector adds 2⁻¹⁵ of its sensitivity at most.
 _ROUNDING_BITS = 14
 
@@ -76,6 +77,11 @@ class BaseQuestion(Message):
     def whole(self) -> bool:
         """Whether every patient's vector is of whole numbers, so that nothing is rounded."""
         return True
+
+    @property
+    def bears(self) -> Bears:
+        """Whose loss it is."""
+        return "all"
 
     @property
     @abstractmethod

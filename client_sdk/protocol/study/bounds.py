@@ -7,6 +7,7 @@ its site policy says so in its own numbers.
 from __future__ import annotations
 
 from accounting.plan.plan import total_noise
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 
@@ -29,15 +30,17 @@ def guaranteed_noise_multiplier(settings: StudySettings) -> float:
     return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
 
 
-def largest_classical(settings: StudySettings) -> tuple[float, float]:
+def largest_classical(settings: AnySettings) -> tuple[float, float]:
     """The largest ε and the largest δ of the study's classical limits, which every level has."""
     classical = [limit for limit in settings.privacy.limits if limit.definition == "classical"]
     return max(limit.epsilon for limit in classical), max(limit.delta for limit in classical)
 
 
-def beyond_bounds(settings: StudySettings) -> list[str]:
+def beyond_bounds(settings: AnySettings) -> list[str]:
     """Every bound that the settings pass, in words; none where all is well. Raises as `guaranteed_noise_multiplier`."""
-    noise, (epsilon, delta) = guaranteed_noise_multiplier(settings), largest_classical(settings)
+    # Queries bring noise of their own, which the limits alone bound.
+    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
+    epsilon, delta = largest_classical(settings)
     found: list[str] = []
     # Each written so that NaN counts as beyond.
     if not noise >= LEAST_NOISE_MULTIPLIER:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from accounting.plan.schemes import SchemeName
+from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.messages import (
     EncodedKey,
     LimitStatement,
@@ -16,7 +17,7 @@ from client_sdk.protocol.study.messages import (
     StopReason,
     StudyState,
 )
-from client_sdk.protocol.study.settings import Disclosure, LevelName
+from client_sdk.protocol.study.settings import Disclosure
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message, Name, Positive, Rate, Sha256, Whole
 

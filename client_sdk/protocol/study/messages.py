@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from client_sdk.protocol.study.settings import LevelName, StudySettings
+from client_sdk.protocol.study.any_settings import Settings
+from client_sdk.protocol.study.limits import LevelName
+from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.text import Text
@@ -31,7 +33,9 @@ EncodedKey = Annotated[
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
-StopReason = Literal["max-steps-reached", "budget-exhausted", "stopped", "deleted", "database-differs"]
+StopReason = Literal[
+    "max-steps-reached", "max-queries-reached", "budget-exhausted", "stopped", "deleted", "database-differs"
+]
 RoundState = Literal["collecting", "settled", "released", "abandoned", "stopped"]
 ClientState = Literal["active", "revoked", "withdrawn"]
 
@@ -54,7 +58,7 @@ class Problem(Message):
 class StudyCreate(Message):
     study: Name = Field(description="its name from then on")
     title: Text = Field(default="", max_length=200, description="for people")
-    settings: StudySettings = Field(description="frozen from then on")
+    settings: Settings = Field(description="frozen from then on")
 
 
 class ModelInfo(Message):
@@ -86,7 +90,7 @@ class Study(Message):
     state_since: AwareDatetime = Field(description="when it came to this state")
     pause_reason: PauseReason | None = Field(description="why it is paused")
     stop_reason: StopReason | None = Field(description="why it is finished")
-    settings: StudySettings = Field(description="as frozen at its creation")
+    settings: Settings = Field(description="as frozen at its creation")
     settings_sha256: Sha256 = Field(description="SHA-256 of their canonical JSON, which assignments name")
     model: ModelInfo | None = Field(description="the newest model; null before the first")
     clients: int = Field(description="how many hospitals have enrolled and take part")
@@ -171,9 +175,10 @@ class AssignmentBody(Message):
     study: Name = Field(description="which study")
     client: Name = Field(description="who is asked")
     round: int = Field(ge=1, description="from 1")
-    phase: Literal["train"] = Field(description="what to do")
+    phase: Literal["train", "query"] = Field(description="what to do: a round of training, or a query's")
     deadline: AwareDatetime = Field(description="until when an update is taken")
-    model: ModelInfo = Field(description="what to start from")
+    model: ModelInfo | None = Field(description="what to start from; null in a query's round")
+    query: QueryAsked | None = Field(default=None, description="what is asked in a query's round")
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     roster_sha256: Sha256 = Field(description="fingerprint of the roster")
     ledger: LedgerHead = Field(description="the ledger with this round's reservation")
@@ -254,6 +259,7 @@ class RoundView(Message):
     deadline: AwareDatetime | None = Field(description="until when updates are taken")
     ended_at: AwareDatetime | None = Field(description="when it was released, abandoned or stopped")
     reason: Text | None = Field(description="why it came to nothing")
+    query: int | None = Field(default=None, description="the query that it answers; null: a round of training")
     metrics: Metrics | None = Field(description="of its model")
     spent: list[Spent] | None = Field(description="per limit, once this round was charged; null while it is under way")
     clients: list[RoundClient] | None = Field(description="who was drawn, for those who may see it")

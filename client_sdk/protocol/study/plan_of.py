@@ -6,24 +6,37 @@ The coordinator opens its ledger with it; a hospital counts with it what its rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Credit
+from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Observer
+from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings, settings_from
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
 
 _ABSENT = object()
 
 
-def plan_of(settings: StudySettings) -> Plan:
+@overload
+def plan_of(settings: StudySettings) -> Plan: ...
+@overload
+def plan_of(settings: StatisticsSettings) -> StatisticsPlan: ...
+@overload
+def plan_of(settings: AnySettings) -> AnyPlan: ...
+
+
+def plan_of(settings: AnySettings) -> AnyPlan:
     """The accounting plan of a study.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
+    if isinstance(settings, StatisticsSettings):
+        # Noised before it leaves its hospital, or masked with the others' noise.
+        return StatisticsPlan(settings.privacy.limit_plans, settings.statistics.plan(), Observer.COORDINATOR)
     privacy = settings.privacy
     noise = privacy.histogram_noise
     return Plan(
@@ -41,6 +54,7 @@ def plan_of(settings: StudySettings) -> Plan:
         disclosure=privacy.disclosure,
         release=None if noise is None else HistogramRelease(noise.std, noise.every),
         observer=_observer(settings),
+        queries=None if settings.statistics is None else settings.statistics.plan(),
     )
 
 
@@ -52,14 +66,14 @@ class PlanDiffers(ValueError):
         self.fields = fields
 
 
-def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> StudySettings:
+def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> AnySettings:
     """The settings in a ledger's first entry, whose plan is the one beside them: whoever keeps an account compares.
 
     Raises:
         PlanDiffers: they are no settings, no budget can be kept for them, or their plan is another one.
     """
     try:
-        found = StudySettings.model_validate(dict(settings))
+        found = settings_from(dict(settings))
         wanted, same = plan_of(found).to_dict(), canonical_json(found.as_json()) == canonical_json(dict(settings))
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PlanDiffers(f"its settings are none that a budget can be kept for: {error}") from error
@@ -72,8 +86,10 @@ def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> StudyS
     return found
 
 
-def hides_attendance(settings: StudySettings) -> bool:
+def hides_attendance(settings: AnySettings) -> bool:
     """Whether nobody but the coordinator may learn who takes part in a round: the sampling of clients is credited."""
+    if isinstance(settings, StatisticsSettings):
+        return False
     return settings.privacy.rules.protects[0].credit is Credit.CLIENTS and _credited_rate(settings) < 1.0
 
 

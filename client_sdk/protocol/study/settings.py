@@ -11,50 +11,27 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from accounting.plan.limits import BayesianPlan, LimitPlan, limit_among, require_limits, require_release
-from accounting.plan.schemes import SCHEMES, Scheme, SchemeName
+from accounting.plan.limits import (
+    BayesianPlan,
+    LimitPlan,
+    limit_among,
+    require_limits,
+    require_queries,
+    require_release,
+)
+from accounting.plan.schemes import TRAINING_SCHEMES, Scheme, TrainingScheme
 from accounting.units import Definition, Level
-from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
+from client_sdk.protocol.study.limits import Limit, Schedule
+from client_sdk.protocol.study.masking import Masking
 from client_sdk.protocol.study.robustness import Robustness, most_records
+from client_sdk.protocol.study.statistics import Statistics
 from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.values import Finite, Message, Positive, Probability, Rate, Whole
+from client_sdk.protocol.wire.values import Message, Positive, Rate, Whole
 
-LevelName = Literal["client", "instance"]
-DefinitionName = Literal["classical", "bayesian"]
 Disclosure = Literal["plain", "noised", "at-end"]
 # Estimators that never fall when one value of the sample rises.
 MONOTONE = ("betting", "band")
-
-
-class Limit(Message):
-    """One budget: at this level and in this definition never more than (epsilon, delta)."""
-
-    level: LevelName = Field(description="whom it protects: instance, each patient; client, each hospital as a whole")
-    definition: DefinitionName = Field(
-        description="classical: for anybody at all, every level needs one; bayesian: for a typical patient"
-    )
-    epsilon: Positive = Field(
-        description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds, more noise"
-    )
-    delta: Probability = Field(
-        description="δ is never more: below 1 / all patients (or hospitals). Above 1e-3 only with --i-know"
-    )
-    estimator_failure_probability: Probability | None = Field(
-        default=None,
-        description="of a Bayesian limit, which needs it: chance that the estimate is too low, part of delta; a tenth "
-        "of delta is usual",
-    )
-
-    @model_validator(mode="after")
-    def _is_a_limit(self) -> Self:
-        self.plan()
-        return self
-
-    def plan(self) -> LimitPlan:
-        """As the accounts know it."""
-        failure = self.estimator_failure_probability
-        return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
 
 
 class BayesianSettings(Message):
@@ -119,7 +96,7 @@ class AccountingSample(Message):
 class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
-    scheme: SchemeName = Field(
+    scheme: TrainingScheme = Field(
         description="who adds noise: parallel, every hospital enough for itself; sequential, all of them together, for "
         "masked sums; joint, the same for patients and hospitals; client, the coordinator, for hospitals only"
     )
@@ -176,7 +153,7 @@ class Privacy(Message):
     @property
     def rules(self) -> Scheme:
         """What the scheme says of itself."""
-        return SCHEMES[self.scheme]
+        return TRAINING_SCHEMES[self.scheme]
 
     @property
     def limit_plans(self) -> tuple[LimitPlan, ...]:
@@ -256,19 +233,6 @@ class Privacy(Message):
         return self
 
 
-class Schedule(Message):
-    """Who is waited for, and how long."""
-
-    min_clients: Whole = Field(
-        ge=0,
-        le=100_000,
-        description="no round is closed with fewer updates: all hospitals, or fewer to go on while some are away",
-    )
-    round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
-        description="how long a round waits for updates: several times what the slowest hospital computes"
-    )
-
-
 class StudySettings(Message):
     """Everything that a study freezes."""
 
@@ -276,6 +240,9 @@ class StudySettings(Message):
     privacy: Privacy = Field(description="the mechanism and its limits")
     schedule: Schedule = Field(description="who is waited for, and how long")
     robustness: Robustness = Field(default=Robustness(), description="what one hospital can do to the model at most")
+    statistics: Statistics | None = Field(
+        default=None, description="questions about the patients, on the same budget; none: it takes none"
+    )
     beyond_bounds: bool = Field(
         default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
     )
@@ -284,13 +251,15 @@ class StudySettings(Message):
     def _a_round_can_be_closed(self) -> Self:
         if self.steps_per_round > self.privacy.max_steps:
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
-        masking = self.privacy.masking
-        if masking is not None and self.schedule.min_clients < masking.min_survivors:
-            raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
-        if masking is not None and self.schedule.min_clients > MOST_CLIENTS:
-            raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")
+        self.schedule.require_sessions(self.privacy.masking)
         if self.privacy.rules.pooled and self.training.algorithm != "fedsgd":
             raise ValueError(f"scheme {self.privacy.rules.named} has one noisy step a round: fedsgd")
+        return self
+
+    @model_validator(mode="after")
+    def _questions_fit_the_scheme(self) -> Self:
+        if self.statistics is not None:
+            require_queries(self.privacy.rules, self.statistics.plan(), self.privacy.bayesian_plan)
         return self
 
     @model_validator(mode="after")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client_sdk.protocol.study.any_settings import StatisticsPrivacy
+
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.study.any_settings import AnySettings
 
 WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
 
 
-def seen(settings: StudySettings, *, mine: bool) -> list[str]:
+def seen(settings: AnySettings, *, mine: bool) -> list[str]:
     """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
     privacy = settings.privacy
+    if isinstance(privacy, StatisticsPrivacy):
+        return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]
     your, yours, here = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
     masked = privacy.masking is not None and privacy.masking.mask_updates
     noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {here}"
@@ -27,5 +31,18 @@ def seen(settings: StudySettings, *, mine: bool) -> list[str]:
             "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended",
         }
         lines.append(f"the coordinator: {shown[privacy.disclosure]}")
+    if settings.statistics is None:
+        return [*lines, *_others(mine=mine, what="models")]
+    query = _query_seen(masked=privacy.masking is not None, mine=mine)
+    return [*lines, query, *_others(mine=mine, what="models and answers")]
+
+
+def _query_seen(*, masked: bool, mine: bool) -> str:
+    whose = "your" if mine else "each hospital's"
+    part = f"the sum of all hospitals' noised counts, never {whose} own" if masked else f"{whose} counts with noise"
+    return f"the coordinator, of a query: {part}; who takes part"
+
+
+def _others(*, mine: bool, what: str) -> list[str]:
     name = "your name and key, nothing of your data" if mine else "each other's names and keys, nothing of their data"
-    return [*lines, f"the other hospitals: {name}", "readers: the released models"]
+    return [f"the other hospitals: {name}", f"readers: the released {what}"]

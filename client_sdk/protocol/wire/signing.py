@@ -30,6 +30,7 @@ CLOCK_AHEAD_SECONDS = 5
 MOST_SKEW_SECONDS = 300
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
+QUERY_ANSWER = "wardround/1/query-answer"
 LEDGER_WITNESS = "wardround/1/ledger-witness"
 ENROLMENT = "wardround/1/enrolment"
 CERTIFICATE = "wardround/1/certificate"

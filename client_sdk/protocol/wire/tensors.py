@@ -20,6 +20,7 @@ from client_sdk.protocol.wire.documents import load_json
 
 UPDATE = "update/"
 TERMS = "log-moments/"
+ANSWER_TENSOR = "answer"
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = dict[str, tuple[tuple[int, ...], str]]
@@ -64,6 +65,11 @@ def prefixed(spec: Spec, prefix: str) -> Spec:
 def terms_spec(orders: int) -> Spec:
     """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the statement."""
     return {TERMS + "filter": ((1,), "float64"), TERMS + "moments": ((orders,), "float64")}
+
+
+def answer_spec(cells: int) -> Spec:
+    """A hospital's part of a query in the clear: whole numbers, in steps of the query's grid, its noise in them."""
+    return {ANSWER_TENSOR: ((cells,), "float64")}
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:

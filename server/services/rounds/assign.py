@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
 from client_sdk.protocol.study.messages import Assignment, AssignmentBody, SignedParameters
+from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.ledger_store import require_unchanged
@@ -23,6 +24,7 @@ from server.domain.errors import Rejected
 from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator, Prepared
 from server.services.differences import stopping_where_rows_differ
+from server.services.queries.show import asked_of
 from server.services.views import at, ledger_head, model_info
 
 _PREPARING = threading.Lock()
@@ -167,14 +169,18 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     # Clear rounds are held to the roster as it is now.
     opened_with = members_at_opening(session)
     budget = tx.session.get_one(BudgetRow, row.id)
+    query = None
+    if round.query is not None:
+        query = QueryAsked(number=round.query, document=asked_of(tx, row, round))
     body = AssignmentBody(
         study=study,
         # Everybody's in turn.
         client=study,
         round=round.number,
-        phase="train",
+        phase="train" if query is None else "query",
         deadline=at(round.deadline),
-        model=model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        model=None if query is not None else model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        query=query,
         settings_sha256=row.settings_sha256,
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
         ledger=ledger_head(study, budget),

@@ -15,8 +15,9 @@ from sqlalchemy import select
 
 from accounting.budget.ledger import Kind
 from accounting.plan.report import report_to_dict
-from client_sdk.protocol.secure_sum.parameters import UPDATE
+from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE
 from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.reasons import in_words
@@ -25,20 +26,23 @@ from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import Account, Statement, lock_account, statement_after
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import LedgerRow, RoundRow, StudyRow
+from server.domain.queries import NEVER
 from server.domain.rounds import (
     ANY_REASON,
     Abandon,
     Collected,
     Settle,
     Values,
-    ending,
+    abandonment,
     move,
     pause_after,
     pauses,
     round_report,
+    settled,
     was_seen,
 )
 from server.domain.secure_sum_session import changed
@@ -51,7 +55,8 @@ logger = logging.getLogger("wardround.worker")
 class _Due:
     """A round whose collecting ends now, as its rows say. `updates` and `sums` name files: (place, SHA-256)."""
 
-    settings: StudySettings
+    settings: AnySettings
+    asks: bool
     publishes: bool
     collected: Collected
     updates: tuple[tuple[Place, str], ...]
@@ -98,6 +103,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             return
         kind, body = entry_of(decided, due.settings)
         account.conclude(kind, round, body, ready)
+        _look_again(row, account)
         session = rows.find_session(tx, row.id, number)
         if session is not None:
             session.reported = report_to_dict(decided.report)
@@ -120,10 +126,11 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     opened = tuple((spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in sums)
     in_the_clear = ((update_of(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
     # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
-    masked = tuple((place, sha256) for spec, place, sha256 in opened if spec.name == UPDATE)
+    masked = tuple((place, sha256) for spec, place, sha256 in opened if spec.name in (UPDATE, ANSWER))
     settings = rows.settings_of(row)
     return _Due(
         settings=settings,
+        asks=round.query is not None,
         publishes=plan_of(settings).publishes(number),
         collected=Collected(
             present,
@@ -133,14 +140,19 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
             drawn=len(sampled),
         ),
         updates=masked or tuple(in_the_clear),
-        sums=tuple(vector for vector in opened if vector[0].name != UPDATE),
+        sums=tuple(vector for vector in opened if vector[0].name not in (UPDATE, ANSWER)),
     )
 
 
 def _decided(blobs: Blobs, due: _Due) -> Settle | Abandon:
     lost = not all(blobs.has(place, sha256) for place, sha256 in due.updates)
-    sums = dict(_readable(blobs, due.sums))
-    return ending(due.settings, due.collected, sums, lost=lost, publishes=due.publishes)
+    abandoned = abandonment(due.settings.schedule.min_clients, due.collected, lost=lost)
+    if abandoned is not None:
+        return abandoned
+    # A query has nothing to report: its cost is known beforehand.
+    if due.asks or not isinstance(due.settings, StudySettings):
+        return Settle(None)
+    return settled(due.settings, due.collected, dict(_readable(blobs, due.sums)), publishes=due.publishes)
 
 
 def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> Iterable[tuple[str, Values]]:
@@ -164,6 +176,10 @@ def abandon_round(
 
     Where the next ones would come to nothing, too, the study pauses until a person resumes it.
     """
+    if round.query is not None:
+        # Whoever asked decides whether to ask again; training goes on.
+        _end(tx, study, round, account, "abandoned", ending, ready)
+        return
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
     _end(tx, study, round, account, "abandoned", ending, ready)
@@ -175,7 +191,8 @@ def abandon_round(
 
 def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
     """Why the rounds abandoned in a row since the last release or resumption were, the newest first."""
-    wanted = select(RoundRow.reason).where(RoundRow.study_id == study.id, RoundRow.state == "abandoned")
+    abandoned = (RoundRow.study_id == study.id, RoundRow.state == "abandoned", RoundRow.query.is_(None))
+    wanted = select(RoundRow.reason).where(*abandoned)
     found = tx.session.scalars(wanted.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON)))
     return [reason or "" for reason in found]
 
@@ -212,12 +229,22 @@ def _end(
     if round.state != "settled":
         kind, body = entry_of(ending, rows.settings_of(study))
         account.conclude(kind, round, body, ready)
+        _look_again(study, account)
     round.state = move(round.state, state)
     round.reason, round.ended_at = ending.reason, tx.now()
+    if round.query is not None:
+        query = tx.session.get_one(QueryRow, (study.id, round.query))
+        query.state, query.reason = "failed", ending.reason
     rows.append_event(tx, study, f"round-{state}", round.number)
 
 
-def entry_of(ending: Settle | Abandon, settings: StudySettings) -> tuple[Kind, dict[str, Any]]:
+def _look_again(study: StudyRow, account: Account) -> None:
+    """After the last query a study that trains no more ends: whoever looks for openings finds that out."""
+    if study.next_round_at >= NEVER and not account.budget.may_ask:
+        study.next_round_at = 0.0
+
+
+def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dict[str, Any]]:
     """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
     match ending:
         case Settle(report):
@@ -226,21 +253,22 @@ def entry_of(ending: Settle | Abandon, settings: StudySettings) -> tuple[Kind, d
             return "charged-in-full" if charged else "cancelled", {"reason": reason}
 
 
-def _shows_reports(settings: StudySettings) -> bool:
+def _shows_reports(settings: AnySettings) -> bool:
     """Whether each round's report is written down as it happens, and acted on."""
-    return settings.privacy.disclosure != "at-end"
+    return isinstance(settings, StudySettings) and settings.privacy.disclosure != "at-end"
 
 
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
     """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else None."""
     settings = rows.settings_of(study)
-    if _shows_reports(settings) or settings.privacy.bayesian is None:
+    if not isinstance(settings, StudySettings) or _shows_reports(settings) or settings.privacy.bayesian is None:
         return None
     charged = select(LedgerRow).where(
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
     )
-    entries = tx.session.scalars(charged.order_by(LedgerRow.sequence))
-    return [_report_behind(tx, study, settings, entry) for entry in entries]
+    entries = tx.session.scalars(charged.order_by(LedgerRow.sequence)).all()
+    asked = set(tx.session.scalars(select(RoundRow.number).where(RoundRow.study_id == study.id, RoundRow.query > 0)))
+    return [_report_behind(tx, study, settings, entry) for entry in entries if entry.round not in asked]
 
 
 def _report_behind(

@@ -11,11 +11,14 @@ from client_sdk.protocol.study.reasons import TOO_FEW_DRAWN
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import Statement, lock_account, statement_after
+from server.db.ledger_store import Account, Statement, budget_of, lock_account, statement_after
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
+from server.domain.queries import NEVER
 from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
+from server.services.queries.show import consents, document_of, due_query
 from server.services.rounds.close import abandon_round, finish
 
 
@@ -28,10 +31,18 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if row.state != "running" or rows.open_round(tx, row.id) is not None:
             return
         account = lock_account(tx, coordinator.signer, row)
+        query = due_query(tx, row)
+        if query is not None:
+            _ask(coordinator, tx, row, account, query)
+            return
         authorisation = account.budget.authorise()
         # Before the quorum: a spent study ends whether or not its clients are still there.
-        if authorisation.reason is not None:
+        if authorisation.reason is not None and not account.budget.may_ask:
             finish(tx, row, account, authorisation.reason)
+            return
+        if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
+            # Questions may still come; what falls due with them is looked up by itself.
+            row.next_round_at = NEVER
             return
         active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
         if len(active) < row.quorum:
@@ -39,20 +50,11 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
         number = account.budget.last_round + 1
         account.record("reserved", number, {}, ready)
-        settings = rows.settings_of(row)
         heads = partial(coordinator.coins.heads, round=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
-        round = _write_round(tx, row, number, sampled)
-        if settings.privacy.masking is None:
-            return
-        try:
-            _open_session(coordinator, tx, row, round, settings, sampled)
-        except ParameterFault as fault:
-            # Free, because nobody has been asked yet.
-            too_few = fault.code in ("too-few-clients", "unreachable-threshold")
-            chance = too_few and len(sampled) < len(active)
-            reason = TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code
-            abandon_round(tx, row, round, account, Abandon(reason, charged=False))
+        round = _write_round(tx, row, number, sampled, base=_newest_model(tx, row))
+        plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings)
+        _open_session(coordinator, tx, row, account, round, sampled, plan, drawn_of=len(active))
 
     ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(coordinator, tx, study))
     commit_under_lease(coordinator.database, lease, "reserve", work)
@@ -61,26 +63,45 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
 def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement | None:
     row = rows.find_study(tx, study)
     budget = tx.session.get_one(BudgetRow, row.id)
-    if not budget.can_continue:
+    if not budget.can_continue or due_query(tx, row) is not None:
+        return None
+    if not budget_of(tx, coordinator.signer, row).authorise().allowed:
         return None
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
 
-def _open_session(
-    coordinator: Coordinator,
-    tx: Transaction,
-    study: StudyRow,
-    round: RoundRow,
-    settings: StudySettings,
-    sampled: list[str],
-) -> None:
-    """Sign the parameters of the round's secure sum; the round waits as long as they say.
+def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
+    """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
+    document, settings = document_of(query), rows.settings_of(study)
+    cost, counted = document.cost(), consents(tx, study, query.number)
+    query.due_at = None
+    asked = sorted(counted.allowed & counted.active)
+    authorisation = account.budget.authorise_query(cost)
+    if authorisation.reason is not None or len(asked) < counted.needed:
+        # Others were charged, or have left, since it was let in.
+        query.state, query.reason = "failed", authorisation.reason or "too-few-clients"
+        rows.append_event(tx, study, "query-failed")
+        return
+    number = account.budget.last_round + 1
+    account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
+    query.state, query.round = "asked", number
+    round = _write_round(tx, study, number, asked, query=query.number)
+    plan = None
+    if settings.privacy.masking is not None:
+        plan = SessionPlan.of_query(settings, document, study=study.name, round=number, roster=study.roster_sha256)
+    _open_session(coordinator, tx, study, account, round, asked, plan, drawn_of=len(asked))
 
-    Raises:
-        ParameterFault: no session of these clients is sound; nothing is written.
-    """
+
+def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:
+    base = rows.latest_model(tx, study.id)
+    if base is None:
+        raise LookupError("a running study has no model: restore the database from its backup")
+    return base
+
+
+def _training_session(tx: Transaction, study: StudyRow, round: RoundRow, settings: StudySettings) -> SessionPlan:
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
-    plan = SessionPlan.of(
+    return SessionPlan.of(
         settings,
         rows.model_spec_of(study),
         study=study.name,
@@ -88,7 +109,34 @@ def _open_session(
         roster=study.roster_sha256,
         model=base.sha256,
     )
-    parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
+
+
+def _open_session(
+    coordinator: Coordinator,
+    tx: Transaction,
+    study: StudyRow,
+    account: Account,
+    round: RoundRow,
+    sampled: list[str],
+    plan: SessionPlan | None,
+    *,
+    drawn_of: int,
+) -> None:
+    """Sign the parameters of the round's secure sum, if it has one; the round waits as long as they say.
+
+    Where no session of these clients is sound the round is abandoned, and free.
+    """
+    if plan is None:
+        return
+    try:
+        parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
+    except ParameterFault as fault:
+        # Free, because nobody has been asked yet.
+        too_few = fault.code in ("too-few-clients", "unreachable-threshold")
+        chance = too_few and len(sampled) < drawn_of
+        reason = TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code
+        abandon_round(tx, study, round, account, Abandon(reason, charged=False))
+        return
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
@@ -108,15 +156,21 @@ def _open_session(
     )
 
 
-def _write_round(tx: Transaction, study: StudyRow, number: int, sampled: list[str]) -> RoundRow:
-    base = rows.latest_model(tx, study.id)
-    if base is None:
-        raise LookupError("a running study has no model: restore the database from its backup")
+def _write_round(
+    tx: Transaction,
+    study: StudyRow,
+    number: int,
+    sampled: list[str],
+    *,
+    base: ModelRow | None = None,
+    query: int | None = None,
+) -> RoundRow:
     row = RoundRow(
         study_id=study.id,
         number=number,
         state="collecting",
-        base_version=base.version,
+        base_version=None if base is None else base.version,
+        query=query,
         started_at=tx.now(),
         deadline=tx.now() + rows.settings_of(study).schedule.round_deadline_seconds,
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from client_sdk.protocol.secure_sum.parameters import UPDATE
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
@@ -100,7 +101,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     return Inputs(
         study=study,
         round=number,
-        settings=rows.settings_of(row),
+        settings=trained(rows.settings_of(row)),
         model=rows.model_spec_of(row),
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),

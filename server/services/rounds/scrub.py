@@ -53,7 +53,10 @@ def _superseded(tx: Transaction, study: str, number: int) -> str | None:
     """The optimiser state that the round's release replaced."""
     study_id = rows.find_study(tx, study).id
     newest = rows.latest_model(tx, study_id)
-    base = tx.session.get_one(ModelRow, (study_id, rows.find_round(tx, study_id, number).base_version))
+    base_version = rows.find_round(tx, study_id, number).base_version
+    if base_version is None:
+        return None
+    base = tx.session.get_one(ModelRow, (study_id, base_version))
     # A round that released nothing replaced nothing: its own base is still the newest.
     if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
         return None

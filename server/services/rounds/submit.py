@@ -5,21 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.plan.report import report_to_dict
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Refusal, UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensor_files import TensorFile
-from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit
+from client_sdk.protocol.wire.tensors import Spec, answer_spec, encoded_size_limit
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, OpenedFile, update_of
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.db.witness_store import keep_header
-from server.domain.admission import Findings, body_spec, coordinates, examine, expects_log_moments, update_spec
+from server.domain.admission import (
+    Findings,
+    body_spec,
+    coordinates,
+    examine,
+    examine_answer,
+    expects_log_moments,
+    update_spec,
+)
 from server.domain.bounds import longest_update
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
+from server.services.queries.show import asked_of
 from server.services.rounds.anchor import anchor_of
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
@@ -34,24 +44,32 @@ register(
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Permission to send one body of at most `limit` bytes.
+class Start:
+    """weights, previous: digests of the model that the round starts from, and of the one before it if there is one."""
 
-    weights, previous  digests of the model that the round starts from, and of the one before it if there is one
-    """
-
-    study: str
-    round: int
-    client: str
     settings: StudySettings
     model: Spec
     weights: str
     previous: str | None
 
+
+@dataclass(frozen=True)
+class Slot:
+    """Permission to send one body of at most `limit` bytes.
+
+    body  its tensors;  of: what a round of training starts from, None for a part of a query's answer
+    """
+
+    study: str
+    round: int
+    client: str
+    body: Spec
+    of: Start | None
+
     @property
     def limit(self) -> int:
         """Bytes."""
-        return encoded_size_limit(body_spec(self.settings, self.model))
+        return encoded_size_limit(self.body)
 
 
 def begin(
@@ -77,17 +95,25 @@ def begin(
         keep_header(tx, study_row, client, witness)
         if row.sending_since is None:
             row.sending_since = tx.now()
-        base, before = (tx.session.get(ModelRow, (study_row.id, round_row.base_version - i)) for i in (0, 1))
-        if base is None:
-            raise LookupError("the model of a round is not in the database: restore the database from its backup")
-        settings, previous = rows.settings_of(study_row), None if before is None else before.sha256
-        return Slot(study, round, client, settings, rows.model_spec_of(study_row), base.sha256, previous)
+        if round_row.base_version is None:
+            question = asked_of(tx, study_row, round_row).question
+            return Slot(study, round, client, answer_spec(question.cells), None)
+        start = _start(tx, study_row, round_row.base_version)
+        return Slot(study, round, client, body_spec(start.settings, start.model), start)
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
     slot = coordinator.database.write_with_others(_group(study), "begin-update", work).result()
     failpoint("api.after-begin-commit")
     return slot
+
+
+def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
+    base, before = (tx.session.get(ModelRow, (study.id, version - i)) for i in (0, 1))
+    if base is None:
+        raise LookupError("the model of a round is not in the database: restore the database from its backup")
+    previous = None if before is None else before.sha256
+    return Start(trained(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
 
 
 def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_sha256: str) -> Written[UpdateReceipt]:
@@ -124,16 +150,18 @@ def _group(study: str) -> str:
 
 
 def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Findings:
-    names, descriptor = set(update_spec(slot.model)), file.descriptor
+    descriptor, start = file.descriptor, slot.of
+    if start is None:
+        examine_answer(TensorFile(descriptor, slot.body))
+        return Findings(None, None)
     # A likely mistake gets a code of its own instead of `wrong-names`.
-    if expects_log_moments(slot.settings) and set(TensorFile(descriptor).spec) == names:
+    if expects_log_moments(start.settings) and set(TensorFile(descriptor).spec) == set(update_spec(start.model)):
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
-    spec = body_spec(slot.settings, slot.model)
-    start = anchor_of(coordinator, slot.study, slot.settings, slot.model, slot.weights, slot.previous)
-    longest = longest_update(slot.settings, coordinates(slot.model), slot.round, anchor=start)
-    return examine(slot.settings, slot.model, TensorFile(descriptor, spec), longest)
+    found = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
+    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=found)
+    return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 
 def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:

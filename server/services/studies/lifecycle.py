@@ -10,13 +10,14 @@ from sqlalchemy import exists, func, or_, select
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError
-from accounting.plan.plan import Plan
+from accounting.plan.statistics import AnyPlan
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.bounds import beyond_bounds
 from client_sdk.protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
 from client_sdk.protocol.study.plan_of import hides_attendance, plan_of
 from client_sdk.protocol.study.reasons import BY_OPERATOR
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -186,7 +187,7 @@ def _require_enough(tx: Transaction, row: StudyRow) -> None:
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
     settings, base = rows.settings_of(row), rows.latest_model(tx, row.id)
-    if settings.privacy.masking is None or base is None:
+    if not isinstance(settings, StudySettings) or settings.privacy.masking is None or base is None:
         return
     spec = rows.model_spec_of(row)
     plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
@@ -224,7 +225,7 @@ def _under_way(tx: Transaction, row: StudyRow) -> RoundUnderWay | None:
     )
 
 
-def _feasible_plan(request: StudyCreate) -> Plan:
+def _feasible_plan(request: StudyCreate) -> AnyPlan:
     try:
         plan = plan_of(request.settings)
         beyond = [] if request.settings.beyond_bounds else beyond_bounds(request.settings)
@@ -245,7 +246,8 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
     return StudyRow(
         name=request.study,
         title=request.title,
-        state="draft",
+        # Where nothing is trained no model is waited for.
+        state="draft" if request.settings.privacy.rules.trains else "enrolling",
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.failpoints import failpoint, register
@@ -39,7 +40,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
             settings = coordinator.database.read(
                 "find-settings", lambda tx: rows.settings_of(rows.find_study(tx, study))
             )
-            said.require(study, settings, 0)
+            said.require(study, trained(settings), 0)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
@@ -69,6 +70,8 @@ def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[
     if row is None:
         if study.state == "finished":
             raise Rejected("frozen", "the study is finished")
+        if not rows.settings_of(study).privacy.rules.trains:
+            raise Rejected("frozen", "a study of queries alone has no model")
         return None
     if row.sha256 != incoming.sha256:
         raise Rejected("frozen", "the initial model is set and cannot be replaced; open a new study")

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from accounting.budget.bodies import EVENTS, STANDING, Standing, event_in, settings_in
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry, LedgerError, append, digest
+from accounting.plan.queries import QueryCost, QueryPlan
 from tests.accounting.budget.plans import plan
 from tests.factories.ledgers import after, opened
 
 REPORT = {"filter": 0.1, "moments": [0.1, 0.1, 0.1], "complete": False}
+COST = QueryCost(2.0**20, 1024.0, 10).to_dict()
 EVENT = {
     "roster": (None, {"change": "enrolled"}),
     "reserved": (1, {}),
+    "asked": (2, {"query": "a" * 64, "cost": COST}),
     "settled": (1, {"report": REPORT}),
     "charged-in-full": (1, {"reason": "updates-lost"}),
     "cancelled": (1, {"reason": "too-few-clients"}),
@@ -36,11 +39,15 @@ JSON = st.recursive(
 
 
 def ledger() -> list[Entry]:
-    entries = opened(plan(max_steps=60))
+    entries = opened(
+        plan(max_steps=60, epsilon={"bayesian": 15.0, "classical": 20.0}, queries=QueryPlan(5, 10, allowance=1.0))
+    )
     for kind in ("roster", "reserved", "settled"):
         entries.append(after(entries, kind, EVENT[kind][0], **EVENT[kind][1]))
     entries.append(after(entries, "reserved", 2))
     entries.append(after(entries, "cancelled", 2, reason="too-few-clients"))
+    entries.append(after(entries, "asked", 3, **EVENT["asked"][1]))
+    entries.append(after(entries, "settled", 3, report=None))
     return [*entries, after(entries, "finished", reason="stopped", report=None)]
 
 

@@ -1,0 +1,111 @@
+"""A hospital's word on queries that wait: by its policy alone, or once a person here has approved the question.
+
+An approval is a file in the hospital's directory, named after the question's digest; `wardround query approve` writes
+it. Nothing here looks at records.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+from client_sdk.api.calls import POLL_SECONDS
+from client_sdk.api.client import Client
+from client_sdk.durable import write_durably
+from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.query_rules import require_answerable
+from client_sdk.identity import Membership
+from client_sdk.protocol.study.queries import Consent, Query
+from client_sdk.study.delivery import Able
+
+_LOG = logging.getLogger(__name__)
+# Between two looks for questions: an assignment is waited for meanwhile.
+_LOOK_SECONDS = 3.0
+YES = Consent(allowed=True)
+
+
+class Consents:
+    """What this hospital says to the queries of one study."""
+
+    def __init__(self, client: Client, membership: Membership, policy: SitePolicy, able: Able, directory: Path) -> None:
+        self._client, self._membership, self._policy, self._able = client, membership, policy, able
+        self._approvals, self._told = Approvals(directory), set[str]()
+
+    def speak(self) -> float:
+        """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
+        if self._able.settings.statistics is None:
+            return POLL_SECONDS
+        for query in self._client.queries(self._membership.study, state="waiting").queries:
+            # What the coordinator shows of this hospital's word is no secret, and another one replaces it.
+            said = [one.consent for one in query.consents or () if one.client == self._membership.client]
+            consent = self._decide(query)
+            if consent is not None and said != [consent]:
+                self._say(query, consent)
+        return _LOOK_SECONDS
+
+    def _decide(self, query: Query) -> Consent | None:
+        """None: a person has to decide first."""
+        try:
+            require_answerable(self._policy, query.document, self._able.data_version)
+        except PolicyRefused as refused:
+            return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
+        if self._policy.statistics.queries == "allow" or self._approvals.has(query.document.digest()):
+            return YES
+        if self._approvals.denied(query.document.digest()):
+            return Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
+        self._tell(query)
+        return None
+
+    def _tell(self, query: Query) -> None:
+        if query.sha256 in self._told:
+            return
+        self._told.add(query.sha256)
+        _LOG.warning(
+            "query %d of study %s waits for a person here: %s Approve it with `wardround query approve %s %d`",
+            query.number,
+            query.study,
+            query.document.question.in_words(),
+            query.study,
+            query.number,
+        )
+
+    def _say(self, query: Query, consent: Consent) -> None:
+        try:
+            self._client.put_consent(query.study, query.number, self._membership.client, consent)
+        except (ConflictError, NotFoundError) as error:
+            # It has begun or failed meanwhile.
+            _LOG.info("query %d takes no word any more: %s", query.number, error)
+            return
+        _LOG.info("query %d: this hospital says %s", query.number, "yes" if consent.allowed else f"no ({consent.code})")
+
+
+class Approvals:
+    """What a person at this hospital decided, by the digest of a question. directory: of the study's files here."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / "queries"
+
+    def has(self, sha256: str) -> bool:
+        """Whether somebody said yes."""
+        return self._decision(sha256) is True
+
+    def denied(self, sha256: str) -> bool:
+        """Whether somebody said no."""
+        return self._decision(sha256) is False
+
+    def decide(self, sha256: str, *, approved: bool, words: str) -> None:
+        """Keep a person's decision, durably, with the words that it was about."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        body = json.dumps({"approved": approved, "question": words, "at": at}, indent=1)
+        write_durably(self._folder / f"{sha256}.json", body.encode())
+
+    def _decision(self, sha256: str) -> bool | None:
+        try:
+            found = json.loads((self._folder / f"{sha256}.json").read_text())["approved"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found if isinstance(found, bool) else None

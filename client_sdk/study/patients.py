@@ -1,0 +1,65 @@
+"""A hospital's patients as questions see them: one row each, of those that the site policy does not leave out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.data import DataError, Records, Table
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.statistics.question import BaseQuestion
+from client_sdk.protocol.statistics.rows import one_row_each
+from client_sdk.protocol.statistics.variables import Patients
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AskedPatients:
+    """The records of everybody who may be asked about. Made by `of`."""
+
+    records: Table
+
+    @classmethod
+    def of(cls, records: Records, rules: SitePolicy) -> AskedPatients:
+        """Those who are not on the policy's list.
+
+        Raises:
+            ConfigurationError: the policy leaves patients out, and the records name none.
+            DataError: no table, or nobody is left.
+        """
+        if not isinstance(records, Table):
+            raise DataError("questions are about the columns of a table; images and arrays have none")
+        excluded = set(rules.excluded_patients)
+        if excluded and not records.named:
+            raise ConfigurationError(
+                "the site policy leaves patients out, but these records name none: say which column does "
+                "(--patient-column, from Python patient_column)"
+            )
+        if not records.named:
+            _LOG.warning(
+                "the records name no patients: every row counts as a patient of its own. If a patient can have several "
+                "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
+            )
+        kept = [row for row, patient in enumerate(records.patients) if patient not in excluded]
+        if not kept:
+            raise DataError("every patient of these records is on the exclusion list")
+        return cls(records.take(kept))
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Of the patients, each once, in the order of their first rows."""
+        return tuple(dict.fromkeys(self.records.patients))
+
+    def columns(self, question: BaseQuestion, keep: NDArray[np.bool_] | None = None) -> Patients:
+        """One row each, in the order of `identifiers`; keep: who of them.
+
+        Raises:
+            UnreadableColumn: a column is not what the question asks for.
+        """
+        rows = one_row_each(question, self.records.columns, self.records.patients)
+        return rows if keep is None else {name: column[keep] for name, column in rows.items()}

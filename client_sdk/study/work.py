@@ -1,0 +1,176 @@
+"""What a hospital does in a round: train, or answer a query. Both pay first, and both leave finished bytes behind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from client_sdk.durable import Outbox
+from client_sdk.errors import BadAssignment
+from client_sdk.guard.individual import IndividualBudget
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.protocol.randomness.source import Purpose
+from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.study.messages import AssignmentBody
+from client_sdk.protocol.study.plan_of import plan_of
+from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.study.delivery import Delivery, reported
+from client_sdk.study.models import StudyModels
+from client_sdk.training import LocalTraining
+
+register(
+    "hospital.before-charge",
+    "hospital.after-charge",
+    "hospital.after-training",
+    "hospital.after-bytes",
+    "hospital.after-settle",
+)
+
+
+class Make(Protocol):
+    """Pays for a round unless it is paid for, computes, and leaves the finished bytes in the outbox."""
+
+    def __call__(self, vectors: Sequence[VectorSpec], *, paid: bool) -> None: ...
+
+
+class Work(Protocol):
+    """One kind of round."""
+
+    def subject(self, assignment: AssignmentBody) -> str:
+        """SHA-256 of what the round is about: a charged round is never about anything else.
+
+        Raises:
+            BadAssignment: the assignment names none.
+        """
+        ...
+
+    def open(self, assignment: AssignmentBody) -> Make:
+        """What the round is charged to, as after the last finished one.
+
+        Raises:
+            Refused: this hospital, its budget or the study's own limits say no.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Books:
+    """Where a round is paid for and what of it is kept."""
+
+    study: str
+    ledger: HospitalLedger
+    policy: SitePolicy
+    outbox: Outbox
+
+    def pay(self, round: int, price: Charge, subject: str) -> None:
+        """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
+        failpoint("hospital.before-charge")
+        self.ledger.charge(self.study, round, price, self.policy.own_limits(), subject)
+        failpoint("hospital.after-charge")
+
+    def finish(
+        self,
+        round: int,
+        body: bytes,
+        *,
+        sums: bytes | None = None,
+        individual: bytes | None = None,
+        told: dict[str, Any] | None = None,
+    ) -> None:
+        """The bytes, then their digest and everything they have cost in one commit. A crash before the commit leaves
+        nothing to send.
+        """
+        self.outbox.put(round, body)
+        failpoint("hospital.after-bytes")
+        digest = hashlib.sha256(body).hexdigest()
+        self.ledger.finish_update(
+            self.study, round, sha256=digest, size=len(body), sums=sums, individual=individual, reported=told
+        )
+        failpoint("hospital.after-settle")
+
+    def individual(self, patients: Sequence[str]) -> IndividualBudget | None:
+        """The patients' own sums, where the policy keeps a limit for each."""
+        limit, ledger = self.policy.individual, self.ledger
+        if limit is None:
+            return None
+        entries = ledger.next_sequence - 1
+        return IndividualBudget.open(
+            limit, ledger.individual(), patients, entries=entries, sent_since=ledger.sent_since
+        )
+
+
+@dataclass(frozen=True)
+class _Accounts:
+    """What the noised steps of a round are charged to beside the own ledger; saved: as it lies there."""
+
+    log_moments: LogMomentBounds | None
+    individual: IndividualBudget | None
+    saved: tuple[bytes | None, bytes | None]
+
+
+class TrainingWork:
+    """Local steps on this hospital's records."""
+
+    def __init__(
+        self, party: str, books: Books, training: LocalTraining, models: StudyModels, delivery: Delivery
+    ) -> None:
+        self._party, self._books, self._training = party, books, training
+        self._models, self._delivery = models, delivery
+
+    def subject(self, assignment: AssignmentBody) -> str:
+        if assignment.model is None or assignment.query is not None:
+            raise BadAssignment("the assignment of a round of training names no model")
+        return assignment.model.sha256
+
+    def open(self, assignment: AssignmentBody) -> Make:
+        """Raises also ConfigurationError (the patients' own limit cannot be kept any more, or is not the one they began
+        under), LedgerDamaged (the accounts on this disk are not what was written).
+        """
+        books, settings, patients = self._books, self._training.settings, self._training.dataset.patients
+        ledger, study, round = books.ledger, books.study, assignment.round
+        sums, own = ledger.sums(study), ledger.individual()
+        source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round=0)
+        log_moments = LogMomentBounds.open(
+            settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
+        )
+        charged = ledger.rounds_trained(study) | {round}
+        require_within_study(plan_of(settings), ledger.rounds_sent(study), charged)
+        accounts = _Accounts(log_moments, books.individual(patients), (sums, own))
+        return partial(self._make, assignment, accounts)
+
+    def _make(
+        self, assignment: AssignmentBody, accounts: _Accounts, vectors: Sequence[VectorSpec], *, paid: bool
+    ) -> None:
+        round, books = assignment.round, self._books
+        log_moments, individual, model = accounts.log_moments, accounts.individual, assignment.model
+        if model is None:
+            raise BadAssignment("the assignment of a round of training names no model")
+        # Everything that can still say no comes before the charge.
+        weights, previous = self._models.assigned(model), self._models.before(model)
+        if not paid:
+            books.pay(round, Charge.of(self._training.settings, [round]), model.sha256)
+        # From where a round of several steps was interrupted.
+        belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
+        checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
+        made = self._training.contribution(
+            weights,
+            log_moments,
+            round=round,
+            total_records=self._delivery.total_records(),
+            individual=individual,
+            checkpoints=checkpoints,
+            previous=previous,
+        )
+        body = self._delivery.body(round, vectors, made, log_moments)
+        failpoint("hospital.after-training")
+        # Counted with the entry that this commit adds.
+        own = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
+        sums = None if log_moments is None else log_moments.to_bytes()
+        books.finish(round, body, sums=sums, individual=own, told=reported(made, log_moments))
+        if checkpoints is not None:
+            checkpoints.erase()

@@ -1,0 +1,80 @@
+"""Questions about the hospitals' patients: asked by operators, consented to by hospitals, answered with noise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from client_sdk.protocol.study import queries as messages
+from client_sdk.protocol.study.queries import Consent, QueryDocument, QueryForecast, QueryList, QueryState
+from server.api.auth import (
+    After,
+    ClientName,
+    Here,
+    Itself,
+    OperatorOnly,
+    PageSize,
+    Reader,
+    SignedRoute,
+    StudyName,
+    Viewer,
+)
+from server.api.bodies import answered, or_else
+from server.api.rounds import own, sees_clients
+from server.services.queries import ask, show
+
+router = APIRouter(prefix="/v1/studies/{study}/queries", route_class=SignedRoute, tags=["queries"])
+QueryNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the query, from 1")]
+InState = Annotated[QueryState | None, Query(description="only those in this state")]
+
+
+@router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it costs nothing"))
+def ask_query(
+    study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, here: Here
+) -> messages.Query:
+    """Ask. A query that could pass a limit is refused before any hospital computes. Repeatable: equal documents are one
+    query, and one that failed is tried anew."""
+    return answered(response, ask.ask(here.coordinator, study, document))
+
+
+@router.post("/forecast")
+def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, here: Here) -> QueryForecast:
+    """What a query would cost now, and how much noise its answer would have; nobody is asked."""
+    return ask.forecast(here.coordinator, study, document)
+
+
+@router.get("")
+def list_queries(
+    study: StudyName, who: Reader, here: Here, state: InState = None, after: After = 0, limit: PageSize = 100
+) -> QueryList:
+    """Queries in order of their numbers."""
+    return show.list_queries(
+        here.coordinator,
+        study,
+        with_clients=sees_clients(who),
+        own=own(who),
+        state=state,
+        after=after,
+        limit=limit,
+    )
+
+
+@router.get("/{query}")
+def show_query(study: StudyName, query: QueryNumber, who: Reader, here: Here) -> messages.Query:
+    """One query with its answer, once it has one."""
+    return show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
+
+
+@router.put("/{query}/consents/{client}", status_code=201, responses=or_else(Consent, "Said before"))
+def put_consent(
+    study: StudyName,
+    query: QueryNumber,
+    client: ClientName,
+    consent: Consent,
+    response: Response,
+    _: Itself,
+    here: Here,
+) -> Consent:
+    """A hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""
+    return answered(response, ask.consent(here.coordinator, study, query, client, consent))

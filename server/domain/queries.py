@@ -1,0 +1,114 @@
+"""A query between its question and its answer: when its round may begin, what fits a budget, what its sum says."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.budget.budget import Budget
+from accounting.plan.queries import QueryCost
+from accounting.values import rounded_up
+from client_sdk.protocol.statistics.answer import Answer, NoisedSum
+from client_sdk.protocol.study.any_settings import AnySettings
+from client_sdk.protocol.study.queries import LimitAfter, QueryDocument, QueryNoise
+
+# Beyond the last second that a message can say: nothing falls due by itself.
+NEVER = 253_402_300_799.0
+REFUSED = "refused-by-hospitals"
+_MOST_NOISE = 1e6
+WARNING = (
+    "No noise protects against a hospital that falsifies its own part of the sum: an answer is as honest as the "
+    "hospitals that gave it."
+)
+
+
+@dataclass(frozen=True)
+class Consents:
+    """What the active hospitals have said of one query. needed: without so many it is not asked."""
+
+    active: frozenset[str]
+    allowed: frozenset[str]
+    refused: frozenset[str]
+    needed: int
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether too many have refused, of at least as many as are needed."""
+        return len(self.active) >= self.needed > len(self.active - self.refused)
+
+    def due_at(self, since: float, patience: float) -> float | None:
+        """When its round may begin, in seconds; None: not before somebody else consents.
+
+        since     when it was asked
+        patience  seconds for which hospitals that say nothing are waited for, once there are enough others
+        """
+        if len(self.allowed & self.active) < self.needed:
+            return None
+        silent = self.active - self.allowed - self.refused
+        return since + patience if silent else since
+
+
+def shares_of(settings: AnySettings) -> int:
+    """Among how many honest hospitals the noise of a query is shared at least; 1: every one adds the whole of it."""
+    masking = settings.privacy.masking
+    return 1 if masking is None else masking.honest_survivors
+
+
+def noise_of(document: QueryDocument, settings: AnySettings, hospitals: int) -> QueryNoise:
+    """The noise that is sure, and the noise that so many hospitals really add."""
+    grid = document.question.grid()
+    sure = grid.std * grid.spacing
+    return QueryNoise(guaranteed=sure, present=sure * math.sqrt(hospitals / shares_of(settings)), spacing=grid.spacing)
+
+
+def answer_of(document: QueryDocument, noise: QueryNoise, total: NDArray[np.float64], suppress_below: int) -> Answer:
+    """What the noised sum says; total: (cells,) in grid steps."""
+    # Of the published numbers alone, so that whoever has them finds the same intervals.
+    seed = int.from_bytes(hashlib.sha256(document.digest().encode() + total.tobytes()).digest()[:8], "big")
+    found = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
+    return found.suppressed(suppress_below)
+
+
+def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
+    """What a query of this cost would do to every limit."""
+    found: list[LimitAfter] = []
+    for account in budget.accounts:
+        limit, after = account.limit, account.epsilon_after_query(cost)
+        found.append(
+            LimitAfter(
+                level=limit.level.value,
+                definition="bayesian" if limit.definition == "bayesian" else "classical",
+                epsilon=limit.epsilon,
+                before=account.epsilon(),
+                after=after if math.isfinite(after) else None,
+            )
+        )
+    return found
+
+
+def least_noise(budget: Budget, cost: QueryCost) -> float | None:
+    """The least noise multiplier, to three digits, with which the same query fits every limit now; None: none does."""
+
+    def fits(multiplier: float) -> bool:
+        # The grid becomes finer with the noise: only the ratio counts.
+        tried = replace(cost, sensitivity=cost.noise_std / multiplier)
+        return all(account.fits_query(tried) for account in budget.accounts)
+
+    if not fits(_MOST_NOISE):
+        return None
+    low, high = 1e-3, _MOST_NOISE
+    while high / low > 1.0005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return rounded_up(high, 3)
+
+
+def consents_of(active: Collection[str], said: Collection[tuple[str, bool]], needed: int) -> Consents:
+    """Of the hospitals that are active now."""
+    allowed = frozenset(client for client, allows in said if allows)
+    return Consents(frozenset(active), allowed, frozenset(client for client, allows in said if not allows), needed)

@@ -1,0 +1,162 @@
+"""Ask: what a query would cost, and its place in the queue. Nobody computes before its round begins."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select
+
+from accounting.budget.budget import Budget
+from accounting.errors import InvalidArgument
+from accounting.plan.queries import QueryCost
+from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
+from server.db import rows
+from server.db.ledger_store import budget_of, lock_account
+from server.db.query_tables import ConsentRow, QueryRow
+from server.db.session import Transaction
+from server.db.tables import StudyRow
+from server.domain.errors import Rejected
+from server.domain.queries import REFUSED, effects, least_noise, noise_of
+from server.services.coordinator import Coordinator, Written
+from server.services.differences import stopping_where_rows_differ
+from server.services.queries.show import consents, find, newest_number, view
+
+
+def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:
+    """What the query would cost now; nobody is asked.
+
+    Raises:
+        Rejected: `unknown-study`, `no-queries`, `invalid-request` (noise or size that cannot be drawn).
+    """
+
+    def work(tx: Transaction) -> QueryForecast:
+        row = rows.find_study(tx, study)
+        cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
+        known = _same(tx, row, document)
+        asked, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
+        answered = known is not None and known.state == "answered"
+        return QueryForecast(
+            sha256=document.digest(),
+            known=None if known is None else known.number,
+            allowed=answered or asked.allowed,
+            reason=None if answered else asked.reason,
+            cells=cost.cells,
+            sensitivity=document.question.sensitivity,
+            noise_std=noise.guaranteed,
+            noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
+            limits=effects(budget, cost),
+            least_noise_multiplier=None if asked.allowed else least_noise(budget, cost),
+        )
+
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
+
+
+def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Written[Query]:
+    """Take the query in. The same one again: the same answer, at no cost; one that failed is tried anew.
+
+    Raises:
+        Rejected: `unknown-study`, `no-queries`, `invalid-request`, `study-finished`, `query-overspends` (extra
+            least_noise_multiplier).
+    """
+
+    def work(tx: Transaction) -> Written[Query]:
+        row = rows.lock_study(tx, study)
+        cost = _cost(row, document)
+        known = _same(tx, row, document)
+        if known is not None and known.state != "failed":
+            return Written(view(tx, row, known, with_clients=True), created=False)
+        if row.state == "finished":
+            raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
+        _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
+        query = known or QueryRow(
+            study_id=row.id,
+            number=newest_number(tx, row) + 1,
+            sha256=document.digest(),
+            document=document.model_dump(mode="json"),
+        )
+        # Whoever said no may think otherwise now.
+        said = (ConsentRow.study_id == row.id, ConsentRow.query == query.number)
+        tx.session.execute(delete(ConsentRow).where(*said))
+        query.state, query.reason, query.created_at, query.due_at = "waiting", None, tx.now(), None
+        tx.session.add(query)
+        rows.append_event(tx, row, "query-asked", work=False)
+        tx.session.flush()
+        return Written(view(tx, row, query, with_clients=True), created=known is None)
+
+    return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
+
+
+def consent(coordinator: Coordinator, study: str, number: int, client: str, said: Consent) -> Written[Consent]:
+    """A hospital's word on a query that waits; a later word replaces it while the query waits.
+
+    Raises:
+        Rejected: `unknown-study`, `unknown-query`, `query-closed` (it waits no more).
+    """
+
+    def work(tx: Transaction) -> Written[Consent]:
+        row = rows.lock_study(tx, study)
+        query = find(tx, row, number, lock=True)
+        known = tx.session.get(ConsentRow, (row.id, number, client))
+        if known is not None and Consent.model_validate(known.consent) == said:
+            return Written(said, created=False)
+        if query.state != "waiting":
+            raise Rejected("query-closed", "this query waits for nobody's consent any more")
+        if known is None:
+            known = ConsentRow(study_id=row.id, query=number, client=client)
+        known.consent, known.at = said.model_dump(mode="json"), tx.now()
+        tx.session.add(known)
+        tx.session.flush()
+        _weigh(tx, row, query)
+        return Written(said, created=True)
+
+    return coordinator.database.write("consent", work)
+
+
+def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+    """Whether its round may begin now, later, or never."""
+    counted = consents(tx, study, query.number)
+    if counted.hopeless:
+        query.state, query.reason, query.due_at = "failed", REFUSED, None
+        rows.append_event(tx, study, "query-failed", work=False)
+        return
+    patience = rows.settings_of(study).schedule.round_deadline_seconds
+    query.due_at = counted.due_at(query.created_at, patience)
+    rows.append_event(tx, study, "query-consented", work=query.due_at is not None)
+
+
+def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
+    settings = rows.settings_of(study)
+    if settings.statistics is None:
+        raise Rejected("no-queries", "this study takes no queries: its settings have no section statistics")
+    if document.question.cells > settings.statistics.max_cells:
+        raise Rejected(
+            "invalid-request",
+            f"{document.question.cells} cells, and a query of this study has at most {settings.statistics.max_cells} "
+            "(statistics.max_cells)",
+        )
+    try:
+        return document.cost()
+    except InvalidArgument as error:
+        raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
+
+
+def _require_fits(budget: Budget, cost: QueryCost) -> None:
+    asked = budget.authorise_query(cost)
+    if asked.allowed:
+        return
+    if asked.reason != "budget-exhausted":
+        raise Rejected("query-overspends", "the study has answered as many queries as it may (statistics.max_queries)")
+    least = least_noise(budget, cost)
+    helps = "no noise would help" if least is None else f"a noise_multiplier of {least:g} would fit"
+    raise Rejected(
+        "query-overspends",
+        f"this query could pass a limit of the study: {helps}; no hospital was asked",
+        least_noise_multiplier=least,
+    )
+
+
+def _same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
+    wanted = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
+    return tx.session.scalars(wanted).one_or_none()
+
+
+def _active(tx: Transaction, study: StudyRow) -> int:
+    return max(study.quorum, len(rows.active_members(tx, study.id)))

@@ -1,0 +1,136 @@
+"""What is known of queries: how far each has come, who consents, and the signed answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+
+from client_sdk.protocol.study.queries import (
+    Consent,
+    HospitalsConsent,
+    Query,
+    QueryDocument,
+    QueryList,
+    QueryState,
+    SignedAnswer,
+)
+from server.db import rows
+from server.db.query_tables import ConsentRow, QueryRow
+from server.db.session import Transaction
+from server.db.soundness import RowBroken
+from server.db.tables import ClientRow, RoundRow, StudyRow
+from server.domain.errors import Rejected
+from server.domain.queries import Consents, consents_of
+from server.services.coordinator import Coordinator
+from server.services.views import at
+
+
+def list_queries(
+    coordinator: Coordinator,
+    study: str,
+    *,
+    with_clients: bool,
+    own: str | None = None,
+    state: QueryState | None = None,
+    after: int = 0,
+    limit: int = 100,
+) -> QueryList:
+    """Queries above `after`, in order of their numbers. with_clients, own: as in `list_rounds`.
+
+    Raises Rejected `unknown-study`.
+    """
+
+    def work(tx: Transaction) -> QueryList:
+        row = rows.find_study(tx, study)
+        wanted = select(QueryRow).where(QueryRow.study_id == row.id, QueryRow.number > after)
+        if state is not None:
+            wanted = wanted.where(QueryRow.state == state)
+        found = tx.session.scalars(wanted.order_by(QueryRow.number).limit(limit + 1)).all()
+        more = found[limit - 1].number if len(found) > limit else None
+        shown = [view(tx, row, query, with_clients=with_clients, own=own) for query in found[:limit]]
+        return QueryList(queries=shown, next=more)
+
+    return coordinator.database.read("list-queries", work)
+
+
+def show_query(
+    coordinator: Coordinator, study: str, number: int, *, with_clients: bool, own: str | None = None
+) -> Query:
+    """Raises Rejected `unknown-study`, `unknown-query`."""
+
+    def work(tx: Transaction) -> Query:
+        row = rows.find_study(tx, study)
+        return view(tx, row, find(tx, row, number), with_clients=with_clients, own=own)
+
+    return coordinator.database.read("show-query", work)
+
+
+def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -> QueryRow:
+    """Raises Rejected `unknown-query`."""
+    row = tx.session.get(QueryRow, (study.id, number), with_for_update=lock)
+    if row is None:
+        raise Rejected("unknown-query", "the study has no query of this number")
+    return row
+
+
+def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
+    """What the hospitals that are active now have said."""
+    active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
+    said = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
+    return consents_of(tx.session.scalars(active).all(), said, study.quorum)
+
+
+def asked_of(tx: Transaction, study: StudyRow, round: RoundRow) -> QueryDocument:
+    """The document that a query's round asks. Raises LookupError, RowBroken: the rows do not hold it as signed."""
+    if round.query is None:
+        raise LookupError("a round of training asks nothing")
+    return document_of(tx.session.get_one(QueryRow, (study.id, round.query)))
+
+
+def document_of(row: QueryRow) -> QueryDocument:
+    """Raises RowBroken: it is not the one that its digest is of."""
+    document = QueryDocument.model_validate(row.document)
+    if document.digest() != row.sha256:
+        raise RowBroken("queries.document is not what its digest says")
+    return document
+
+
+def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
+    """The first query whose round may begin now."""
+    due = (QueryRow.study_id == study.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
+    return tx.session.scalars(select(QueryRow).where(*due).order_by(QueryRow.number).limit(1)).one_or_none()
+
+
+def said_of(tx: Transaction, study: StudyRow, query: int) -> Sequence[ConsentRow]:
+    """Every hospital's word, by name."""
+    wanted = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
+    return tx.session.scalars(wanted.order_by(ConsentRow.client)).all()
+
+
+def newest_number(tx: Transaction, study: StudyRow) -> int:
+    """Of the study's queries; 0: it has none."""
+    return tx.session.scalar(select(func.max(QueryRow.number)).where(QueryRow.study_id == study.id)) or 0
+
+
+def view(tx: Transaction, study: StudyRow, row: QueryRow, *, with_clients: bool, own: str | None = None) -> Query:
+    """One query; who consents is for operators, and a hospital sees its own word."""
+    said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
+    shown = [one for one in said if with_clients or one.client == own]
+    return Query(
+        study=study.name,
+        number=row.number,
+        sha256=row.sha256,
+        document=QueryDocument.model_validate(row.document),
+        state=row.state,
+        created_at=at(row.created_at),
+        round=row.round,
+        reason=row.reason,
+        allowed=len(counted.allowed & counted.active),
+        refused=len(counted.refused & counted.active),
+        needed=counted.needed,
+        consents=[HospitalsConsent(client=one.client, consent=Consent.model_validate(one.consent)) for one in shown]
+        if with_clients or own is not None
+        else None,
+        answered=None if row.answer is None else SignedAnswer.model_validate(row.answer),
+    )

@@ -1,0 +1,133 @@
+"""From a settled query to its signed answer. The charge is committed already; all of it can be done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.protocol.secure_sum.parameters import ANSWER
+from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode_signed
+from client_sdk.protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer
+from client_sdk.protocol.wire.signing import QUERY_ANSWER
+from client_sdk.protocol.wire.tensor_files import TensorFile
+from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, answer_spec
+from server.db import rows
+from server.db.blobs import OpenedFile, Place, sum_of, update_of
+from server.db.leases import Lease, commit_under_lease
+from server.db.ledger_store import lock_account, require_unchanged, settled_at
+from server.db.session import Transaction
+from server.db.session_store import opened_sums
+from server.domain.queries import WARNING, answer_of, noise_of
+from server.domain.rounds import Abandon, move
+from server.services.coordinator import Coordinator
+from server.services.queries.show import find
+from server.services.rounds.close import abandon_round
+
+
+class _Lost(Exception):
+    """A file that the answer needs is gone."""
+
+
+class _Inputs:
+    """What a settled query is answered from.
+
+    files  of the clear answers, or of the one opened sum
+    """
+
+    def __init__(self, tx: Transaction, study: str, number: int) -> None:
+        row = rows.find_study(tx, study)
+        round = rows.find_round(tx, row.id, number)
+        self.study, self.round, self.query = study, number, round.query or 0
+        self.document = QueryDocument.model_validate(find(tx, row, self.query).document)
+        self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
+        session = rows.find_session(tx, row.id, number)
+        received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
+        found = [] if session is None else [one for one in opened_sums(session) if one[0].name == ANSWER]
+        self.opened: tuple[VectorSpec, str] | None = found[0] if found else None
+        self.hospitals = len(received) if session is None else len(session.survivors)
+        self.files: list[tuple[Place, str]] = [
+            (update_of(study, number, client), sha256) for client, sha256 in received
+        ]
+        if self.opened is not None:
+            self.files = [(sum_of(study, number, ANSWER), self.opened[1])]
+
+
+def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int, renew: Callable[[], None]) -> None:
+    """Publish the answer of the query that round `number` asked."""
+
+    def read(tx: Transaction) -> _Inputs:
+        require_unchanged(tx, coordinator.signer, rows.find_study(tx, study))
+        return _Inputs(tx, study, number)
+
+    inputs = coordinator.database.read("read-settled-query", read)
+    try:
+        total = _total(coordinator, inputs, renew)
+    except _Lost:
+        commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs))
+        return
+    signed = _signed(coordinator, inputs, total)
+    commit_under_lease(coordinator.database, lease, "answer", lambda tx: _publish(coordinator, tx, inputs, signed))
+
+
+def _total(coordinator: Coordinator, inputs: _Inputs, renew: Callable[[], None]) -> NDArray[np.float64]:
+    """(cells,) the noised sum in grid steps; whole numbers below 2^53 add up exactly in any order."""
+    total = np.zeros(inputs.document.question.cells)
+    for part in _parts(coordinator, inputs):
+        total += part
+        renew()
+    return total
+
+
+def _parts(coordinator: Coordinator, inputs: _Inputs) -> Iterator[NDArray[np.float64]]:
+    for place, sha256 in inputs.files:
+        file = coordinator.blobs.open(place, sha256)
+        if file is None:
+            raise _Lost
+        with file:
+            yield _read(inputs, file)
+
+
+def _read(inputs: _Inputs, file: OpenedFile) -> NDArray[np.float64]:
+    cells = inputs.document.question.cells
+    if inputs.opened is not None:
+        words = np.frombuffer(file.read(0, file.bytes), inputs.opened[0].dtype)[:cells]
+        return decode_signed(words, scale_bits=0)
+    return TensorFile(file.descriptor, answer_spec(cells)).piece(ANSWER_TENSOR, 0, cells).astype(np.float64)
+
+
+def _signed(coordinator: Coordinator, inputs: _Inputs, total: NDArray[np.float64]) -> SignedAnswer:
+    noise = noise_of(inputs.document, inputs.settings, inputs.hospitals)
+    statistics = inputs.settings.statistics
+    published = PublishedAnswer(
+        study=inputs.study,
+        query=inputs.query,
+        sha256=inputs.document.digest(),
+        round=inputs.round,
+        hospitals=inputs.hospitals,
+        noise=noise,
+        answer=answer_of(inputs.document, noise, total, 0 if statistics is None else statistics.suppress_below),
+        warning=WARNING,
+        ledger_entries=inputs.ledger[0],
+        ledger_sha256=inputs.ledger[1],
+    )
+    signature = coordinator.signer.sign(QUERY_ANSWER, published.model_dump(mode="json"))
+    return SignedAnswer(published=published, signature=signature)
+
+
+def _publish(coordinator: Coordinator, tx: Transaction, inputs: _Inputs, signed: SignedAnswer) -> None:
+    study = rows.lock_study(tx, inputs.study)
+    round = rows.lock_round(tx, study.id, inputs.round)
+    round.state, round.ended_at = move(round.state, "released"), tx.now()
+    require_unchanged(tx, coordinator.signer, study)
+    query = find(tx, study, inputs.query, lock=True)
+    query.state, query.answer = "answered", signed.model_dump(mode="json")
+    rows.append_event(tx, study, "query-answered", inputs.round)
+
+
+def _abandon(coordinator: Coordinator, tx: Transaction, inputs: _Inputs) -> None:
+    study = rows.lock_study(tx, inputs.study)
+    round = rows.lock_round(tx, study.id, inputs.round)
+    account = lock_account(tx, coordinator.signer, study)
+    abandon_round(tx, study, round, account, Abandon("updates-lost", charged=True))
