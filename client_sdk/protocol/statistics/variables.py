@@ -100,7 +100,9 @@ class Range(Message):
         if not self.low < self.high:
             raise ValueError(f"column {self.column}: low is below high")
         if max(abs(self.low), abs(self.high)) > LARGEST or self.high - self.low < NARROWEST:
-            raise ValueError(f"column {self.column}: a range lies within ±{LARGEST:g} and is {NARROWEST:g} wide or wider")
+            raise ValueError(
+                f"column {self.column}: a range lies within ±{LARGEST:g} and is {NARROWEST:g} wide or wider"
+            )
         require_codes(self.column, (), self.missing_values)
         return self
 

@@ -5,7 +5,9 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from client_sdk.protocol.statistics.kinds.count import Count
+from client_sdk.protocol.statistics.kinds.moments import Moments
 from client_sdk.protocol.statistics.kinds.table import Table
+from client_sdk.protocol.statistics.kinds.tables import Tables
 
-Question = Annotated[Count | Table, Field(discriminator="kind")]
+Question = Annotated[Count | Moments | Table | Tables, Field(discriminator="kind")]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
