@@ -31,13 +31,13 @@ def scaled_columns(numbers: Sequence[Range | Indicator], patients: Patients, who
     return np.stack([number.scaled(patients) for number in numbers], axis=1)[who]
 
 
-def rounded_sum(scaled: Floats, vectors: Callable[[Floats], Floats], spacing: float) -> NDArray[np.int64]:
-    """(d,) the sum over patients of their vectors, every one rounded to the grid, in grid steps.
+def rounded_sum(scaled: Floats, vectors: Callable[[Floats], Floats], cells: int, spacing: float) -> NDArray[np.int64]:
+    """(cells,) the sum over patients of their vectors, every one rounded to the grid, in grid steps.
 
     scaled   (n, k) of the patients
-    vectors  (b, k) of some of them -> (b, d); called with no patient as well
+    vectors  (b, k) of some of them -> (b, cells)
     """
-    total = np.zeros(vectors(scaled[:0]).shape[1], np.int64)
+    total = np.zeros(cells, np.int64)
     for start in range(0, len(scaled), _BLOCK):
         # A power of two divides exactly. Rounding the sum instead would move it by less than a patient's share of Δ′.
         total += np.rint(vectors(scaled[start : start + _BLOCK]) / spacing).astype(np.int64).sum(axis=0)

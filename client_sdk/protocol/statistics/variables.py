@@ -31,7 +31,7 @@ class UnreadableColumn(ValueError):
 
 
 class Variable(Message):
-    """One column cut into cells that hold everybody: bins and what lies outside, categories and the others, or presence.
+    """One column cut into cells that hold everybody: bins and what lies outside, categories and others, or presence.
 
     edges e₁ < … < e_k  cells: below e₁, [e₁, e₂), …, e_k and above, missing
     categories          cells: each of them, other, missing
@@ -55,8 +55,8 @@ class Variable(Message):
         require_codes(self.column, self.categories or (), self.missing_values)
         if self.categories is not None and {OTHER, MISSING} & set(self.categories):
             raise ValueError(
-                f"column {self.column}: a category is called {OTHER} or {MISSING}, as the cells are that every variable "
-                f"has. Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of "
+                f"every variable are. Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
             )
         return self
 
@@ -100,9 +100,7 @@ class Range(Message):
         if not self.low < self.high:
             raise ValueError(f"column {self.column}: low is below high")
         if max(abs(self.low), abs(self.high)) > LARGEST or self.high - self.low < NARROWEST:
-            raise ValueError(
-                f"column {self.column}: a range lies within ±{LARGEST:g} and is {NARROWEST:g} wide or wider"
-            )
+            raise ValueError(f"column {self.column}: a range lies within ±{LARGEST:g} at least {NARROWEST:g} wide")
         require_codes(self.column, (), self.missing_values)
         return self
 

@@ -68,7 +68,9 @@ class Moments(BaseQuestion):
         return self.named(*(number.column for number in self.numbers))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
-        return rounded_sum(scaled_columns(self.numbers, patients, self.included(patients)), _vectors, spacing)
+        return rounded_sum(
+            scaled_columns(self.numbers, patients, self.included(patients)), _vectors, self.cells, spacing
+        )
 
     def answer(self, noised: NoisedSum) -> Answer:
         generator = noised.generator()
@@ -96,9 +98,7 @@ class Moments(BaseQuestion):
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
-        return (
-            f"How many patients have a value, the mean and the standard deviation of {numbers}, of patients{self.who()}"
-        )
+        return f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who()}"
 
 
 def _vectors(scaled: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def label_of(number: Range | Indicator) -> str:
 
 
 def numbers_table(
-    name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates, patients: Floats
+    name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates, patients: Floats | float
 ) -> AnswerTable:
     """One row each; patients: (rows,) how many it rests on. labels: (column,) or (column, with)."""
     names = ("column", "with")[: len(labels[0])] if labels else ("column",)
@@ -51,7 +52,15 @@ def numbers_table(
         name=name,
         title=title,
         columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
-        rows=rows_of(labels, found.estimate, found.dp_error, found.sampling_error, found.low, found.high, patients),
+        rows=rows_of(
+            labels,
+            found.estimate,
+            found.dp_error,
+            found.sampling_error,
+            found.low,
+            found.high,
+            np.broadcast_to(patients, len(labels)),
+        ),
         counts=PATIENTS,
         plot=Plot(kind="points", x="column", y=ESTIMATE, low=LOW, high=HIGH) if len(names) == 1 else None,
     )
@@ -66,6 +75,11 @@ def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], found: 
         rows=rows_of(labels, found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high),
         counts=ESTIMATE,
     )
+
+
+def replaced(found: Estimates, estimate: Floats) -> Estimates:
+    """With what is shown in place of what was found."""
+    return replace(found, estimate=estimate)
 
 
 def unknown(count: int) -> Estimates:

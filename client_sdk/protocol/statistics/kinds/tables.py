@@ -1,4 +1,4 @@
-"""Several tables over the same patients in one question: what is missing in many columns, the first table of a paper."""
+"""Several tables over the same patients in one question: what is missing in many columns, a paper's first table."""
 
 from __future__ import annotations
 
