@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray
 
 def _last_listed(column: Array, readings: Sequence[_Reading], whose: _Index, count: int) -> _Index:
     """(patients,) the row that counts."""
-    lists = [one.categories for one in readings if one.categories is not None]
+    lists = [one.categories for one in readings if not isinstance(one, Range) and one.categories is not None]
     rank = {as_category(one): place for place, one in enumerate(lists[0] if lists else (), start=2)}
     codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in readings)))
     texts, missing = texts_of(column, codes)
@@ -110,11 +110,11 @@ def _is_number(reading: _Reading) -> bool:
     return isinstance(reading, Range) or (isinstance(reading, Condition) and reading.categories is None)
 
 
-def _readings(value: Any) -> Iterator[_Reading]:
+def _readings(value: object) -> Iterator[_Reading]:
     """Every way in which a question reads a column, in the order of its document."""
     if isinstance(value, _Reading):
         yield value
     elif isinstance(value, Message):
         yield from chain.from_iterable(_readings(getattr(value, name)) for name in type(value).model_fields)
     elif isinstance(value, tuple):
-        yield from chain.from_iterable(_readings(one) for one in value)
+        yield from chain.from_iterable(map(_readings, cast("tuple[object, ...]", value)))

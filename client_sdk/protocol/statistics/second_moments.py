@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from client_sdk.protocol.statistics.answer import SIMULATIONS
 from client_sdk.protocol.statistics.counting import NORMAL, Estimates, Floats
@@ -144,10 +144,12 @@ def _half_width(draws: Floats) -> Floats:
 def _bias_corrected(raw: Floats, draws: Floats) -> tuple[Floats, Floats]:
     """Efron 1981: quantiles moved by twice the bias of the median. Of a ratio, nearly Fieller's interval."""
     below = (draws < raw).mean(axis=0) + (draws == raw).mean(axis=0) / 2
-    bias = ndtri(np.clip(below, 0.05, 0.95))
+    normal = NormalDist()
+    bias = [normal.inv_cdf(share) for share in np.clip(below, 0.05, 0.95).tolist()]
     ordered = np.sort(draws, axis=0)
     ends: list[Floats] = []
     for sign in (-1, 1):
-        places = np.rint(ndtr(2 * bias + sign * NORMAL) * (len(draws) - 1)).astype(np.int64)
+        levels = np.array([normal.cdf(2 * one + sign * NORMAL) for one in bias])
+        places = np.rint(levels * (len(draws) - 1)).astype(np.int64)
         ends.append(np.take_along_axis(ordered, places[None], axis=0)[0])
     return ends[0], ends[1]

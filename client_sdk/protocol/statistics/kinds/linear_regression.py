@@ -149,4 +149,5 @@ def _ridge(moments: SecondMoments) -> float:
 def _solved(sums: Floats, ridge: float) -> Floats:
     """(s, p + 1) intercept and slopes on the scaled columns."""
     size = sums.shape[1] - 1
-    return np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])[:, :, 0]
+    solved: Floats = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
+    return solved[:, :, 0]
