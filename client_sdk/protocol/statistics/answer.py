@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message
 
 ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "sampling_error", "low", "high"
+# Before estimates were made to fit together: unbiased, perhaps below zero. Whoever adds rows up adds these.
+RAW = "raw"
+# How many patients a row of something else rests on.
+PATIENTS = "patients"
 COVERAGE = 0.95
 SIMULATIONS = 2000
+
+
+def value(number: float) -> float | None:
+    """As answers hold it: None for what is not finite, never a negative zero."""
+    return float(number) + 0.0 if math.isfinite(number) else None
+
+
+def rows_of(labels: Iterable[Sequence[str]], *columns: Iterable[float]) -> tuple[tuple[float | str | None, ...], ...]:
+    """Rows of a table: of each its labels, then its number in every column."""
+    numbers = zip(*columns, strict=True)
+    return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class Plot(Message):
 
 
 class AnswerTable(Message):
-    """Columns that hold estimates are named estimate, dp_error, sampling_error, low, high."""
+    """Columns that hold estimates are named estimate, dp_error, sampling_error, low, high, and raw where it differs."""
 
     name: Text = Field(description="for programs: letters, digits and hyphens")
     title: Text = Field(description="for people")
@@ -56,8 +73,17 @@ class AnswerTable(Message):
     counts: Text | None = Field(default=None, description="column that counts patients; small ones may be suppressed")
     plot: Plot | None = Field(default=None, description="how to draw it")
 
+    @model_validator(mode="after")
+    def _is_a_table(self) -> Self:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"table {self.name}: every row has one value for each column")
+        drawn = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
+        if not {self.counts, *drawn} <= {None, *self.columns}:
+            raise ValueError(f"table {self.name}: what is counted or drawn is one of its columns")
+        return self
+
     def suppressed(self, below: int) -> AnswerTable:
-        """As of `Answer`; tables of anything but patients stay."""
+        """As of `Answer`; tables that count no patients stay."""
         if self.counts is None:
             return self
         place = self.columns.index(self.counts)

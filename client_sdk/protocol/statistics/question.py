@@ -9,20 +9,23 @@ import hashlib
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from accounting.plan.queries import Bears
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.variables import Condition, Patients
+from client_sdk.protocol.statistics.variables import Condition, Patients, UnreadableColumn
+from client_sdk.protocol.statistics.words import who_in_words
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
-from client_sdk.protocol.wire.values import Message, Positive
+from client_sdk.protocol.wire.values import Finite, Message
 
 MOST_CELLS = 1 << 17
+# Within these bounds 2³¹ patients on the finest grid are less than 2⁶³ steps.
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
 # Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
 # one in every account, whatever the limit and however many cells.
 _STD_STEPS = 2.0**20
@@ -51,8 +54,10 @@ class BaseQuestion(Message):
     """
 
     title: Annotated[Text, Field(max_length=200)] = Field(default="", description="for people")
-    noise_multiplier: Positive = Field(
-        description="standard deviation of the whole noise / what one patient can change; more costs less ε"
+    noise_multiplier: Finite = Field(
+        ge=LEAST_NOISE,
+        le=MOST_NOISE,
+        description="standard deviation of the whole noise / what one patient can change; more costs less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
         default=(), description="who is asked about: patients that meet all of these; none: all patients"
@@ -62,6 +67,12 @@ class BaseQuestion(Message):
         description="of a patient with several rows: the first, the last, the mean of numbers (the first of "
         "categories), or any: the largest number, and the category that stands last in the question's list",
     )
+
+    @model_validator(mode="after")
+    def _is_of_bounded_size(self) -> Self:
+        if self.cells > MOST_CELLS:
+            raise ValueError(f"the question has {self.cells} cells, and at most {MOST_CELLS} are allowed")
+        return self
 
     @property
     @abstractmethod
@@ -118,14 +129,23 @@ class BaseQuestion(Message):
         sensitivity = _up(self.sensitivity / spacing + rounding)
         return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
 
+    def who(self) -> str:
+        """Whom it is about, and which row of each, in words."""
+        return who_in_words(self.where, self.rows)
+
+    def named(self, *columns: str) -> tuple[str, ...]:
+        """These columns and those of `where`, each once."""
+        return tuple(dict.fromkeys([*(condition.column for condition in self.where), *columns]))
+
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def included(self, patients: Patients) -> NDArray[np.bool_]:
-        """(n,) who meets every condition of `where`. Raises UnreadableColumn."""
-        size = len(next(iter(patients.values()))) if patients else 0
-        keep = np.ones(size, bool)
+        """(n,) who meets every condition of `where`. Raises UnreadableColumn: also where nothing says how many."""
+        if not patients:
+            raise UnreadableColumn("a table without columns does not say how many patients it has")
+        keep = np.ones(len(next(iter(patients.values()))), bool)
         for condition in self.where:
             keep &= condition.holds(patients)
         return keep

@@ -2,31 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.cells import Array
+from client_sdk.protocol.statistics.cells import Array, as_category
 from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.statistics.variables import Patients, column_of
+from client_sdk.protocol.statistics.variables import (
+    Condition,
+    Indicator,
+    Patients,
+    Range,
+    Variable,
+    column_of,
+    numbers_of,
+    texts_of,
+)
+from client_sdk.protocol.wire.values import Message
+
+_Reading = Variable | Range | Indicator | Condition
+_Index = NDArray[np.int64]
 
 
 def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients: Sequence[str]) -> Patients:
     """The columns that the question reads, one row a patient, in the order of the patients' first rows.
+
+    first, last  the patient's first or last row as it stands, empty cells included
+    mean         of a number: the mean of the values that are not missing; of anything else: as `first`
+    any          of a number: the largest value that is not missing; of a category: the value that stands last in the
+                 question's first list for that column; before those of the list other values, before them missing
+                 ones; among equals the first row
+
+    A column is a number if the question reads it as one anywhere (bins, ranges, bounds), or if nothing says how it is
+    read and the table holds numbers. Rows are merged before anybody is left out: `where` is about the merged row.
 
     patients  whose row each row is
 
     Raises:
         UnreadableColumn: a column lacks.
     """
+    whose, first, last = _places(patients)
     needed = {name: column_of(columns, name) for name in question.columns}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for row, patient in enumerate(patients):
-        first.setdefault(patient, row)
-        last[patient] = row
     if not needed:
         # A question without a column still counts everybody.
         return {"": np.zeros(len(first))}
-    chosen = np.fromiter((first if question.rows == "first" else last).values(), np.int64)
-    return {name: column[chosen] for name, column in needed.items()}
+    if question.rows in ("first", "last") or len(first) == len(whose):
+        chosen = last if question.rows == "last" else first
+        return {name: column[chosen] for name, column in needed.items()}
+    readings = list(_readings(question))
+    found: dict[str, Array] = {}
+    for name, column in needed.items():
+        read = [one for one in readings if one.column == name]
+        numeric = [one for one in read if _is_number(one)]
+        if numeric or (column.dtype.kind == "f" and not read):
+            codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in numeric)))
+            numbers = numbers_of(column, codes)
+            found[name] = (_mean if question.rows == "mean" else _largest)(numbers, whose, len(first))
+        else:
+            found[name] = column[first if question.rows == "mean" else _last_listed(column, read, whose, len(first))]
+    return found
+
+
+def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:
+    """(rows,) the patient of every row, counted by first rows; (patients,) their first rows and their last."""
+    known: dict[str, int] = {}
+    whose = np.fromiter((known.setdefault(patient, len(known)) for patient in patients), np.int64, len(patients))
+    rows = np.arange(len(whose))
+    first, last = np.full(len(known), len(whose)), np.full(len(known), -1)
+    np.minimum.at(first, whose, rows)
+    np.maximum.at(last, whose, rows)
+    return whose, first, last
+
+
+def _mean(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+    present = ~np.isnan(numbers)
+    times = np.bincount(whose[present], minlength=count)
+    # Divided before they are added: large numbers do not overflow.
+    parts = numbers[present] / times[whose[present]]
+    return np.where(times > 0, np.bincount(whose[present], parts, minlength=count), np.nan)
+
+
+def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+    largest = np.full(count, np.nan)
+    np.fmax.at(largest, whose, numbers)
+    return largest
+
+
+def _last_listed(column: Array, readings: Sequence[_Reading], whose: _Index, count: int) -> _Index:
+    """(patients,) the row that counts."""
+    lists = [one.categories for one in readings if not isinstance(one, Range) and one.categories is not None]
+    rank = {as_category(one): place for place, one in enumerate(lists[0] if lists else (), start=2)}
+    codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in readings)))
+    texts, missing = texts_of(column, codes)
+    ranks = np.where(missing, 0, np.array([rank.get(text, 1) for text in texts], np.int64))
+    # By patient, then by rank, then earlier rows later: the last of each patient counts.
+    order = np.lexsort((-np.arange(len(whose)), ranks, whose))
+    ends = np.cumsum(np.bincount(whose, minlength=count)) - 1
+    return order[ends]
+
+
+def _is_number(reading: _Reading) -> bool:
+    if isinstance(reading, Variable):
+        return reading.edges is not None
+    return isinstance(reading, Range) or (isinstance(reading, Condition) and reading.categories is None)
+
+
+def _readings(value: object) -> Iterator[_Reading]:
+    """Every way in which a question reads a column, in the order of its document."""
+    if isinstance(value, _Reading):
+        yield value
+    elif isinstance(value, Message):
+        yield from chain.from_iterable(_readings(getattr(value, name)) for name in type(value).model_fields)
+    elif isinstance(value, tuple):
+        yield from chain.from_iterable(map(_readings, cast("tuple[object, ...]", value)))

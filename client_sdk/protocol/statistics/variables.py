@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from client_sdk.protocol.statistics.cells import Array, as_category, as_number
 from client_sdk.protocol.wire.text import Text
@@ -16,6 +16,9 @@ from client_sdk.protocol.wire.values import Finite, Message
 
 MISSING = "missing"
 OTHER = "other"
+PRESENT = "present"
+# Beyond these bounds squares of ranges overflow, and an answer in the column's own unit would not be finite.
+LARGEST, NARROWEST = 1e100, 1e-100
 ColumnName = Annotated[Text, Field(min_length=1, max_length=128)]
 Codes = Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=128)], ...], Field(max_length=64)]
 Places = NDArray[np.int64]
@@ -24,14 +27,15 @@ Patients = Mapping[str, Array]
 
 
 class UnreadableColumn(ValueError):
-    """A hospital's column is not what the question asks for; the text names the column and no value."""
+    """A hospital's table lacks a column that the question names."""
 
 
 class Variable(Message):
-    """One column cut into cells that hold everybody: bins and what lies outside, or categories and the others.
+    """One column cut into cells that hold everybody: bins and what lies outside, categories and others, or presence.
 
     edges e₁ < … < e_k  cells: below e₁, [e₁, e₂), …, e_k and above, missing
     categories          cells: each of them, other, missing
+    presence            cells: present, missing
     """
 
     column: ColumnName = Field(description="its name in every hospital's table")
@@ -39,40 +43,48 @@ class Variable(Message):
         default=None, description="of the bins of a number, rising; chosen from public knowledge"
     )
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="its public values")
+    presence: bool = Field(default=False, description="only whether there is a value, whatever it is", strict=True)
     missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _is_cut_in_one_way(self) -> Self:
-        if (self.edges is None) == (self.categories is None):
-            raise ValueError(f"column {self.column}: has edges (of a number) or categories, one of the two")
+        if (self.edges is not None) + (self.categories is not None) + self.presence != 1:
+            raise ValueError(f"column {self.column}: has edges (of a number), categories or presence, one of the three")
         if self.edges is not None and any(low >= high for low, high in pairwise(self.edges)):
             raise ValueError(f"column {self.column}: edges rise from one to the next")
-        if self.categories is not None and len({as_category(one) for one in self.categories}) < len(self.categories):
-            raise ValueError(f"column {self.column}: a category stands twice")
+        require_codes(self.column, self.categories or (), self.missing_values)
+        if self.categories is not None and {OTHER, MISSING} & set(self.categories):
+            raise ValueError(
+                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
+                f"Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+            )
         return self
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Of the cells, in order; the last is for missing values."""
-        if self.edges is None:
-            return (*(self.categories or ()), OTHER, MISSING)
-        between = (f"{low:g} to {high:g}" for low, high in pairwise(self.edges))
-        return (f"below {self.edges[0]:g}", *between, f"{self.edges[-1]:g} and above", MISSING)
+        if self.edges is not None:
+            edges = [plain(edge) for edge in self.edges]
+            between = (f"{low} to {high}" for low, high in pairwise(edges))
+            return (f"below {edges[0]}", *between, f"{edges[-1]} and above", MISSING)
+        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
 
     def places(self, patients: Patients) -> Places:
         """(n,) the cell of every patient.
 
         Raises:
-            UnreadableColumn: the table lacks the column, or a number is none.
+            UnreadableColumn: the table lacks the column.
         """
         values = column_of(patients, self.column)
-        if self.edges is None:
-            known = {as_category(one): place for place, one in enumerate(self.categories or ())}
-            texts, missing = texts_of(values, self.missing_values)
-            found = np.array([known.get(text, len(known)) for text in texts], np.int64)
-            return np.where(missing, len(known) + 1, found)
-        numbers = numbers_of(values, self.column, self.missing_values)
-        return np.where(np.isnan(numbers), len(self.edges) + 1, np.searchsorted(self.edges, numbers, side="right"))
+        if self.edges is not None:
+            numbers = numbers_of(values, self.missing_values)
+            return np.where(np.isnan(numbers), len(self.edges) + 1, np.searchsorted(self.edges, numbers, side="right"))
+        if self.categories is None:
+            return missing_of(values, self.missing_values).astype(np.int64)
+        known = {as_category(one): place for place, one in enumerate(self.categories)}
+        texts, missing = texts_of(values, self.missing_values)
+        found = np.array([known.get(text, len(known)) for text in texts], np.int64)
+        return np.where(missing, len(known) + 1, found)
 
 
 class Range(Message):
@@ -87,13 +99,71 @@ class Range(Message):
     def _is_a_range(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"column {self.column}: low is below high")
+        if max(abs(self.low), abs(self.high)) > LARGEST or self.high - self.low < NARROWEST:
+            raise ValueError(f"column {self.column}: a range lies within ±{LARGEST:g} at least {NARROWEST:g} wide")
+        require_codes(self.column, (), self.missing_values)
         return self
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
         """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
-        numbers = numbers_of(column_of(patients, self.column), self.column, self.missing_values)
-        middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
-        return np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0)
+        numbers = numbers_of(column_of(patients, self.column), self.missing_values)
+        return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
+
+
+class Indicator(Message):
+    """A column as a number: 1 where it is one of the categories, 0 where it is anything else."""
+
+    column: ColumnName = Field(description="its name in every hospital's table")
+    categories: Annotated[Codes, Field(min_length=1)] = Field(description="its values that count as 1")
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+
+    @model_validator(mode="after")
+    def _has_sound_codes(self) -> Self:
+        require_codes(self.column, self.categories, self.missing_values)
+        return self
+
+    @property
+    def low(self) -> float:
+        return 0.0
+
+    @property
+    def high(self) -> float:
+        return 1.0
+
+    @property
+    def middle(self) -> float:
+        return 0.5
+
+    @property
+    def half(self) -> float:
+        return 0.5
+
+    def scaled(self, patients: Patients) -> NDArray[np.float64]:
+        """(n,) 1 for the categories, -1 for other values, NaN where it is missing. Raises UnreadableColumn."""
+        texts, missing = texts_of(column_of(patients, self.column), self.missing_values)
+        wanted = {as_category(one) for one in self.categories}
+        found = np.array([1.0 if text in wanted else -1.0 for text in texts], np.float64)
+        return np.where(missing, np.nan, found)
+
+
+def _form(value: Any) -> str:
+    has = "categories" in value if isinstance(value, dict) else isinstance(value, Indicator)
+    return "indicator" if has else "range"
+
+
+Number = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[Indicator, Tag("indicator")],
+    Discriminator(_form),
+]
+"""A number in a public range, or a category as 0 and 1. Both have column, low, high, middle, half, scaled."""
 
 
 class Condition(Message):
@@ -103,6 +173,7 @@ class Condition(Message):
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="one of these")
     low: Finite | None = Field(default=None, description="of a number: at least this")
     high: Finite | None = Field(default=None, description="of a number: below this")
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -110,16 +181,17 @@ class Condition(Message):
             raise ValueError(f"column {self.column}: a condition has categories, or low, high or both")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"column {self.column}: low is below high")
+        require_codes(self.column, self.categories or (), self.missing_values)
         return self
 
     def holds(self, patients: Patients) -> NDArray[np.bool_]:
         """(n,) who meets it. Raises UnreadableColumn."""
         values = column_of(patients, self.column)
         if self.categories is not None:
-            texts, missing = texts_of(values, ())
+            texts, missing = texts_of(values, self.missing_values)
             wanted = {as_category(one) for one in self.categories}
             return np.array([text in wanted for text in texts], bool) & ~missing
-        numbers = numbers_of(values, self.column, ())
+        numbers = numbers_of(values, self.missing_values)
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         return (numbers >= low) & (numbers < high)
@@ -132,19 +204,38 @@ def column_of(patients: Patients, name: str) -> Array:
     return patients[name]
 
 
-def numbers_of(values: Array, name: str, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
-    """(n,) NaN where missing. Raises UnreadableColumn: a text that is no number, or an infinity."""
+def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
+    """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
+    wanted, codes = [as_category(one) for one in categories], [as_category(one) for one in missing_values]
+    if None in wanted or None in codes:
+        raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
+    if len(set(wanted)) < len(wanted) or len(set(codes)) < len(codes):
+        raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
+    if set(wanted) & set(codes):
+        raise ValueError(f"column {column}: a value is both a category and one of missing_values")
+
+
+def plain(number: float) -> str:
+    """As a person writes it, and different numbers differently."""
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def missing_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.bool_]:
+    """(n,) whether the cell is empty or says a code for missing; any value is readable."""
     if values.dtype.kind == "f":
-        codes = [_number(code) for code in missing_values]
-        found = np.where(np.isin(values, codes), np.nan, values)
+        return np.isnan(values) | np.isin(values, [_number(code) for code in missing_values])
+    return texts_of(values, missing_values)[1]
+
+
+def numbers_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
+    """(n,) NaN where missing, and where the cell holds no number or an infinity."""
+    if values.dtype.kind == "f":
+        found: NDArray[np.float64] = np.where(missing_of(values, missing_values), np.nan, values).astype(np.float64)
     else:
         texts, missing = texts_of(values, missing_values)
         found = np.array([np.nan if gone else _number(text) for text, gone in zip(texts, missing, strict=True)])
-        if bool((np.isnan(found) & ~missing).any()):
-            raise UnreadableColumn(f"column {name!r} holds values that are no numbers")
-    if bool(np.isinf(found).any()):
-        raise UnreadableColumn(f"column {name!r} holds infinite values")
-    return found
+    # Not refused: a refusal that depends on a value tells of it.
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def texts_of(values: Array, missing_values: tuple[str, ...]) -> tuple[list[str | None], NDArray[np.bool_]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
@@ -14,15 +13,16 @@ from client_sdk.protocol.statistics.answer import (
     ESTIMATE,
     HIGH,
     LOW,
+    RAW,
     SAMPLING_ERROR,
     Answer,
     AnswerTable,
     NoisedSum,
+    rows_of,
 )
+from client_sdk.protocol.statistics.counting import counts
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import Patients
-
-_NORMAL = 1.959963984540054
 
 
 class Count(BaseQuestion):
@@ -40,19 +40,19 @@ class Count(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(condition.column for condition in self.where))
+        return self.named()
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
-        return np.array([round(int(self.included(patients).sum()) / spacing)], np.int64)
+        return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
 
     def answer(self, noised: NoisedSum) -> Answer:
-        found = float(noised.total[0])
-        # A count of patients varies as Poisson's law does.
-        sampling = math.sqrt(max(found, 0.0))
-        reach = _NORMAL * math.hypot(noised.std, sampling)
-        rows = ((found, noised.std, sampling, found - reach, found + reach),)
-        columns = (ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
-        return Answer(tables=(AnswerTable(name="count", title="patients", columns=columns, rows=rows),))
+        found = counts(noised.total, np.array([noised.std**2]))
+        columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
+        numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+        table = AnswerTable(
+            name="count", title="patients", columns=columns, rows=rows_of([()], *numbers), counts=ESTIMATE
+        )
+        return Answer(tables=(table,))
 
     def in_words(self) -> str:
-        return "how many patients there are"
+        return f"How many patients there are{self.who()}"

@@ -1,0 +1,113 @@
+"""What noised counts of patients say: estimates that fit together, and intervals from before they were made to fit.
+
+Sampling: another time the number of patients in a cell varies as Poisson's law does, independently of other cells;
+given how many there are in all, shares then vary as the multinomial law does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+# The normal law's 97.5 % point.
+NORMAL = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """(n,) each. raw: unbiased, perhaps below zero. estimate: made to fit. low, high: 95 % interval around raw."""
+
+    raw: Floats
+    estimate: Floats
+    dp_error: Floats
+    sampling_error: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Several tables over the same patients. cells, shares: for each table; patients: one number, how many in all."""
+
+    cells: tuple[Estimates, ...]
+    shares: tuple[Estimates, ...]
+    patients: Estimates
+
+
+def counts(raw: Floats, variance: Floats, estimate: Floats | None = None) -> Estimates:
+    """Of raw counts whose DP noise has this variance.
+
+    The interval holds the numbers λ with |raw - λ| ≤ 1.96 √(λ + variance): Wilson's score interval (1927) with noise.
+    It is cut at zero, which costs no coverage.
+    """
+    root = np.sqrt(np.maximum(raw + variance + NORMAL**2 / 4, 0.0))
+    low, high = (raw + NORMAL**2 / 2 + sign * NORMAL * root for sign in (-1, 1))
+    shown = np.maximum(raw, 0.0)
+    return Estimates(
+        raw=raw,
+        estimate=shown if estimate is None else estimate,
+        dp_error=np.sqrt(variance),
+        sampling_error=np.sqrt(shown),
+        low=np.maximum(low, 0.0),
+        high=np.maximum(high, 0.0),
+    )
+
+
+def counted(tables: list[Floats], std: float) -> Counted:
+    """Of tables that count the same patients, with noise of this standard deviation in every cell.
+
+    Every table's sum estimates the number of patients; least squares gives one number for all and moves every cell
+    of a table by the same amount. That is linear, so that errors are exact and nothing is biased. Only then the cells
+    shown are moved to the nearest ones that are not below zero and have the same sum.
+    """
+    sizes = np.array([len(cells) for cells in tables], np.float64)
+    sums = np.array([cells.sum() for cells in tables])
+    # A table of d cells says the number of patients with variance d·std².
+    inverse = float((1 / sizes).sum())
+    patients, variance = float((sums / sizes).sum()) / inverse, std**2 / inverse
+    cells: list[Estimates] = []
+    shares: list[Estimates] = []
+    for table, size, total in zip(tables, sizes, sums, strict=True):
+        raw = table + (patients - total) / size
+        noise = std**2 * (1 - 1 / size) + variance / size**2
+        shown = on_simplex(raw, max(patients, 0.0))
+        cells.append(counts(raw, np.full(len(raw), noise), shown))
+        shares.append(_shares(raw, shown, patients, noise, variance / size, variance))
+    return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
+
+
+def on_simplex(values: Floats, total: float) -> Floats:
+    """The nearest numbers, none below zero, with this sum. Held, Wolfe, Crowder 1974."""
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    kept = int(np.flatnonzero(falling - excess >= 0)[-1]) if bool((falling - excess >= 0).any()) else 0
+    return np.maximum(values - excess[kept], 0.0)
+
+
+def _shares(raw: Floats, shown: Floats, total: float, noise: float, with_total: float, of_total: float) -> Estimates:
+    """raw / total. with_total: covariance of a cell's noise with the total's.
+
+    The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together: Fieller's
+    and Wilson's intervals in one. It is [0, 1] where the total might be zero; then there are no estimates (NaN).
+    """
+    square = NORMAL**2
+    a = total**2 + square * (total - of_total)
+    if total <= 0 or a <= 0 or total**2 <= square * of_total:
+        nothing = np.full(len(raw), np.nan)
+        return Estimates(nothing, nothing, nothing, nothing, np.zeros(len(raw)), np.ones(len(raw)))
+    b = -2 * raw * total - square * (total - 2 * with_total)
+    c = raw**2 - square * noise
+    root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
+    share = raw / total
+    inside = np.clip(share, 0.0, 1.0)
+    return Estimates(
+        raw=share,
+        estimate=shown / total,
+        dp_error=np.sqrt(np.maximum(noise - 2 * share * with_total + share**2 * of_total, 0.0)) / total,
+        sampling_error=np.sqrt(inside * (1 - inside) / total),
+        low=np.clip((-b - root) / (2 * a), 0.0, 1.0),
+        high=np.clip((-b + root) / (2 * a), 0.0, 1.0),
+    )

@@ -1,0 +1,153 @@
+"""A number explained by others, by least squares."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from client_sdk.protocol.statistics.answer import Answer, NoisedSum
+from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
+from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
+from client_sdk.protocol.statistics.kinds.numbers import (
+    NORMAL_SAMPLING,
+    TOO_FEW,
+    counts_table,
+    label_of,
+    numbers_table,
+    require_numbers_once,
+    unknown,
+)
+from client_sdk.protocol.statistics.question import BaseQuestion
+from client_sdk.protocol.statistics.second_moments import SecondMoments, covariances
+from client_sdk.protocol.statistics.variables import Number, Patients, Range
+from client_sdk.protocol.statistics.words import listed, number_in_words
+
+INTERCEPT = "intercept"
+# Of the number of patients: below it floats and the grid decide, not the data.
+_LEAST_EIGENVALUE = 1e-9
+
+
+class LinearRegression(BaseQuestion):
+    """Coefficients, intercept and R² of least squares, over the patients that have every number.
+
+    One patient's vector is that of `Covariance` over the predictors and then the outcome: Δ = 1.
+    """
+
+    kind: Literal["linear-regression"] = Field(description="what is asked")
+    outcome: Range = Field(description="what is explained")
+    predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_NUMBERS - 1)] = Field(
+        description="what explains it, each with its public range"
+    )
+
+    @model_validator(mode="after")
+    def _has_each_number_once(self) -> Self:
+        require_numbers_once((*self.predictors, self.outcome))
+        return self
+
+    @property
+    def cells(self) -> int:
+        return triangle(len(self.predictors) + 1)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named(*(number.column for number in self.predictors), self.outcome.column)
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        return sum_of_products((*self.predictors, self.outcome), patients, self.included(patients), spacing)
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        moments = moments_of(noised, len(self.predictors) + 1)
+        patients = counts(np.array([moments.patients]), np.array([float(moments.noise[0, 0]) ** 2]))
+        labels = [*((label_of(number),) for number in self.predictors), (INTERCEPT,)]
+        notes: list[str] = []
+        if moments.enough:
+            ridge = _ridge(moments)
+            coefficients, explained = self._read(moments, ridge, noised.generator())
+            notes = [NORMAL_SAMPLING, *([_SHRUNK.format(ridge)] if ridge > 0 else [])]
+        else:
+            coefficients, explained, notes = unknown(len(labels)), unknown(1), [TOO_FEW]
+        rest = float(patients.estimate[0])
+        return Answer(
+            tables=(
+                numbers_table("coefficients", f"change of {self.outcome.column}", labels, coefficients, rest),
+                numbers_table("r-squared", "share of the variance explained", [("R²",)], explained, rest),
+                counts_table("patients", "patients with every value", [()], patients),
+            ),
+            notes=tuple(notes),
+        )
+
+    def _read(
+        self, moments: SecondMoments, ridge: float, generator: np.random.Generator
+    ) -> tuple[Estimates, Estimates]:
+        """Coefficients, the intercept last, in the columns' own units; R²."""
+        size, scale = moments.patients, self.outcome.half
+        units = scale / np.array([number.half for number in self.predictors])
+        middles = np.array([number.middle for number in self.predictors])
+        draws = moments.draws(generator)
+
+        def coefficients(sums: Floats) -> Floats:
+            fitted = _solved(sums, ridge)
+            slopes = fitted[:, 1:] * units
+            intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
+            return np.column_stack([slopes, intercept])
+
+        def explained(sums: Floats) -> Floats:
+            fitted = np.column_stack([-_solved(sums, ridge)[:, 1:], np.ones(len(sums))])
+            covariance = covariances(sums, size)
+            left = np.einsum("si,sij,sj->s", fitted, covariance, fitted)
+            return (1 - left / covariance[:, -1, -1])[:, None]
+
+        found = draws.read(explained)
+        shown = Estimates(
+            found.raw,
+            np.clip(found.raw, 0.0, 1.0),
+            found.dp_error,
+            found.sampling_error,
+            np.clip(found.low, 0.0, 1.0),
+            np.clip(found.high, 0.0, 1.0),
+        )
+        return draws.read(coefficients), shown
+
+    def in_words(self) -> str:
+        numbers = listed(number_in_words(number) for number in self.predictors)
+        outcome = number_in_words(self.outcome)
+        return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who()}"
+
+
+_SHRUNK = (
+    "The noise is as large as what the data say about some combination of the predictors. Coefficients are therefore "
+    "shrunk, as {:.3g} more patients without any relation would (ridge regression), and their intervals may be too "
+    "narrow: ask about fewer predictors, in narrower ranges, or with less noise."
+)
+
+
+def _ridge(moments: SecondMoments) -> float:
+    """What the noise explains of the smallest eigenvalue of the predictors' sums of products.
+
+    The noise is a Gaussian orthogonal matrix whose largest eigenvalue is about s√(2d), s the deviation on its diagonal
+    (Wigner 1955). Least squares alone where the smallest eigenvalue is above that.
+    """
+    predictors = moments.matrix[:-1, :-1]
+    least = float(np.linalg.eigvalsh(predictors)[0])
+    noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
+    wanted = max(noise, _LEAST_EIGENVALUE * moments.patients)
+    return max(0.0, wanted - least)
+
+
+def _solved(sums: Floats, ridge: float) -> Floats:
+    """(s, p + 1) intercept and slopes on the scaled columns."""
+    size = sums.shape[1] - 1
+    solved: Floats = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
+    return solved[:, :, 0]

@@ -1,0 +1,42 @@
+"""Ready questions about a study's declared columns. A new one is a function and a name in `READY`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from client_sdk.protocol.statistics.kinds.tables import Tables
+from client_sdk.protocol.statistics.question import BaseQuestion
+from client_sdk.protocol.statistics.variables import Range, Variable
+
+Declared = Range | Variable
+"""A column as a study declares it: a number's public range, or public categories."""
+
+
+def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
+    """The first table of a paper: of each column, how many patients are in each bin or category. Δ = √columns."""
+    tables = tuple((binned(one) if isinstance(one, Range) else one,) for one in columns)
+    return Tables(kind="tables", title="Table 1", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
+    """Of each column, how many patients have a value and how many have none. Δ = √columns."""
+    tables = tuple((Variable(column=one.column, presence=True, missing_values=one.missing_values),) for one in columns)
+    return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
+
+
+Ready = Callable[[Sequence[Declared], float], BaseQuestion]
+"""columns, noise_multiplier -> the question."""
+READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness}
+
+
+def binned(number: Range, most: int = 8) -> Variable:
+    """Bins of round width, at most so many: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
+    width = (number.high - number.low) / most
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-12))
+    first, last = math.floor(number.low / step) + 1, math.ceil(number.high / step) - 1
+    # Rounded as decimals: 3 · 0.1 is 0.30000000000000004.
+    digits = max(0, -math.floor(math.log10(step)))
+    edges = tuple(round(place * step, digits) + 0.0 for place in range(first, last + 1))
+    return Variable(column=number.column, edges=edges, missing_values=number.missing_values)
