@@ -230,7 +230,8 @@ def missing_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.boo
 def numbers_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
     """(n,) NaN where missing, and where the cell holds no number or an infinity."""
     if values.dtype.kind == "f":
-        found: NDArray[np.float64] = np.where(missing_of(values, missing_values), np.nan, values).astype(np.float64)
+        found = values.astype(np.float64)
+        found[missing_of(values, missing_values)] = np.nan
     else:
         texts, missing = texts_of(values, missing_values)
         found = np.array([np.nan if gone else _number(text) for text, gone in zip(texts, missing, strict=True)])
