@@ -1,0 +1,58 @@
+"""Questions, patients and their sums, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.protocol.statistics.answer import Answer, NoisedSum
+from client_sdk.protocol.statistics.kinds import QUESTION, Question
+
+AGE = {"column": "age", "low": 0, "high": 100}
+FEMALE = {"column": "sex", "categories": ["f"]}
+PRESSURE = {"column": "pressure", "low": 50, "high": 250}
+SEX = {"column": "sex", "categories": ["f", "m"]}
+AGES = {"column": "age", "edges": [40, 60, 80]}
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "count": {"kind": "count"},
+    "table": {"kind": "table", "variables": [SEX, AGES]},
+    "tables": {"kind": "tables", "tables": [[SEX], [AGES], [{"column": "pressure", "presence": True}]]},
+    "moments": {"kind": "moments", "numbers": [AGE, PRESSURE, FEMALE]},
+    "covariance": {"kind": "covariance", "numbers": [AGE, PRESSURE, FEMALE]},
+    "linear-regression": {"kind": "linear-regression", "predictors": [AGE, FEMALE], "outcome": PRESSURE},
+}
+
+
+def question(document: Mapping[str, Any], **entries: Any) -> Question:
+    return QUESTION.validate_python({"noise_multiplier": 4.0} | document | entries)
+
+
+def patients(count: int, seed: int = 0, missing: float = 0.1) -> dict[str, NDArray[Any]]:
+    """age, pressure: numbers, some missing, some outside the ranges; sex: f, m, x or missing."""
+    source = np.random.default_rng(seed)
+    age = source.normal(62, 14, count)
+    sex = source.choice(np.array(["f", "m", "x", None], object), count, p=[0.48, 0.44, 0.03, 0.05])
+    pressure = 100 + 0.6 * age + 6 * (sex == "f") + source.normal(0, 25, count)
+    for column in (age, pressure):
+        column[source.uniform(size=count) < missing] = np.nan
+    return {"age": age, "sex": sex, "pressure": pressure}
+
+
+def exact(asked: Question, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The sum of the rounded vectors, on their own scale."""
+    spacing = asked.grid().spacing
+    return asked.total(columns, spacing) * spacing
+
+
+def answer_without_noise(asked: Question, columns: Mapping[str, NDArray[Any]]) -> Answer:
+    return asked.answer(NoisedSum(exact(asked, columns), 0.0, 1))
+
+
+def column(answer: Answer, table: str, name: str = "estimate") -> NDArray[np.float64]:
+    """One column of numbers, None as NaN."""
+    found = next(one for one in answer.tables if one.name == table)
+    place = found.columns.index(name)
+    return np.array([np.nan if row[place] is None else row[place] for row in found.rows], np.float64)
