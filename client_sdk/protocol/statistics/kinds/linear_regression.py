@@ -28,7 +28,8 @@ from client_sdk.protocol.statistics.words import listed, number_in_words
 
 INTERCEPT = "intercept"
 # Of the number of patients: below it floats and the grid decide, not the data.
-_LEAST_EIGENVALUE = 1e-9
+# Of each patient: what the rounding to the grid, by 2⁻¹⁴ at most, can make of nothing.
+_LEAST_EIGENVALUE = 2.0**-13
 
 
 class LinearRegression(BaseQuestion):
@@ -149,5 +150,7 @@ def _ridge(moments: SecondMoments) -> float:
 def _solved(sums: Floats, ridge: float) -> Floats:
     """(s, p + 1) intercept and slopes on the scaled columns."""
     size = sums.shape[1] - 1
-    solved: Floats = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
+    solved: Floats = np.asarray(
+        np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:]), np.float64
+    )
     return solved[:, :, 0]
