@@ -27,6 +27,7 @@ from client_sdk.commands.shared import (
     since,
     table,
 )
+from client_sdk.protocol.wire.rounded import at_least
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
@@ -203,7 +204,7 @@ def _show(query: Query, as_json: bool, csv_file: Path | None) -> None:
         say(note)
     say(
         f"{stated.hospitals} hospitals in the sum; noise of standard deviation {number(stated.noise.present)} on every "
-        f"number, of which {number(stated.noise.guaranteed)} is sure to protect"
+        f"number, of which {at_least(stated.noise.guaranteed)} is sure to protect"
     )
     say(stated.warning)
 
