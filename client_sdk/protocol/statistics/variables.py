@@ -55,8 +55,8 @@ class Variable(Message):
         require_codes(self.column, self.categories or (), self.missing_values)
         if self.categories is not None and {OTHER, MISSING} & set(self.categories):
             raise ValueError(
-                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. Leave "
-                f"{OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
+                f"Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
             )
         return self
 

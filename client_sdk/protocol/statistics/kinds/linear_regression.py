@@ -97,28 +97,17 @@ class LinearRegression(BaseQuestion):
         middles = np.array([number.middle for number in self.predictors])
         draws = moments.draws(generator)
 
-        def coefficients(sums: Floats) -> Floats:
+        def read(sums: Floats) -> Floats:
             fitted = _solved(sums, ridge)
             slopes = fitted[:, 1:] * units
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
-            return np.column_stack([slopes, intercept])
-
-        def explained(sums: Floats) -> Floats:
-            fitted = np.column_stack([-_solved(sums, ridge)[:, 1:], np.ones(len(sums))])
+            left = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
-            left = np.einsum("si,sij,sj->s", fitted, covariance, fitted)
-            return (1 - left / covariance[:, -1, -1])[:, None]
+            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / covariance[:, -1, -1]
+            return np.column_stack([slopes, intercept, 1 - unexplained])
 
-        found = draws.read(explained)
-        shown = Estimates(
-            found.raw,
-            np.clip(found.raw, 0.0, 1.0),
-            found.dp_error,
-            found.sampling_error,
-            np.clip(found.low, 0.0, 1.0),
-            np.clip(found.high, 0.0, 1.0),
-        )
-        return draws.read(coefficients), shown
+        coefficients, explained = split(draws.read(read), [len(units) + 1])
+        return coefficients, clipped(explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)
@@ -149,5 +138,5 @@ def _ridge(moments: SecondMoments) -> float:
 def _solved(sums: Floats, ridge: float) -> Floats:
     """(s, p + 1) intercept and slopes on the scaled columns."""
     size = sums.shape[1] - 1
-    solved: Floats = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
-    return solved[:, :, 0]
+    solved = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
+    return solved[:, :, 0].astype(np.float64)
