@@ -15,10 +15,12 @@ from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moment
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
+    clipped,
     counts_table,
     label_of,
     numbers_table,
     require_numbers_once,
+    split,
     unknown,
 )
 from client_sdk.protocol.statistics.question import BaseQuestion
