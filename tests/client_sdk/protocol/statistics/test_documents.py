@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.statistics.question import MOST_CELLS
-from tests.factories.questions import AGE, AGES, DOCUMENTS, FEMALE, PRESSURE, SEX, question
+from tests.factories.questions import (AGE, AGES, DOCUMENTS, FEMALE, PRESSURE, SEX, answer_without_noise, column, patients, question)
 
 EDGES = [float(edge) for edge in range(1000)]
 WIDE = [{"column": name, "edges": EDGES} for name in ("a", "b")]
@@ -27,7 +27,7 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("count", "has categories, or low", {"where": [{"column": "age"}]}),
     ("count", "control character", {"where": [{"column": "a\u202eb", "low": 1}]}),
     ("count", "half a character", {"where": [{"column": "a\ud800", "low": 1}]}),
-    ("count", "at least 1 character", {"where": [{"column": "", "low": 1}]}),
+    ("count", "at least 1 item", {"where": [{"column": "", "low": 1}]}),
     ("table", "finite number", {"variables": [{"column": "age", "edges": [1, math.nan]}]}),
     ("table", "finite number", {"variables": [{"column": "age", "edges": [1, math.inf]}]}),
     ("table", "negative zero", {"variables": [{"column": "age", "edges": [-0.0, 1]}]}),
@@ -67,8 +67,6 @@ def test_columns_may_have_the_names_of_any_language() -> None:
 
 
 def test_a_column_called_as_one_of_an_answers_is_told_apart() -> None:
-    from tests.factories.questions import answer_without_noise, patients
-
     asked = question({"kind": "table", "variables": [{"column": "estimate", "edges": [50]}]})
     columns = answer_without_noise(asked, {"estimate": patients(9)["age"]}).tables[0].columns
     assert len(set(columns)) == len(columns)
@@ -110,8 +108,8 @@ WHERE = [
         ),
         (
             "moments",
-            "How many have a value, the mean and the standard deviation of age (clipped to 0 to 100), pressure (clipped "
-            "to 50 to 250) and sex (1 for f, 0 for anything else), of patients",
+            "How many have a value, the mean and the standard deviation of age (clipped to 0 to 100), pressure "
+            "(clipped to 50 to 250) and sex (1 for f, 0 for anything else), of patients",
         ),
         (
             "covariance",
@@ -136,8 +134,6 @@ def test_long_lists_of_bins_are_said_by_their_ends() -> None:
 
 
 def test_small_counts_and_what_rests_on_them_are_suppressed() -> None:
-    from tests.factories.questions import answer_without_noise, column, patients
-
     asked = question({"kind": "table", "variables": [SEX, AGES]})
     answer = answer_without_noise(asked, patients(300)).suppressed(10)
     assert 0 < len(answer.tables[0].rows) < asked.cells

@@ -1,4 +1,4 @@
-"""Every kind without noise: the same numbers as the usual libraries find on the pooled patients; and its sensitivity."""
+"""Every kind without noise finds what the usual libraries find on the pooled patients; its sensitivity."""
 
 from __future__ import annotations
 
