@@ -283,7 +283,8 @@ def seconds_left(tx: Transaction, owner: str) -> float:
         select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
     )
     found = tx.session.execute(select(*(wanted.scalar_subquery() for wanted in times))).one()
-    return max(0.0, min((at for at in found if at is not None), default=math.inf) - now)
+    # What somebody else wrote there may be no time at all; the study's next step finds that out.
+    return max(0.0, min((at for at in found if isinstance(at, int | float)), default=math.inf) - now)
 
 
 def _openings(tx: Transaction) -> list[WorkItem]:

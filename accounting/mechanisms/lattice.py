@@ -30,7 +30,7 @@ _LEAST = 8.0
 
 def summation_error(share_std: float, shares: int) -> float:
     """Total variation between the sum of so many discrete Gaussians of this parameter and one discrete Gaussian of the
-    same variance: 10 Σ_{k<n} exp(−2π²s²k/(k+1)), rounded up (Kairouz, Liu & Steinke 2021, Theorem 5).
+    same variance: 10 Σ_{k<n} exp(−2π²s²k/(k+1)), rounded up (Kairouz, Liu & Steinke 2021).
 
     share_std  in grid steps, at least ½
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.protocol.study import messages, queries
+from client_sdk.protocol.study import messages
 from client_sdk.protocol.study.messages import WitnessedHead
+from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
 from client_sdk.protocol.study.witness import to_header
 from client_sdk.protocol.wire.documents import read_document
 
@@ -50,7 +51,7 @@ def path(*parts: str | int) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def query(target: str, **values: str | int | float | None) -> str:
+def with_values(target: str, **values: str | int | float | None) -> str:
     """`target` with those of the values that are given."""
     given = {name: value for name, value in values.items() if value is not None}
     return f"{target}?{urlencode(given)}" if given else target
@@ -87,7 +88,7 @@ def create_study(study: messages.StudyCreate) -> Call[messages.Study]:
 
 
 def studies(after: str | None = None) -> Call[messages.StudyList]:
-    return get(query(path("studies"), after=after), messages.StudyList)
+    return get(with_values(path("studies"), after=after), messages.StudyList)
 
 
 def study(name: str) -> Call[messages.Study]:
@@ -121,7 +122,7 @@ def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
 
 def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
     """The members now, or those that the assignment of `round` names."""
-    return get(query(path("studies", name, "roster"), round=round), messages.Roster)
+    return get(with_values(path("studies", name, "roster"), round=round), messages.Roster)
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
@@ -141,7 +142,7 @@ def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.A
     def read(answer: Answer) -> messages.Assignment | None:
         return None if answer.status == 204 else as_document(messages.Assignment)(answer)
 
-    target = query(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
+    target = with_values(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
     return Call("GET", target, read, quiet_seconds=wait_seconds)
 
 
@@ -189,7 +190,7 @@ def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None
 
 def certificate(name: str, round: int | None = None) -> Call[bytes]:
     """The signed certificate as it came, byte for byte: what is checked must be what was signed."""
-    target = query(path("studies", name, "certificate"), round=round)
+    target = with_values(path("studies", name, "certificate"), round=round)
     return Call("GET", target, lambda answer: answer.body)
 
 
@@ -199,40 +200,38 @@ def budget(name: str) -> Call[messages.BudgetStatement]:
 
 def ledger(name: str, after: int = 0, limit: int | None = None) -> Call[messages.LedgerPage]:
     """A page of entries whose sequence numbers lie above `after`."""
-    return get(query(path("studies", name, "ledger"), after=after, limit=limit), messages.LedgerPage)
+    return get(with_values(path("studies", name, "ledger"), after=after, limit=limit), messages.LedgerPage)
 
 
 def rounds(name: str, after: int | None = None) -> Call[messages.RoundList]:
-    return get(query(path("studies", name, "rounds"), after=after), messages.RoundList)
+    return get(with_values(path("studies", name, "rounds"), after=after), messages.RoundList)
 
 
 def round_view(name: str, round: int) -> Call[messages.RoundView]:
     return get(path("studies", name, "rounds", round), messages.RoundView)
 
 
-def ask(name: str, document: queries.QueryDocument) -> Call[queries.Query]:
+def ask_query(name: str, document: QueryDocument) -> Call[Query]:
     """Repeatable: equal documents are one query, charged once; one that failed is tried anew."""
-    return _post(path("studies", name, "queries"), queries.Query, document, repeatable=True)
+    return _post(path("studies", name, "queries"), Query, document, repeatable=True)
 
 
-def forecast_query(name: str, document: queries.QueryDocument) -> Call[queries.QueryForecast]:
+def forecast_query(name: str, document: QueryDocument) -> Call[QueryForecast]:
     """What a query would cost; nobody is asked."""
-    return _post(path("studies", name, "queries", "forecast"), queries.QueryForecast, document, repeatable=True)
+    return _post(path("studies", name, "queries", "forecast"), QueryForecast, document, repeatable=True)
 
 
-def queries_of(
-    name: str, *, state: queries.QueryState | None = None, after: int | None = None
-) -> Call[queries.QueryList]:
+def queries(name: str, *, state: QueryState | None = None, after: int | None = None) -> Call[QueryList]:
     """A page of the study's queries, in order of their numbers."""
-    return get(query(path("studies", name, "queries"), state=state, after=after), queries.QueryList)
+    return get(with_values(path("studies", name, "queries"), state=state, after=after), QueryList)
 
 
-def query_view(name: str, number: int) -> Call[queries.Query]:
+def query(name: str, number: int) -> Call[Query]:
     """One query, with its signed answer once it has one."""
-    return get(path("studies", name, "queries", number), queries.Query)
+    return get(path("studies", name, "queries", number), Query)
 
 
-def put_consent(name: str, number: int, client: str, consent: queries.Consent) -> Call[None]:
+def put_consent(name: str, number: int, client: str, consent: Consent) -> Call[None]:
     """A hospital's word on a query that waits."""
     return put(path("studies", name, "queries", number, "consents", client), consent)
 

@@ -140,7 +140,7 @@ def read_question(path: Path) -> QueryDocument:
 
 
 def _decide(study: str, query: int, home: Path | None, *, approved: bool) -> None:
-    from client_sdk.study.consents import Approvals
+    from client_sdk.guard.approvals import Approvals
 
     with plain_errors():
         here = hospital(home)

@@ -30,6 +30,8 @@ ClientLevel = Annotated[
     bool, typer.Option("--client-level", help="protects hospitals as a whole, not patients; needs --masked")
 ]
 
+Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone: nothing is trained")]
+
 _TRAINING: Mapping[str, Any] = {
     "task": "logistic-regression",
     "task_parameters": {
@@ -103,6 +105,7 @@ POLICY: Mapping[str, Any] = {
     "plain_disclosure": False,
     "unnoised_updates": False,
     "unpinned_roster": "unmasked",
+    "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
     "individual": {"epsilon": 10.0, "delta": 1e-6, "every_norm": False},
 }
@@ -110,12 +113,28 @@ STUDY_HEAD = """\
 # The settings of one study: wardround study create NAME --settings FILE. They never change afterwards.
 # Change what is about your data first: task_parameters, expected_batch_size, expected_clients, min_clients.
 # Every entry, with those of the sections that are left out here: docs/settings.md."""
+STATISTICS_HEAD = """\
+# The settings of one study of queries alone: wardround study create NAME --settings FILE. They never change afterwards.
+# Questions are asked one by one afterwards: wardround ask NAME question.toml."""
 POLICY_HEAD = """\
 # The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
 # It is read before every study and asked before every round. No study can switch it off.
 # An entry that is left out has its strict reading; an entry that is misspelt is an error.
 # A list of patients who are never trained on may be a file beside this one, one identifier a line:
 # excluded_patients_file = "withdrawn-consent.txt\""""
+
+
+_STATISTICS: Mapping[str, Any] = {"max_queries": 200, "max_cells": 10_000}
+
+
+def statistics_values(*, masked: bool = False) -> dict[str, Any]:
+    """What the template of a study of queries alone writes down, as JSON."""
+    privacy = {"scheme": "statistics", "limits": [dict(limit) for limit in _PRIVACY["limits"]]}
+    return {
+        "statistics": dict(_STATISTICS),
+        "privacy": privacy | ({"masking": dict(_MASKING)} if masked else {}),
+        "schedule": {"min_clients": 4, "round_deadline_seconds": 60.0},
+    }
 
 
 def study_values(*, bayesian: bool = False, masked: bool = False, client_level: bool = False) -> dict[str, Any]:
@@ -152,8 +171,11 @@ def study_values(*, bayesian: bool = False, masked: bool = False, client_level: 
 
 def study_text(values: Mapping[str, Any]) -> str:
     """The settings file that says `values`, every entry described."""
+    from client_sdk.protocol.study.any_settings import StatisticsSettings, trains
     from client_sdk.protocol.study.settings import StudySettings
 
+    if not trains(values):
+        return _text(STATISTICS_HEAD, StatisticsSettings, values)
     return _text(STUDY_HEAD, StudySettings, values)
 
 
@@ -176,10 +198,24 @@ def _text(head: str, model: type[BaseModel], values: Mapping[str, Any]) -> str:
 
 
 def study_template(
-    bayesian: Bayesian = False, masked: Masked = False, client_level: ClientLevel = False, output: Out = None
+    bayesian: Bayesian = False,
+    masked: Masked = False,
+    client_level: ClientLevel = False,
+    statistics: Statistics = False,
+    output: Out = None,
 ) -> None:
     """Print a whole settings file for a study, every entry described; change it and pass it to `study create`."""
+    from client_sdk.errors import ConfigurationError
+
     with plain_errors():
+        if statistics:
+            if bayesian or client_level:
+                raise ConfigurationError(
+                    "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
+                    "and a query counts patients, not hospitals"
+                )
+            _hand_out(study_text(statistics_values(masked=masked)), output)
+            return
         _hand_out(study_text(study_values(bayesian=bayesian, masked=masked, client_level=client_level)), output)
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api.calls import OCTETS, POLL_SECONDS, as_document, path, put, query
+from client_sdk.api.calls import OCTETS, POLL_SECONDS, as_document, path, put, with_values
 from client_sdk.api.client import Client
 from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import (
@@ -247,7 +247,7 @@ class SessionCalls:
         witness: WitnessedHead | None = None,
     ) -> Call[M | None]:
         """Say something as this client. The answer is the list that follows, None where it is not frozen yet."""
-        target = query(path(*self._base, step, self._client), wait=f"{wait_seconds:g}")
+        target = with_values(path(*self._base, step, self._client), wait=f"{wait_seconds:g}")
         body, headers = message.model_dump_json().encode(), {} if witness is None else to_header(witness)
         return Call(
             "PUT",
@@ -262,7 +262,7 @@ class SessionCalls:
 
     def put_vectors(self, upload: MaskedUpload, wait_seconds: float) -> Call[SurvivorList | None]:
         """All masked vectors in one body, under their manifest."""
-        target = query(path(*self._base, "masked", self._client), wait=f"{wait_seconds:g}")
+        target = with_values(path(*self._base, "masked", self._client), wait=f"{wait_seconds:g}")
         manifest = {MANIFEST_HEADER: to_base64url(upload.manifest.model_dump_json().encode())}
         body = b"".join(vector.tobytes() for vector in upload.vectors.values())
         return Call(
@@ -281,7 +281,7 @@ class SessionCalls:
 
     def shown(self, what: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
         """What the coordinator shows of the session; None while it is not frozen."""
-        target = query(path(*self._base, what, *more), wait=f"{wait_seconds:g}")
+        target = with_values(path(*self._base, what, *more), wait=f"{wait_seconds:g}")
         return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MOST)
 
 

@@ -1,20 +1,17 @@
 """A hospital's word on queries that wait: by its policy alone, or once a person here has approved the question.
 
-An approval is a file in the hospital's directory, named after the question's digest; `wardround query approve` writes
-it. Nothing here looks at records.
+Nothing here looks at records.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 
 from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
-from client_sdk.durable import write_durably
 from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
+from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
@@ -80,32 +77,3 @@ class Consents:
             _LOG.info("query %d takes no word any more: %s", query.number, error)
             return
         _LOG.info("query %d: this hospital says %s", query.number, "yes" if consent.allowed else f"no ({consent.code})")
-
-
-class Approvals:
-    """What a person at this hospital decided, by the digest of a question. directory: of the study's files here."""
-
-    def __init__(self, directory: Path) -> None:
-        self._folder = directory / "queries"
-
-    def has(self, sha256: str) -> bool:
-        """Whether somebody said yes."""
-        return self._decision(sha256) is True
-
-    def denied(self, sha256: str) -> bool:
-        """Whether somebody said no."""
-        return self._decision(sha256) is False
-
-    def decide(self, sha256: str, *, approved: bool, words: str) -> None:
-        """Keep a person's decision, durably, with the words that it was about."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        body = json.dumps({"approved": approved, "question": words, "at": at}, indent=1)
-        write_durably(self._folder / f"{sha256}.json", body.encode())
-
-    def _decision(self, sha256: str) -> bool | None:
-        try:
-            found = json.loads((self._folder / f"{sha256}.json").read_text())["approved"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return found if isinstance(found, bool) else None

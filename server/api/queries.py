@@ -48,7 +48,7 @@ def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, here: H
 def list_queries(
     study: StudyName, who: Reader, here: Here, state: InState = None, after: After = 0, limit: PageSize = 100
 ) -> QueryList:
-    """Queries in order of their numbers."""
+    """Queries in order of their numbers, without their answers."""
     return show.list_queries(
         here.coordinator,
         study,

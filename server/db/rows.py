@@ -140,13 +140,19 @@ def _known(row: RoundRow | None) -> RoundRow:
 
 
 def open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, to look at."""
-    return tx.session.scalars(_under_way(study_id)).one_or_none()
+    """The round under way, to look at. Raises RowBroken: there are two."""
+    return _the_one(tx.session.scalars(_under_way(study_id)).all())
 
 
 def lock_open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, for a transaction that moves it."""
-    return tx.session.scalars(_under_way(study_id).with_for_update()).one_or_none()
+    """The round under way, for a transaction that moves it. Raises RowBroken: there are two."""
+    return _the_one(tx.session.scalars(_under_way(study_id).with_for_update()).all())
+
+
+def _the_one(found: Sequence[RoundRow]) -> RoundRow | None:
+    if len(found) > 1:
+        raise RowBroken("rounds has two that are under way")
+    return found[0] if found else None
 
 
 def _under_way(study_id: int) -> Select[RoundRow]:

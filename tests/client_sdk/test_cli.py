@@ -12,6 +12,7 @@ from client_sdk.cli import register
 
 COMMANDS = (
     *(
+        "ask",
         "budget",
         "card",
         "doctor",
@@ -41,6 +42,10 @@ COMMANDS = (
     ),
     *("policy template",),
     *(
+        "query approve",
+        "query deny",
+        "query list",
+        "query show",
         "roster pin",
         "roster show",
     ),

@@ -40,7 +40,7 @@ from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import settings as study_settings
-from tests.factories.settings import settings_json
+from tests.factories.settings import settings_json, statistics_settings
 
 CHECKS = [
     not_a_server_error,
@@ -65,6 +65,7 @@ STEPS_BEFORE = {
     "put_unmask": 4,
     "get_result": 5,
 }
+QUERIES = {"ask_query", "forecast_query", "list_queries", "show_query", "put_consent"}
 BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
 
@@ -144,7 +145,22 @@ def _good(here: Live, operation: str) -> Good:
         return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
     if operation in STEPS_BEFORE:
         return _good_in_a_secure_sum(here, operation, path)
-    return _good_in_a_round(here, operation, path)
+    return _good_query(here, operation, path) if operation in QUERIES else _good_in_a_round(here, operation, path)
+
+
+def _good_query(here: Live, operation: str, path: dict[str, Any]) -> Good:
+    study = path["study"]
+    settings = statistics_settings(masked=False, epsilon=15.0)
+    created = here.operator("POST", "/v1/studies", json={"study": study, "settings": settings.as_json()})
+    assert created.status_code == 201, created.text
+    north = here.enrol(study, "north")
+    document = {"question": {"kind": "count", "noise_multiplier": 5.0}}
+    if operation in ("ask_query", "forecast_query"):
+        return Good(path, document, "application/json")
+    assert here.operator("POST", f"/v1/studies/{study}/queries", json=document).status_code == 201
+    if operation == "put_consent":
+        return Good(path | {"query": 1, "client": "north"}, {"allowed": True}, "application/json", who=north)
+    return Good(path | ({"query": 1} if operation == "show_query" else {}))
 
 
 def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> Good:

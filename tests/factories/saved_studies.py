@@ -19,12 +19,14 @@ from fastapi import FastAPI
 from sqlalchemy import event
 
 from client_sdk.protocol.study.messages import InvitationCreate, Metrics, OperatorKeyCreate, SignedLedgerHead
+from client_sdk.protocol.study.queries import Consent, QueryDocument
 from client_sdk.protocol.study.witness import sign_head
 from server.app import create_app
 from server.config import Settings
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.queries import ask
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies.operators import create_key
 from server.worker import Worker, find_due
@@ -127,7 +129,8 @@ def _masked(coordinator: Coordinator) -> list[Hospital]:
 
 
 def _plain(coordinator: Coordinator) -> list[Hospital]:
-    hospitals = open_study(coordinator, "sepsis", max_steps=6)
+    asking = settings(max_steps=6, statistics={"max_queries": 9, "max_cells": 99})
+    hospitals = open_study(coordinator, "sepsis", settings=asking)
     worked(coordinator, "sepsis")
     for hospital in hospitals:
         hospital.send(1, update())
@@ -138,6 +141,9 @@ def _plain(coordinator: Coordinator) -> list[Hospital]:
     signed = sign_head(hospitals[0].key, "h0", ledger_page(coordinator, "sepsis").head.head)
     witnesses.put(coordinator, "sepsis", "h0", SignedLedgerHead(head=signed.head, signature=signed.signature))
     enrolment.use_token(coordinator, "sepsis", "h0", "used")
+    question = {"kind": "count", "noise_multiplier": 5.0}
+    ask.ask(coordinator, "sepsis", QueryDocument.model_validate({"question": question}))
+    ask.consent(coordinator, "sepsis", 1, "h0", Consent(allowed=True))
     return hospitals
 
 

@@ -43,13 +43,14 @@ def settings_json(
     training: Mapping[str, Any] | None = None,
     schedule: Mapping[str, Any] | None = None,
     robustness: Mapping[str, Any] | None = None,
+    statistics: Mapping[str, Any] | None = None,
     **privacy: Any,
 ) -> dict[str, Any]:
     """What a request would say, unchecked; new containers at every call.
 
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
     masked    None: where the scheme cannot do without
-    training, schedule, robustness, and keyword by keyword the section `privacy`: replace single settings
+    training, schedule, robustness, statistics, and keyword by keyword the section `privacy`: replace single settings
     """
     masked = scheme in ("sequential", "joint") if masked is None else masked
     return {
@@ -59,6 +60,7 @@ def settings_json(
         # Limits so wide that they end no test, and sometimes next to no noise.
         "beyond_bounds": True,
         "robustness": dict(robustness or {}),
+        **({} if statistics is None else {"statistics": dict(statistics)}),
     }
 
 

@@ -44,7 +44,7 @@ def replayed(entries: list[dict[str, Any]]) -> Budget:
         kind, body = KINDS.get(entry["kind"], entry["kind"]), renamed(entry["body"])
         if kind == "opened":
             # Their settings were not in them; a replay takes the plan.
-            chain += opened(Plan.from_dict(body["plan"]), study=body["study"])
+            chain += opened(Plan.from_dict(body["plan"] | {"queries": None}), study=body["study"])
             continue
         withheld = {"report": None} if kind == "finished" else {}
         chain.append(after(chain, kind, entry["round"], **{**withheld, **body}))

@@ -28,7 +28,7 @@ class GaussianLimit(Account):
     """A filter on Σ Δ²/s² ≤ μ², μ the Gaussian differential privacy that the limit's (ε, δ) allows.
 
     Gaussian queries that are chosen one after the other, each after the answers before, are together μ-GDP if
-    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022, Theorem 1.1; Koskela, Tobaben & Honkela 2023, Theorem 9). What is
+    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). What is
     drawn is discrete: it is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
     that of all cells of all queries, times 1 + e^ε, comes off δ first.
     """

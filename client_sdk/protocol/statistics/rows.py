@@ -42,7 +42,7 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
     patients  whose row each row is
 
     Raises:
-        UnreadableColumn: a column lacks, or a number is none.
+        UnreadableColumn: a column lacks.
     """
     whose, first, last = _places(patients)
     needed = {name: column_of(columns, name) for name in question.columns}
@@ -59,7 +59,7 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
         numeric = [one for one in read if _is_number(one)]
         if numeric or (column.dtype.kind == "f" and not read):
             codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in numeric)))
-            numbers = numbers_of(column, name, codes)
+            numbers = numbers_of(column, codes)
             found[name] = (_mean if question.rows == "mean" else _largest)(numbers, whose, len(first))
         else:
             found[name] = column[first if question.rows == "mean" else _last_listed(column, read, whose, len(first))]

@@ -27,7 +27,7 @@ Patients = Mapping[str, Array]
 
 
 class UnreadableColumn(ValueError):
-    """A hospital's column is not what the question asks for; the text names the column and no value."""
+    """A hospital's table lacks a column that the question names."""
 
 
 class Variable(Message):
@@ -73,11 +73,11 @@ class Variable(Message):
         """(n,) the cell of every patient.
 
         Raises:
-            UnreadableColumn: the table lacks the column, or a number is none.
+            UnreadableColumn: the table lacks the column.
         """
         values = column_of(patients, self.column)
         if self.edges is not None:
-            numbers = numbers_of(values, self.column, self.missing_values)
+            numbers = numbers_of(values, self.missing_values)
             return np.where(np.isnan(numbers), len(self.edges) + 1, np.searchsorted(self.edges, numbers, side="right"))
         if self.categories is None:
             return missing_of(values, self.missing_values).astype(np.int64)
@@ -114,7 +114,7 @@ class Range(Message):
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
         """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
-        numbers = numbers_of(column_of(patients, self.column), self.column, self.missing_values)
+        numbers = numbers_of(column_of(patients, self.column), self.missing_values)
         return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
 
 
@@ -191,7 +191,7 @@ class Condition(Message):
             texts, missing = texts_of(values, self.missing_values)
             wanted = {as_category(one) for one in self.categories}
             return np.array([text in wanted for text in texts], bool) & ~missing
-        numbers = numbers_of(values, self.column, self.missing_values)
+        numbers = numbers_of(values, self.missing_values)
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         return (numbers >= low) & (numbers < high)
@@ -227,18 +227,16 @@ def missing_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.boo
     return texts_of(values, missing_values)[1]
 
 
-def numbers_of(values: Array, name: str, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
-    """(n,) NaN where missing. Raises UnreadableColumn: a text that is no number, or an infinity."""
+def numbers_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
+    """(n,) NaN where missing, and where the cell holds no number or an infinity."""
     if values.dtype.kind == "f":
-        found = np.where(missing_of(values, missing_values), np.nan, values)
+        found = values.astype(np.float64)
+        found[missing_of(values, missing_values)] = np.nan
     else:
         texts, missing = texts_of(values, missing_values)
         found = np.array([np.nan if gone else _number(text) for text, gone in zip(texts, missing, strict=True)])
-        if bool((np.isnan(found) & ~missing).any()):
-            raise UnreadableColumn(f"column {name!r} holds values that are no numbers")
-    if bool(np.isinf(found).any()):
-        raise UnreadableColumn(f"column {name!r} holds infinite values")
-    return found
+    # Not refused: a refusal that depends on a value tells of it.
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def texts_of(values: Array, missing_values: tuple[str, ...]) -> tuple[list[str | None], NDArray[np.bool_]]:

@@ -120,7 +120,7 @@ class Query(Message):
     refused: int = Field(description="hospitals that will not")
     needed: int = Field(description="hospitals without whom it is not asked")
     consents: list[HospitalsConsent] | None = Field(description="who said what: for operators; a hospital sees its own")
-    answered: SignedAnswer | None = Field(description="the answer")
+    answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
 
 
 class QueryList(Message):

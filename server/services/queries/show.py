@@ -36,7 +36,7 @@ def list_queries(
     after: int = 0,
     limit: int = 100,
 ) -> QueryList:
-    """Queries above `after`, in order of their numbers. with_clients, own: as in `list_rounds`.
+    """Queries above `after`, in order of their numbers, without answers. with_clients, own: as in `list_rounds`.
 
     Raises Rejected `unknown-study`.
     """
@@ -48,7 +48,7 @@ def list_queries(
             wanted = wanted.where(QueryRow.state == state)
         found = tx.session.scalars(wanted.order_by(QueryRow.number).limit(limit + 1)).all()
         more = found[limit - 1].number if len(found) > limit else None
-        shown = [view(tx, row, query, with_clients=with_clients, own=own) for query in found[:limit]]
+        shown = [view(tx, row, one, with_clients=with_clients, own=own, whole=False) for one in found[:limit]]
         return QueryList(queries=shown, next=more)
 
     return coordinator.database.read("list-queries", work)
@@ -113,8 +113,16 @@ def newest_number(tx: Transaction, study: StudyRow) -> int:
     return tx.session.scalar(select(func.max(QueryRow.number)).where(QueryRow.study_id == study.id)) or 0
 
 
-def view(tx: Transaction, study: StudyRow, row: QueryRow, *, with_clients: bool, own: str | None = None) -> Query:
-    """One query; who consents is for operators, and a hospital sees its own word."""
+def view(
+    tx: Transaction,
+    study: StudyRow,
+    row: QueryRow,
+    *,
+    with_clients: bool,
+    own: str | None = None,
+    whole: bool = True,
+) -> Query:
+    """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer."""
     said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
     shown = [one for one in said if with_clients or one.client == own]
     return Query(
@@ -132,5 +140,5 @@ def view(tx: Transaction, study: StudyRow, row: QueryRow, *, with_clients: bool,
         consents=[HospitalsConsent(client=one.client, consent=Consent.model_validate(one.consent)) for one in shown]
         if with_clients or own is not None
         else None,
-        answered=None if row.answer is None else SignedAnswer.model_validate(row.answer),
+        answered=SignedAnswer.model_validate(row.answer) if whole and row.answer is not None else None,
     )

@@ -73,6 +73,11 @@ EVERY: dict[str, Call[Any]] = {
     "create_operator_key": calls.create_operator_key(ANY),
     "operator_keys": calls.operator_keys(),
     "revoke_operator_key": calls.revoke_operator_key("k"),
+    "ask_query": calls.ask_query("s", ANY),
+    "forecast_query": calls.forecast_query("s", ANY),
+    "queries": calls.queries("s", state="waiting", after=1),
+    "query": calls.query("s", 1),
+    "put_consent": calls.put_consent("s", 1, "c", ANY),
     "health": calls.health("readyz"),
 }
 

@@ -58,6 +58,16 @@ TYPED = [
     "study pause stroke --key-file {home}/operator.key",
     "study resume stroke --key-file {home}/operator.key",
     "rotate-key --home {home}/city",
+    "study template --statistics --masked -o {home}/statistics.toml",
+    "study create registry --settings {home}/statistics.toml --key-file {home}/operator.key",
+    "invite registry city --key-file {home}/operator.key",
+    "enrol {last} --home {home}/city",
+    "ask registry {home}/question.toml --plan --key-file {home}/operator.key",
+    "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
+    "query list registry --key-file {home}/operator.key",
+    "query approve registry 1 --home {home}/city",
+    "query deny registry 1 --home {home}/city",
+    "query show registry 1 --home {home}/city",
     "withdraw stroke --home {home}/city",
     "invite stroke county --key-file {home}/operator.key",
     "enrol {last} --home {home}/county",
@@ -116,6 +126,7 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     write_settings(
         tmp_path / "mlp.json", training={"task": "mlp"}, masked=True, masking=MASKING, schedule={"min_clients": 4}
     )
+    (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):
         assert code == 0, f"{line}: {said}"
     assert here.operator("GET", "/v1/studies/stroke/models/0").status_code == 200

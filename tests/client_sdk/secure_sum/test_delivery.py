@@ -18,7 +18,7 @@ from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomn
 from client_sdk.protocol.secure_sum.parameters import vectors_of
 from client_sdk.protocol.study.messages import Roster, RosterEntry
 from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.secure_sum.delivery import MaskedDelivery, from_bytes
+from client_sdk.secure_sum.delivery import MaskedDelivery, Summed, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened
@@ -38,10 +38,10 @@ SPEC = spec_of_model(torch.nn.Linear(2, 3))
 def study(folder: Path, records: float | None) -> MaskedDelivery:
     """A delivery whose checked entries tell this number; there is no coordinator who could be asked for another."""
     client: Any = SimpleNamespace()
-    training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
+    summed = Summed(SETTINGS, SPEC, _streams, RECORDS)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
     floors = Floors(1, 4, False)
-    return MaskedDelivery(client, membership, floors, training, folder, _nobody, lambda: None, lambda: records)
+    return MaskedDelivery(client, membership, floors, summed, folder, _nobody, lambda: None, lambda: records)
 
 
 def _nobody(assignment: object) -> Roster:
@@ -103,12 +103,12 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
     )
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
-    training: Any = SimpleNamespace(settings=SETTINGS, spec=SPEC, dataset=range(RECORDS), randomness_in=_streams)
+    summed = Summed(SETTINGS, SPEC, _streams, RECORDS)
     assignment: Any = SimpleNamespace(
-        round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL)
+        round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL), query=None
     )
     floors = Floors(1, 4, False)
-    made = MaskedDelivery(client, membership, floors, training, folder, lambda _: roster, lambda: None, lambda: None)
+    made = MaskedDelivery(client, membership, floors, summed, folder, lambda _: roster, lambda: None, lambda: None)
     made._of(assignment)
     made.close()
     return SecureSumClient(mine.party, STUDY, ROUND, FileStore(folder))

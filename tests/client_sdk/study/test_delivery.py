@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from client_sdk.guard.policy import Floors, SitePolicy
+from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, terms_spec
 from client_sdk.secure_sum.delivery import MaskedDelivery
-from client_sdk.study.delivery import ClearDelivery, delivery_of
+from client_sdk.study.delivery import Able, ClearDelivery, delivery_of
 from client_sdk.training import Contribution
 from tests.factories.masked_studies import reported_log_moments
 from tests.factories.settings import settings
@@ -23,10 +24,10 @@ SPEC = {UPDATE + "weight": ((2,), "float32")}
 
 
 def made_for(chosen: Any, folder: Path, policy: SitePolicy | None = None) -> Any:
-    training: Any = SimpleNamespace(settings=chosen)
+    able = Able(chosen, SecureRandomness(), None, None)
     verifier: Any = SimpleNamespace(roster=None, vouch=None, total_records=None)
     client: Any = SimpleNamespace()
-    return delivery_of(client, MEMBERSHIP, policy or SitePolicy(), training, verifier, folder)
+    return delivery_of(client, MEMBERSHIP, policy or SitePolicy(), able, verifier, folder)
 
 
 def test_masks_where_the_study_has_some(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.protocol.study.messages import RoundState
+from client_sdk.protocol.study.settings import StudySettings
 from server.domain.rounds import (
     Abandon,
     Attendance,
@@ -14,9 +15,10 @@ from server.domain.rounds import (
     IllegalMove,
     SecureSumEnd,
     Settle,
-    ending,
+    abandonment,
     move,
     pause_after,
+    settled,
     was_seen,
 )
 from tests.factories.settings import settings
@@ -39,6 +41,11 @@ def test_rounds_only_go_forward(state: RoundState, target: RoundState) -> None:
             move(state, target)
 
 
+def ending(chosen: StudySettings, collected: Collected, *, lost: bool) -> Settle | Abandon:
+    found = abandonment(chosen.schedule.min_clients, collected, lost=lost)
+    return settled(chosen, collected, {}, publishes=False) if found is None else found
+
+
 def of(received: set[str] = frozenset(), **others: set[str]) -> Attendance:  # type: ignore[assignment]
     sets = {name: frozenset(others.get(name, ())) for name in ("waiting", "missing", "survivors", "enrolled")}
     return Attendance(frozenset(received), sending=frozenset(received | others.get("sending", set())), **sets)
@@ -50,7 +57,7 @@ def test_a_round_in_the_clear_is_free_only_if_nothing_was_let_in(
 ) -> None:
     chosen = settings(schedule={"min_clients": least})
     seen = of(received, waiting=waiting, sending=sending)
-    decided = ending(chosen, Collected(seen, (), None), {}, lost=lost, publishes=False)
+    decided = ending(chosen, Collected(seen, (), None), lost=lost)
     if len(received) < least:
         assert decided == Abandon("too-few-clients", charged=bool(sending | received))
     else:
@@ -65,7 +72,7 @@ def test_a_masked_round_is_free_only_if_no_share_can_have_been_opened(
     seen = of(received, sending=sending)
     charged = opened or (not masked and bool(sending | received))
     assert was_seen(seen, end) == charged
-    decided = ending(settings(schedule={"min_clients": 3}), Collected(seen, (), end), {}, lost=False, publishes=False)
+    decided = ending(settings(schedule={"min_clients": 3}), Collected(seen, (), end), lost=False)
     if failed:
         assert decided == Abandon("expired", charged)
     elif len(received) < 3:

@@ -99,7 +99,7 @@ async def _ask(studies: Saved, http: httpx.AsyncClient, path: str, who: Hospital
 def questions(studies: Saved, study: str) -> Iterator[tuple[str, Hospital | None]]:
     """Every GET route of the API that has data, its places filled in; and some again as a hospital."""
     me = studies.hospitals[study][2]
-    places = {"study": study, "client": me.name, "version": "latest", "round": "1"}
+    places = {"study": study, "client": me.name, "version": "latest", "round": "1", "query": "1"}
     for route, methods in studies.app.openapi()["paths"].items():
         if "get" not in methods or route in WITHOUT_DATA or ("secure-sum" in route and study != "masked"):
             continue

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from client_sdk.protocol.statistics.answer import (
     DP_ERROR,
@@ -27,7 +28,7 @@ from client_sdk.protocol.statistics.variables import Patients
 class Count(BaseQuestion):
     """How many patients meet `where`. One patient's vector: 1."""
 
-    kind: Literal["count"]
+    kind: Literal["count"] = Field(description="what is asked")
 
     @property
     def cells(self) -> int:

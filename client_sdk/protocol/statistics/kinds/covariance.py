@@ -49,7 +49,7 @@ class Covariance(BaseQuestion):
     off-diagonals times √2: its norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
     """
 
-    kind: Literal["covariance"]
+    kind: Literal["covariance"] = Field(description="what is asked")
     numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MOST_NUMBERS)] = Field(
         description="columns, each with its public range"
     )

@@ -29,8 +29,10 @@ from client_sdk.protocol.statistics.variables import Number, Patients, Range
 from client_sdk.protocol.statistics.words import listed, number_in_words
 
 INTERCEPT = "intercept"
-# Of the number of patients: below it floats and the grid decide, not the data.
+# Of the number of patients: below it floats decide, not the data.
 _LEAST_EIGENVALUE = 1e-9
+# A patient's rounded vector is off by half a step, of which the noise's deviation has 2²⁰.
+_ROUNDING = 2.0**-21
 
 
 class LinearRegression(BaseQuestion):
@@ -39,7 +41,7 @@ class LinearRegression(BaseQuestion):
     One patient's vector is that of `Covariance` over the predictors and then the outcome: Δ = 1.
     """
 
-    kind: Literal["linear-regression"]
+    kind: Literal["linear-regression"] = Field(description="what is asked")
     outcome: Range = Field(description="what is explained")
     predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_NUMBERS - 1)] = Field(
         description="what explains it, each with its public range"
@@ -133,7 +135,7 @@ def _ridge(moments: SecondMoments) -> float:
     predictors = moments.matrix[:-1, :-1]
     least = float(np.linalg.eigvalsh(predictors)[0])
     noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
-    wanted = max(noise, _LEAST_EIGENVALUE * moments.patients)
+    wanted = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
     return max(0.0, wanted - least)
 
 

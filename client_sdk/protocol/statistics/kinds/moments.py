@@ -43,7 +43,7 @@ class Moments(BaseQuestion):
     most.
     """
 
-    kind: Literal["moments"]
+    kind: Literal["moments"] = Field(description="what is asked")
     numbers: Annotated[tuple[Number, ...], Field(min_length=1, max_length=512)] = Field(
         description="columns, each with its public range"
     )

@@ -38,7 +38,7 @@ _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 class Table(BaseQuestion):
     """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
 
-    kind: Literal["table"]
+    kind: Literal["table"] = Field(description="what is asked")
     variables: Crossed = Field(description="what the rows of the table are made of")
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ class Tables(BaseQuestion):
     All tables count the same patients, which the answer uses: their number is estimated from all of them.
     """
 
-    kind: Literal["tables"]
+    kind: Literal["tables"] = Field(description="what is asked")
     tables: Annotated[tuple[Crossed, ...], Field(min_length=1, max_length=512)] = Field(
         description="of each, the variables whose cells are crossed"
     )

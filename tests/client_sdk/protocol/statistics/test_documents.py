@@ -9,7 +9,18 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.protocol.statistics.question import MOST_CELLS
-from tests.factories.questions import (AGE, AGES, DOCUMENTS, FEMALE, PRESSURE, SEX, answer_without_noise, column, patients, question)
+from tests.factories.questions import (
+    AGE,
+    AGES,
+    DOCUMENTS,
+    FEMALE,
+    PRESSURE,
+    SEX,
+    answer_without_noise,
+    column,
+    patients,
+    question,
+)
 
 EDGES = [float(edge) for edge in range(1000)]
 WIDE = [{"column": name, "edges": EDGES} for name in ("a", "b")]

@@ -135,6 +135,19 @@ def test_a_combination_of_predictors_that_does_not_vary_is_shrunk_and_said(std: 
     assert column(answer, "coefficients")[:2].sum() == pytest.approx(2, abs=0.3)
 
 
+def test_a_narrow_column_is_not_shrunk() -> None:
+    """It takes a hundredth of its range; the noise is far below what 20,000 patients say about it."""
+    source = np.random.default_rng(5)
+    x = source.normal(0, 0.03, 20_000)
+    columns = {"x": x, "y": 2 * x}
+    asked = question({"kind": "linear-regression", "predictors": [X], "outcome": Y}, noise_multiplier=0.01)
+    spacing = asked.grid().spacing
+    total = asked.total(columns, spacing) * spacing + source.normal(0, 0.01, asked.cells)
+    answer = asked.answer(NoisedSum(total, 0.01, 1))
+    assert not any("ridge" in note for note in answer.notes)
+    assert column(answer, "coefficients")[0] == pytest.approx(2, abs=0.1)
+
+
 def test_covariances_shown_are_possible_ones() -> None:
     """Of 30 patients under much noise: no combination of columns has a negative variance, no correlation passes 1."""
     asked = question({"kind": "covariance", "numbers": [X, Y, Z]})
