@@ -124,9 +124,9 @@ def covariances(matrices: Floats, patients: float) -> Floats:
 
 
 def correlations(covariance: Floats) -> Floats:
-    """(s, k, k) in [-1, 1]; where noise has made a variance negative, ±1."""
-    deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-200))
-    return np.clip(covariance / deviations[:, :, None] / deviations[:, None, :], -1.0, 1.0)
+    """(s, k, k); far beyond [-1, 1] where noise has made a variance negative: ends of intervals are cut at last."""
+    deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-40))
+    return covariance / deviations[:, :, None] / deviations[:, None, :]
 
 
 def nearest_possible(covariance: Floats) -> Floats:
@@ -137,7 +137,8 @@ def nearest_possible(covariance: Floats) -> Floats:
 
 
 def _half_width(draws: Floats) -> Floats:
-    low, high = np.quantile(draws, (0.15865525, 0.84134475), axis=0)
+    ordered = np.sort(draws, axis=0)
+    low, high = (ordered[round(share * (len(draws) - 1))] for share in (0.15865525, 0.84134475))
     return (high - low) / 2
 
 

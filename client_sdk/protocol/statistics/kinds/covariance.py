@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -15,11 +16,12 @@ from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
+    clipped,
     counts_table,
     label_of,
     numbers_table,
-    replaced,
     require_numbers_once,
+    split,
     unknown,
 )
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -107,16 +109,24 @@ class Covariance(BaseQuestion):
         lows, highs = (np.array([getattr(n, name) for n in self.numbers]) for name in ("low", "high"))
         upper, above = np.triu_indices(len(halves)), np.triu_indices(len(halves), 1)
         units = np.outer(halves, halves)
-        draws = moments.draws(generator)
-        mean = draws.read(lambda sums: np.clip(middles + halves * means(sums), lows, highs))
-        covariance = draws.read(lambda sums: (covariances(sums, size) * units)[:, *upper])
-        correlation = draws.read(lambda sums: correlations(covariances(sums, size))[:, *above])
+
+        def read(sums: Floats) -> Floats:
+            covariance = covariances(sums, size)
+            correlation = correlations(covariance)[:, *above]
+            return np.concatenate(
+                [middles + halves * means(sums), (covariance * units)[:, *upper], correlation], axis=1
+            )
+
+        found = moments.draws(generator).read(read)
+        mean, covariance, correlation = split(found, [len(halves), len(halves) + len(upper[0])])
         # Units first or last: what is possible stays so. Intervals are of what was found.
         possible = nearest_possible(moments.covariance)
+        shown = np.clip(correlations(possible[None])[0][above], -1.0, 1.0)
+        ends = np.ones(len(shown))
         return (
-            mean,
-            replaced(covariance, (possible * units)[upper]),
-            replaced(correlation, correlations(possible[None])[0][above]),
+            clipped(mean, lows, highs),
+            replace(covariance, estimate=(possible * units)[upper]),
+            replace(clipped(correlation, -ends, ends), estimate=shown),
         )
 
     def in_words(self) -> str:

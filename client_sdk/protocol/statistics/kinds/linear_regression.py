@@ -15,10 +15,12 @@ from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moment
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
+    clipped,
     counts_table,
     label_of,
     numbers_table,
     require_numbers_once,
+    split,
     unknown,
 )
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -27,9 +29,10 @@ from client_sdk.protocol.statistics.variables import Number, Patients, Range
 from client_sdk.protocol.statistics.words import listed, number_in_words
 
 INTERCEPT = "intercept"
-# Of the number of patients: below it floats and the grid decide, not the data.
-# Of each patient: what the rounding to the grid, by 2⁻¹⁴ at most, can make of nothing.
-_LEAST_EIGENVALUE = 2.0**-13
+# Of the number of patients: below it floats decide, not the data.
+_LEAST_EIGENVALUE = 1e-9
+# A patient's rounded vector is off by half a step, of which the noise's deviation has 2²⁰.
+_ROUNDING = 2.0**-21
 
 
 class LinearRegression(BaseQuestion):
@@ -98,28 +101,17 @@ class LinearRegression(BaseQuestion):
         middles = np.array([number.middle for number in self.predictors])
         draws = moments.draws(generator)
 
-        def coefficients(sums: Floats) -> Floats:
+        def read(sums: Floats) -> Floats:
             fitted = _solved(sums, ridge)
             slopes = fitted[:, 1:] * units
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
-            return np.column_stack([slopes, intercept])
-
-        def explained(sums: Floats) -> Floats:
-            fitted = np.column_stack([-_solved(sums, ridge)[:, 1:], np.ones(len(sums))])
+            left = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
-            left = np.einsum("si,sij,sj->s", fitted, covariance, fitted)
-            return (1 - left / covariance[:, -1, -1])[:, None]
+            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / covariance[:, -1, -1]
+            return np.column_stack([slopes, intercept, 1 - unexplained])
 
-        found = draws.read(explained)
-        shown = Estimates(
-            found.raw,
-            np.clip(found.raw, 0.0, 1.0),
-            found.dp_error,
-            found.sampling_error,
-            np.clip(found.low, 0.0, 1.0),
-            np.clip(found.high, 0.0, 1.0),
-        )
-        return draws.read(coefficients), shown
+        coefficients, explained = split(draws.read(read), [len(units) + 1])
+        return coefficients, clipped(explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)
@@ -143,14 +135,12 @@ def _ridge(moments: SecondMoments) -> float:
     predictors = moments.matrix[:-1, :-1]
     least = float(np.linalg.eigvalsh(predictors)[0])
     noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
-    wanted = max(noise, _LEAST_EIGENVALUE * moments.patients)
+    wanted = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
     return max(0.0, wanted - least)
 
 
 def _solved(sums: Floats, ridge: float) -> Floats:
     """(s, p + 1) intercept and slopes on the scaled columns."""
     size = sums.shape[1] - 1
-    solved: Floats = np.asarray(
-        np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:]), np.float64
-    )
-    return solved[:, :, 0]
+    solved = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
+    return solved[:, :, 0].astype(np.float64)

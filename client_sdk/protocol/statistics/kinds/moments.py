@@ -13,11 +13,13 @@ from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
+    clipped,
     counts_table,
     joined,
     label_of,
     numbers_table,
     require_numbers_once,
+    split,
     unknown,
 )
 from client_sdk.protocol.statistics.kinds.tables import root_up
@@ -115,10 +117,14 @@ def _read(number: Number, sums: Floats, std: float, generator: np.random.Generat
         return unknown(1), unknown(1)
     draws, size = moments.draws(generator), moments.patients
 
-    def mean(matrices: Floats) -> Floats:
-        return np.clip(number.middle + number.half * means(matrices), number.low, number.high)
+    def read(matrices: Floats) -> Floats:
+        variance = covariances(matrices, size)[:, 0]
+        # Below zero as well, where noise has made it so: an interval's end is cut after it was found.
+        deviation = np.sign(variance) * np.sqrt(np.abs(variance))
+        return np.concatenate([number.middle + number.half * means(matrices), number.half * deviation], axis=1)
 
-    def deviation(matrices: Floats) -> Floats:
-        return number.half * np.sqrt(np.maximum(covariances(matrices, size)[:, 0], 0.0))
-
-    return draws.read(mean), draws.read(deviation)
+    mean, deviation = split(draws.read(read), [1])
+    return (
+        clipped(mean, np.array([number.low]), np.array([number.high])),
+        clipped(deviation, np.zeros(1), np.array([np.inf])),
+    )

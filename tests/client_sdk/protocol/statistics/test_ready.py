@@ -1,0 +1,45 @@
+"""Ready questions from declared columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_sdk.protocol.statistics.ready import READY, binned
+from client_sdk.protocol.statistics.variables import Range, Variable
+from tests.factories.questions import answer_without_noise, column, patients
+
+DECLARED = (
+    Range(column="age", low=18, high=90),
+    Range(column="pressure", low=50, high=250, missing_values=("0",)),
+    Variable(column="sex", categories=("f", "m")),
+)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "edges"),
+    [
+        (18, 90, (20, 30, 40, 50, 60, 70, 80)),
+        (0, 1, (0.2, 0.4, 0.6, 0.8)),
+        (-0.3, 0.3, (-0.2, -0.1, 0, 0.1, 0.2)),
+        (100, 400, (150, 200, 250, 300, 350)),
+        (0, 1e-9, (2e-10, 4e-10, 6e-10, 8e-10)),
+    ],
+)
+def test_bins_are_round_and_public(low: float, high: float, edges: tuple[float, ...]) -> None:
+    assert binned(Range(column="x", low=low, high=high)).edges == edges
+
+
+def test_table_one_counts_everybody_in_every_column() -> None:
+    asked = READY["table-one"](DECLARED, 4.0)
+    found = answer_without_noise(asked, patients(500))
+    assert column(found, "patients").tolist() == pytest.approx([500])
+    assert column(found, "shares").sum() == pytest.approx(3)
+
+
+def test_missingness_counts_who_has_a_value() -> None:
+    columns = patients(500)
+    asked = READY["missingness"](DECLARED, 4.0)
+    found = column(answer_without_noise(asked, columns), "tables")
+    age, pressure = (int((columns[name] == columns[name]).sum()) for name in ("age", "pressure"))
+    sex = sum(one is not None for one in columns["sex"])
+    assert found == pytest.approx([age, 500 - age, pressure, 500 - pressure, sex, 500 - sex])
