@@ -65,7 +65,9 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "words", "entries"), HOSTILE)
+@pytest.mark.parametrize(
+    ("kind", "words", "entries"), HOSTILE, ids=[f"{kind} {place}" for place, (kind, _, _) in enumerate(HOSTILE)]
+)
 def test_what_is_no_sound_question_is_refused_in_words(kind: str, words: str, entries: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=words):
         question(DOCUMENTS[kind], **entries)
