@@ -42,7 +42,11 @@ ROUNDS_OF_A_DYING_HOSPITAL = 15
 
 SETTING_UP = [name for name in names("api.") if "-model-" in name]
 ABANDONING = [name for name in names("worker.") if name.endswith("-abandon")]
-RUNNING = [name for name in (*names("worker."), *names("api.")) if name not in {*SETTING_UP, *ABANDONING, *MASKED}]
+# Nothing is asked in the studies here; tests/e2e/test_queries_killed.py.
+ASKED = {"worker.before-answer", "worker.after-answer"}
+RUNNING = [
+    name for name in (*names("worker."), *names("api.")) if name not in {*SETTING_UP, *ABANDONING, *MASKED, *ASKED}
+]
 ENROLLING = [name for name in names("hospital.") if name.endswith("-enrolment")]
 REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
 # MASKED: the studies here are not masked; tests/e2e/test_masked_failpoints.py.
@@ -52,7 +56,7 @@ ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
 CHECKPOINTED = [name for name in names("hospital.") if name.endswith("-checkpoint")]
 # Passed once, at a study's end, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 WITNESSING = [name for name in names("hospital.") if name.endswith(("-witness", "-evidence"))]
-APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *MASKED}
+APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *MASKED, *ASKED}
 TRAINING = [name for name in names("hospital.") if name not in APART]
 
 
@@ -149,7 +153,7 @@ def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene)
 
 def test_no_failpoint_of_an_unmasked_study_is_left_out():
     hospitals = [*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *TRAINING]
-    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED]
+    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED, *ASKED]
     assert sorted(walked) == names()
     assert len(walked) == len(set(walked))
     assert len(SETTING_UP) >= 3

@@ -84,14 +84,14 @@ def _send_without_charge() -> None:
 def _forget_the_limits() -> None:
     """Everybody's budget allows rounds past the limits, and hospitals do not count their own."""
     from accounting.budget.budget import Authorisation
-    from client_sdk.study import participation
+    from client_sdk.study import work
 
     def authorise(self: Budget, round: int | None = None) -> Authorisation:
         allowed = self.charged_rounds < self.plan.max_steps
         return Authorisation(allowed, None if allowed else "max-steps-reached")
 
     Budget.authorise = authorise  # type: ignore[method-assign]
-    participation.require_within_study = lambda *_: None  # type: ignore[attr-defined]
+    work.require_within_study = lambda *_: None  # type: ignore[attr-defined]
 
 
 def _become(breaks: Callable[[], None], arguments: list[str], env: dict[str, str], log: str) -> None:

@@ -20,9 +20,15 @@ from tests.factories.studies import FakeClock, coordinator_on, open_study, put_m
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}
+# Of queries, which tests/e2e/test_queries_killed.py asks.
+ONLY_WHEN_ASKED = {"worker.before-answer", "worker.after-answer"}
 WHILE_OPENING = {"api.before-model-file", "api.after-model-file", "api.after-model-commit"}
 PASSED = sorted(
-    {*failpoints.names("worker."), *failpoints.names("api.")} - ONLY_WHEN_ABANDONED - WHILE_OPENING - MASKED
+    {*failpoints.names("worker."), *failpoints.names("api.")}
+    - ONLY_WHEN_ABANDONED
+    - ONLY_WHEN_ASKED
+    - WHILE_OPENING
+    - MASKED
 )
 
 
