@@ -8,6 +8,7 @@ export const limitName = (limit) => `${LEVELS[limit.level]}, ${DEFINITIONS[limit
 
 const ENDINGS = {
   "budget-exhausted": ["good", "Finished: the budget is used", "The next round could have passed a limit, so it never began. This is how a study with a budget ends."],
+  "max-queries-reached": ["good", "Finished: all queries are answered", "As many queries as statistics.max_queries allows were charged, and nothing is left to train."],
   "max-steps-reached": ["good", "Finished: all rounds are done", "The study took every step that its settings allow."],
   stopped: ["calm", "Finished: ended by its operator", "What was charged stays charged. No round will follow."],
   deleted: ["calm", "Deleted", "The operator deleted it before it began. Its ledger is kept."],
