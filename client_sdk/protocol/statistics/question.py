@@ -95,6 +95,11 @@ class BaseQuestion(Message):
         return "all"
 
     @property
+    def model_number(self) -> int | None:
+        """The released model that a hospital runs on its patients first; None: there is none to run."""
+        return None
+
+    @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, those of `where` among them, each once."""

@@ -66,8 +66,9 @@ class Tree:
             best.append(sums[-1] + (own - sums[-1]) * variances[-1])
         # Down: what is left over goes to the children in proportion to their variances.
         found = best[-1]
-        for below, variance, total, spread in zip(best[-2::-1], variances[-2::-1], sums[::-1], spreads[::-1]):
-            parent = np.arange(below.shape[-1]) // BRANCHES
+        lower = zip(best[:-1], variances[:-1], sums, spreads, strict=True)
+        for below, variance, total, spread in reversed(list(lower)):
+            parent = np.arange(len(variance)) // BRANCHES
             found = below + ((found - total) / spread)[..., parent] * variance
         return found
 
