@@ -36,6 +36,8 @@ from client_sdk.protocol.wire.values import Finite, Positive, Whole
 # Beside the columns of the hospital's table; a control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
 MOST_BINS = 256
+# More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
+FLAT_BINS = 8
 MOST_CLASSES = 64
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
@@ -140,13 +142,13 @@ class Evaluation(BaseQuestion):
 
     @property
     def tree(self) -> Tree:
-        return Tree(len(self.ends) - 1)
+        return Tree(len(self.ends) - 1, flat=FLAT_BINS)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one group's numbers."""
         if self.prediction == "binary":
-            return 2, self.tree.nodes
+            return 2, sum(self.tree.sizes)
         return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
 
     @property
@@ -216,7 +218,7 @@ class Evaluation(BaseQuestion):
         shaped = [part.reshape(-1, *self.shape) for part in parts]
         left_out = counts(unusable, np.array([noised.std**2]))
         if self.prediction == "binary":
-            shaped = [self.tree.fitted(part) for part in shaped]
+            shaped = [self.tree.least_squares(part) for part in shaped]
         sums = sums_by_group(self.partitions, shaped, noised.std)
         if self.prediction == "binary":
             return read_scores(sums, self.tree, self.ends, left_out, noised.generator())
