@@ -12,7 +12,7 @@ import numpy as np
 from client_sdk.protocol.statistics.answer import SIMULATIONS
 from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
 from client_sdk.protocol.statistics.monotone import rising
-from client_sdk.protocol.statistics.ratios import Quadratic, of_share, ratios
+from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
 from client_sdk.protocol.statistics.second_moments import simulated
 from client_sdk.protocol.statistics.tree import Tree
 
@@ -60,13 +60,8 @@ class Scores:
         noise = Quadratic(
             self.variance * total(above @ self.covariance, above), -2 * total(smeared, above), total(smeared, below)
         )
-        sampling = (
-            of_share(denominator)
-            if weights.share
-            else Quadratic(
-                total(above**2, self.shown), -2 * total(above * below, self.shown), total(below**2, self.shown)
-            )
-        )
+        squares = Quadratic(*(total(one, self.shown) for one in (above**2, -2 * above * below, below**2)))
+        sampling = of_share(denominator) if weights.share else of_weights(numerator, denominator, squares)
         found = ratios(numerator, denominator, noise, sampling, low, high)
         patients = self.patients(weights)
         fitting = total(above, self.shown) / np.where(patients > 0, patients, np.nan)
@@ -120,12 +115,15 @@ def made_to_fit(counts: Floats) -> Floats:
 def _areas(tables: Floats) -> Floats:
     """(s, 2, bins) to (s, 4)."""
     without, having = tables[:, 0], tables[:, 1]
-    pairs = without.sum(axis=1) * having.sum(axis=1)
+    # A draw may have nobody: such draws lie beyond the ends of the interval.
+    nobody = 1e-9
+    everybody = np.maximum(having.sum(axis=1), nobody)
+    pairs = np.maximum(without.sum(axis=1), nobody) * everybody
     below = np.cumsum(without, axis=1) - without
     won, tied = (having * below).sum(axis=1), (having * without).sum(axis=1)
     # From high scores to low: of those at least so high, the share that has the outcome.
     found = np.cumsum(having[:, ::-1], axis=1)[:, ::-1]
     called = np.cumsum(tables.sum(axis=1)[:, ::-1], axis=1)[:, ::-1]
-    precision = np.clip(found / np.maximum(called, 1e-9), 0.0, 1.0)
-    average = (having * precision).sum(axis=1) / having.sum(axis=1)
+    precision = np.clip(found / np.maximum(called, nobody), 0.0, 1.0)
+    average = (having * precision).sum(axis=1) / everybody
     return np.stack([(won + tied / 2) / pairs, won / pairs, (won + tied) / pairs, average], axis=1)

@@ -16,7 +16,7 @@ from client_sdk.protocol.statistics.counting import Floats, counts
 from client_sdk.protocol.statistics.evaluation.binary import read_scores
 from client_sdk.protocol.statistics.evaluation.classes import read_classes
 from client_sdk.protocol.statistics.evaluation.numbers import read_numbers
-from client_sdk.protocol.statistics.groups import Partition, places_of, size_of, sums_by_group
+from client_sdk.protocol.statistics.groups import Partition, evenly, places_of, size_of, sums_by_group
 from client_sdk.protocol.statistics.kinds.table import require_columns_once
 from client_sdk.protocol.statistics.kinds.tables import root_up
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -211,6 +211,25 @@ class Evaluation(BaseQuestion):
     @property
     def _range(self) -> tuple[float, float, float]:
         return self.low or 0.0, self.high or 0.0, self.largest_error or 1.0
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        """As many in each group. Probabilities are spread evenly and right on average; of classes, all as frequent, 3
+        of 4 are right; of numbers, outcomes are spread evenly, and errors have a quarter of the largest as deviation.
+        """
+        parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
+        return np.concatenate([*(part.ravel() for part in parts), [0.0]])
+
+    def _assumed(self) -> Floats:
+        """(*shape) of one patient, on average."""
+        if self.prediction == "number":
+            return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
+        if self.prediction == "classes":
+            count = self.classes or 1
+            wrong = np.full(self.shape, 1 / 4 / (count - 1) / count)
+            return np.where(np.eye(count) > 0, 3 / 4 / count, wrong)
+        ends = np.array(self.ends)
+        middles, widths = (ends[:-1] + ends[1:]) / 2, np.diff(ends)
+        return self.tree.grown(np.stack([(1 - middles) * widths, middles * widths]))
 
     def answer(self, noised: NoisedSum) -> Answer:
         sizes = [size_of(one) * math.prod(self.shape) for one in self.partitions]
