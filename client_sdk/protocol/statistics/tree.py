@@ -7,6 +7,7 @@ the logarithm of the leaves and not with their number. Hay, Rastogi, Miklau, Suc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,17 @@ class SumErrors:
 
 @dataclass(frozen=True)
 class Tree:
+    """leaves: how many; flat: rows of at most so many are one level."""
+
     leaves: int
+    flat: int = 32
 
     @property
     def levels(self) -> int:
         """The root is none of them: the sum of the top level says the same, and it would cost as much as a level."""
-        return next(levels for most, levels in _LEVELS if self.leaves <= most)
+        if self.leaves <= self.flat:
+            return 1
+        return max(2, next(levels for most, levels in _LEVELS if self.leaves <= most))
 
     @property
     def branching(self) -> int:
@@ -54,27 +60,38 @@ class Tree:
         return tuple(-(-self.leaves // width) for width in widths)
 
     def count(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(nodes,) patients in every node, of patients in these leaves; levels one after another, the top one first."""
-        widths = [self.branching**below for below in reversed(range(self.levels))]
-        counts = [np.bincount(places // width, minlength=size) for width, size in zip(widths, self.sizes, strict=True)]
-        return np.concatenate(counts).astype(np.int64)
+        """(nodes,) patients in every node, of patients in these leaves."""
+        return self.grown(np.bincount(places, minlength=self.leaves).astype(np.int64))
+
+    def grown(self, leaves: NDArray[Any]) -> NDArray[Any]:
+        """(…, leaves) counts to (…, nodes): levels one after another, the top one first."""
+        levels = [leaves]
+        for _ in self.sizes[1:]:
+            levels.insert(0, np.add.reduceat(levels[0], self._firsts(levels[0].shape[-1]), axis=-1))
+        return np.concatenate(levels, axis=-1)
 
     def least_squares(self, nodes: Floats) -> Floats:
-        """(leaves,) counts that fit all nodes best. Up: a node and the sum of its children, each by its variance;
-        down: what a node's children differ from it by, shared out by their variances.
+        """(…, nodes) to (…, leaves): counts that fit all nodes best, linear in them. Up: a node and the sum of its
+        children, each by its variance; down: what a node's children differ from it by, shared out by their variances.
         """
-        levels = np.split(nodes, np.cumsum(self.sizes)[:-1])
+        levels = np.split(nodes, np.cumsum(self.sizes)[:-1], axis=-1)
         spreads = self._spreads()
         best = [levels[-1]]
         for own, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
-            children, spread = (np.add.reduceat(one, self._firsts(len(one))) for one in (best[0], below))
+            firsts = self._firsts(len(below))
+            children, spread = np.add.reduceat(best[0], firsts, axis=-1), np.add.reduceat(below, firsts)
             best.insert(0, (own * spread + children) / (1 + spread))
         found = best[0]
         for children, spread in zip(best[1:], spreads[1:], strict=True):
-            firsts, parents = self._firsts(len(children)), self._parents(len(children))
-            missing = found - np.add.reduceat(children, firsts)
-            found = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[parents]
+            firsts, parents = self._firsts(len(spread)), self._parents(len(spread))
+            missing = found - np.add.reduceat(children, firsts, axis=-1)
+            found = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
         return found
+
+    def covariance(self) -> Floats:
+        """(leaves, leaves) of `least_squares`, if every node has noise of variance 1: for few leaves."""
+        applied = self.least_squares(np.eye(sum(self.sizes)))
+        return applied.T @ applied
 
     def errors(self) -> SumErrors:
         """Of `least_squares`, if every node has noise of variance 1.

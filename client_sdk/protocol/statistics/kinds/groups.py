@@ -21,8 +21,7 @@ from client_sdk.protocol.statistics.answer import (
     Plot,
     rows_of,
 )
-from client_sdk.protocol.statistics.counting import Estimates, Floats
-from client_sdk.protocol.statistics.kinds.numbers import joined
+from client_sdk.protocol.statistics.counting import Estimates, Floats, joined
 from client_sdk.protocol.statistics.variables import Patients, Variable
 from client_sdk.protocol.statistics.words import variable_in_words
 

@@ -143,6 +143,9 @@ class Quantiles(BaseQuestion):
                     None,
                     "bars",
                 ),
+                curve_table(
+                    "patients", "patients", self.by, ("who", ("with a number",)), [one.count() for one in groups], None
+                ),
             ),
             notes=(_NOTE.format(f"{(self.number.high - self.number.low) / self.leaves:.4g}"), *((TOO_FEW,) * unsure)),
         )
@@ -223,6 +226,11 @@ class Distribution:
         noise = self.std**2 * np.concatenate([[1.0], self.errors.leaves, [1.0, 1.0]])
         shown = np.concatenate([self.fitted[:1], np.diff(self.fitted), np.maximum(self.outside[_MISSING:], 0.0)])
         return counts(raw, noise, shown)
+
+    def count(self) -> Estimates:
+        """(1,) patients with a number."""
+        noise = np.array([self.std**2 * self._total_noise])
+        return counts(np.array([self.total]), noise, np.array([self.patients]))
 
     @property
     def _total_noise(self) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, AnswerTable, NoisedSum, rows_of
-from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
+from client_sdk.protocol.statistics.counting import Estimates, Floats, counts, joined
 from client_sdk.protocol.statistics.kinds.groups import (
     at,
     by_in_words,
@@ -18,7 +18,6 @@ from client_sdk.protocol.statistics.kinds.groups import (
     group_count,
     group_places,
 )
-from client_sdk.protocol.statistics.kinds.numbers import joined
 from client_sdk.protocol.statistics.life_table import LifeTable, LogRank, log_rank
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import MISSING, OTHER, Indicator, Patients, Variable, plain
