@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+# The normal law's 97.5 % point.
+_WIDE = 1.959963984540054
 
 
-def rising(values: Floats, weights: Floats | None = None) -> Floats:
-    """(n,) the nearest numbers in weighted least squares that never fall. Ayer and others 1955."""
-    blocks: list[tuple[float, float, int]] = []
-    masses = np.ones(len(values)) if weights is None else weights
-    for value, mass in zip(values.tolist(), masses.tolist(), strict=True):
-        mean, weight, size = value, mass, 1
-        while blocks and blocks[-1][0] >= mean:
-            before, more, length = blocks.pop()
-            # In this order equal values stay as they are, whatever the weights.
-            mean = before + (mean - before) * (weight / (weight + more))
-            weight, size = weight + more, size + length
-        blocks.append((mean, weight, size))
-    return np.repeat([block[0] for block in blocks], [block[2] for block in blocks])
+def rising(values: Floats) -> Floats:
+    """(n,) the nearest numbers in least squares that never fall. Ayer and others 1955."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] >= mean:
+            before, length = means.pop(), sizes.pop()
+            size += length
+            # Equal values stay exactly as they are.
+            mean = before + (mean - before) * ((size - length) / size)
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(np.array(means, np.float64), sizes)
 
 
 def reached(places: Floats, values: Floats, level: float) -> float:
@@ -38,3 +44,18 @@ def reached(places: Floats, values: Floats, level: float) -> float:
 def left(places: Floats, values: Floats, level: float) -> float:
     """The last place at which the straight line through the points is at the level or below; NaN: nowhere."""
     return reached(places[::-1], -values[::-1], -level)
+
+
+def errors_along(
+    place_of: Callable[[float], float], level: float, noise: float, sampling: float
+) -> tuple[float, float]:
+    """Of the place at which a curve is at a level, from errors of the curve there.
+
+    From what the curve covers within 1.96 errors of both together (Woodruff 1952): the slope at the place alone would
+    be as noisy as the curve.
+    """
+    both = math.hypot(noise, sampling)
+    if both == 0:
+        return 0.0, 0.0
+    slope = abs(place_of(level + _WIDE * both) - place_of(level - _WIDE * both)) / (2 * _WIDE * both)
+    return slope * noise, slope * sampling

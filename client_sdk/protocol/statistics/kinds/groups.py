@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Literal
 
 import numpy as np
@@ -43,6 +44,11 @@ def group_places(by: Variable | None, patients: Patients, count: int) -> NDArray
 
 def by_in_words(by: Variable | None) -> str:
     return "" if by is None else f" by {variable_in_words(by)}"
+
+
+def at(found: Estimates, places: Sequence[int]) -> Estimates:
+    """Some rows of it."""
+    return Estimates(*(getattr(found, field.name)[list(places)] for field in fields(Estimates)))
 
 
 def curve_table(

@@ -22,7 +22,7 @@ from client_sdk.protocol.statistics.kinds.groups import (
 )
 from client_sdk.protocol.statistics.kinds.numbers import TOO_FEW
 from client_sdk.protocol.statistics.kinds.tables import root_up
-from client_sdk.protocol.statistics.monotone import left, reached, rising
+from client_sdk.protocol.statistics.monotone import errors_along, left, reached, rising
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.tree import MOST_LEAVES, SumErrors, Tree
 from client_sdk.protocol.statistics.variables import Patients, Range, Variable, column_of, numbers_of, plain
@@ -143,6 +143,9 @@ class Quantiles(BaseQuestion):
                     None,
                     "bars",
                 ),
+                curve_table(
+                    "patients", "patients", self.by, ("who", ("with a number",)), [one.count() for one in groups], None
+                ),
             ),
             notes=(_NOTE.format(f"{(self.number.high - self.number.low) / self.leaves:.4g}"), *((TOO_FEW,) * unsure)),
         )
@@ -224,6 +227,11 @@ class Distribution:
         shown = np.concatenate([self.fitted[:1], np.diff(self.fitted), np.maximum(self.outside[_MISSING:], 0.0)])
         return counts(raw, noise, shown)
 
+    def count(self) -> Estimates:
+        """(1,) patients with a number."""
+        noise = np.array([self.std**2 * self._total_noise])
+        return counts(np.array([self.total]), noise, np.array([self.patients]))
+
     @property
     def _total_noise(self) -> float:
         return 2 + self.errors.total
@@ -238,8 +246,8 @@ class Distribution:
         if not self.enough:
             return math.nan, math.nan, math.nan, low, high
         found = self._inverse(share * self.patients)
-        errors = (self._half_width(share, math.sqrt(np.interp(found, places, one))) for one in (noise, sampling))
-        return found, *errors, low, high
+        dp, sampled = (math.sqrt(np.interp(found, places, one)) for one in (noise, sampling))
+        return found, *errors_along(self._inverse, share * self.patients, dp, sampled), low, high
 
     def _away(self, share: float) -> tuple[Floats, Floats, Floats, Floats]:
         """Places in the range; there, patients below minus this share of all, with the variances of noise and sampling
@@ -258,11 +266,6 @@ class Distribution:
         sampling = between(np.full(len(self.edges), share * (1 - share) * size), np.diff(self.fitted)[:-1])
         away = between(self.starts - share * self.total, nothing)
         return between(self.edges, nothing), away, np.maximum(noise, 0.0), np.maximum(sampling, 0.0)
-
-    def _half_width(self, share: float, error: float) -> float:
-        """In the number's own unit: half of what the fitted curve covers within this error of patients."""
-        middle = share * self.patients
-        return (self._inverse(middle + error) - self._inverse(middle - error)) / 2
 
     def _inverse(self, patients: float) -> float:
         """Where the fitted curve reaches so many patients, within the range."""
