@@ -210,4 +210,3 @@ def test_looks_grow_rare_and_end_with_the_time(lead: Client) -> None:
     assert sum(pauses) == pytest.approx(60.0)
     assert pauses[0] == 0.25
     assert max(pauses) == 5.0
-
