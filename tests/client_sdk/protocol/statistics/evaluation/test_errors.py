@@ -1,10 +1,10 @@
 """Stated errors and intervals of evaluations against 2,000 sets of patients drawn afresh, with fresh noise.
 
 As in test_intervals.py: of each figure the coverage lies in [.93, .97] and the ratio of errors in [.93, 1.07], which a
-right implementation leaves once in 2·10⁴ and once in 10⁵ figures, if seeds were drawn anew; there are about 120 figures,
-most of which go together. The truth is what two million patients of the same population say without noise, which is
-exact up to a fortieth of the sampling error. Figures that rest on fewer patients than five standard deviations of their
-noise are left out.
+right implementation leaves once in 2·10⁴ and once in 10⁵ figures, if seeds were drawn anew. There are 35 figures, most
+of which go together, and some hundred in the slow test. The truth is what two million patients of the same population
+say without noise, exact up to a fortieth of the sampling error. A share that lies within three errors of 0 or 1 rests
+on few patients on one side: its estimate is clamped and varies less than stated. Its interval is judged all the same.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def figures(answer: Answer, tables: tuple[str, ...]) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def judge(document: dict[str, Any], std: float, drawn: Drawn, count: int, *tables: str, left_out: int = 0) -> None:
-    """left_out: how many figures are known to rest on too few patients."""
+def judge(document: dict[str, Any], std: float, drawn: Drawn, count: int, *tables: str) -> None:
     asked, source = question(document), np.random.default_rng(20)
     truth = figures(answer_without_noise(asked, drawn(source, LARGE)), tables)[:, 0]
     runs: list[NDArray[np.float64]] = []
@@ -56,12 +55,14 @@ def judge(document: dict[str, Any], std: float, drawn: Drawn, count: int, *table
     estimate, dp_error, sampling_error, low, high = np.moveaxis(np.array(runs), 2, 0)
     covered = ((low <= truth) & (truth <= high)).mean(axis=0)
     stated = np.sqrt((dp_error**2 + sampling_error**2).mean(axis=0))
-    sure = (truth == 0) & (stated == 0) | (truth == 1) & (stated == 0)
-    ratio = estimate.std(axis=0)[~sure] / stated[~sure]
-    wide = (covered < 0.93) | ((covered > 0.97) & ~sure)
-    assert not wide.any(), covered[wide]
-    off = (ratio < 0.93) | (ratio > 1.07)
-    assert off.sum() <= left_out, ratio[off]
+    sure = stated == 0
+    wrong = (covered < 0.93) | ((covered > 0.97) & ~sure)
+    assert not wrong.any(), covered[wrong]
+    clamped = (np.minimum(truth, 1 - truth) < 3 * stated) & (document["prediction"] != "number")
+    judged = ~sure & ~clamped
+    ratio = estimate.std(axis=0)[judged] / stated[judged]
+    assert judged.sum() >= 4
+    assert ((ratio >= 0.93) & (ratio <= 1.07)).all(), ratio
 
 
 def test_a_threshold() -> None:
@@ -78,18 +79,8 @@ def test_numbers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("form", ["bins", "tree"])
 def test_curves(form: str) -> None:
     document = EVALUATIONS[form] | {"groups": []}
     judge(document, 4.0, binary, 2000, "performance", "thresholds", "roc", "precision-recall", "calibration")
-
-
-@pytest.mark.slow
-def test_groups_apart() -> None:
-    judge(
-        EVALUATIONS["apart"] | {"bins": 4, "groups": [{"column": "sex", "categories": ["f", "m"]}]},
-        4.0,
-        binary,
-        1500,
-        "performance",
-    )
