@@ -68,8 +68,8 @@ def ask(
             say(said)
 
 
-def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | None) -> None:
-    """A query on standard output, its tables in files if somebody wants that."""
+def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | None, *, words: bool = True) -> None:
+    """A query on standard output, its tables in files if somebody wants that. words: as of `show_query`."""
     if query.answered is not None:
         tables_of(query.answered.published.answer, only)
         if csv_file is not None:
@@ -78,7 +78,7 @@ def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | Non
     if as_json:
         print_json(query)
     else:
-        show_query(query, only=only)
+        show_query(query, only=only, words=words)
 
 
 def expected_errors(document: QueryDocument, noise_std: float) -> list[list[str]]:

@@ -6,7 +6,8 @@ const MOST_BARS = 60;
 const MOST_POINTS = 400;
 const isCurve = (plot) => plot.kind === "steps" || plot.kind === "line";
 
-// {rows, left, numeric}: left are those that are not drawn; numeric says whether x is a scale.
+// {rows, left, numeric, beside}: left are those that are not drawn; numeric says whether x is a scale, beside whether
+// every group has the same rows, so that groups stand beside each other in each.
 export function plotted(table) {
   const { plot } = table;
   const at = (row, name) => (name === null ? null : row[table.columns.indexOf(name)]);
@@ -17,7 +18,16 @@ export function plotted(table) {
     const [x, y, low, high, by] = [plot.x, plot.y, plot.low, plot.high, plot.by].map((name) => at(row, name));
     return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), words: words(plot, { x, y, low, high, by }) };
   });
-  return { rows, left: isCurve(plot) ? 0 : known.length - kept.length, numeric };
+  const beside = !isCurve(plot) && plot.by !== null && areSame(rows);
+  // Else a row says itself which group it belongs to.
+  if (!isCurve(plot) && plot.by !== null && !beside) for (const row of rows) row.x = `${row.by}: ${row.x}`;
+  return { rows, left: isCurve(plot) ? 0 : known.length - kept.length, numeric, beside };
+}
+
+// Whether at least half of all pairs of a group and a row are there: some may be suppressed.
+function areSame(rows) {
+  const pairs = new Set(rows.map((row) => row.x)).size * new Set(rows.map((row) => row.by)).size;
+  return 2 * rows.length > pairs;
 }
 
 // Steps must not be averaged: a point stands for itself, the first and the last always.
