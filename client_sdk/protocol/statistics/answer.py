@@ -28,7 +28,9 @@ def value(number: float) -> float | None:
     return float(number) + 0.0 if math.isfinite(number) else None
 
 
-def rows_of(labels: Iterable[Sequence[str]], *columns: Iterable[float]) -> tuple[tuple[float | str | None, ...], ...]:
+def rows_of(
+    labels: Iterable[Sequence[float | str]], *columns: Iterable[float]
+) -> tuple[tuple[float | str | None, ...], ...]:
     """Rows of a table: of each its labels, then its number in every column."""
     numbers = zip(*columns, strict=True)
     return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
