@@ -12,7 +12,10 @@ from client_sdk.protocol.study.query_words import refusals_of, state_in_words, t
 from client_sdk.protocol.wire.rounded import at_least
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_sdk.protocol.statistics.answer import Answer, AnswerTable
+    from client_sdk.protocol.statistics.expected import ExpectedError
     from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
 # Of a curve, which stands above: `--csv` and `--json` have every row.
@@ -134,6 +137,21 @@ def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:
     least = found.least_noise_multiplier
     helps = "" if least is None else f"; a noise_multiplier of {least:g} would fit"
     say(f"it would be refused: {found.reason}{helps}")
+
+
+def show_expected(supposed: Sequence[ExpectedError], patients: int) -> None:
+    """The errors of the first figures, if there are so many patients as one may imagine them."""
+    if not supposed:
+        say("this kind does not say what so many patients might be like: only the noise is known beforehand")
+        return
+    rows = [[one.figure, _cell(one.estimate), _cell(one.dp_error), _cell(one.sampling_error)] for one in supposed]
+    heads = ["figure", "supposed", "error from noise", "error from sampling"]
+    table(f"If there were {patients} patients, spread evenly", heads, rows)
+    if any(one.noise_decides for one in supposed):
+        say(
+            "the noise hides more than having so few patients does: fewer or wider cells, or a smaller "
+            "noise_multiplier, tell more"
+        )
 
 
 def _cell(value: float | str | None) -> str:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from client_sdk.commands.answers_shown import require_new, show_forecast, show_query, tables_of, write_csv
+from client_sdk.commands.answers_shown import (
+    require_new,
+    show_expected,
+    show_forecast,
+    show_query,
+    tables_of,
+    write_csv,
+)
 from client_sdk.commands.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 
 if TYPE_CHECKING:
@@ -17,6 +24,9 @@ if TYPE_CHECKING:
 
 QuestionFile = Annotated[Path | None, typer.Argument(help="the question, TOML or JSON: wardround query template KIND")]
 Plan = Annotated[bool, typer.Option("--plan", help="say what it would cost and how exact it would be; ask nobody")]
+Patients = Annotated[
+    int | None, typer.Option("--patients", min=1, help="with --plan: if there were so many patients in all")
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="do not wait for the answer; `wardround query show` has it")]
 Csv = Annotated[
     Path | None,
@@ -44,6 +54,7 @@ def ask(
     columns: Columns = None,
     noise: Noise = None,
     plan: Plan = False,
+    patients: Patients = None,
     no_wait: NoWait = False,
     csv_file: Csv = None,
     only: TableName = None,
@@ -60,7 +71,7 @@ def ask(
             client.coordinator_key = coordinator_key
             document = _document(client, study, question, ready, columns, noise)
             if plan:
-                _plan(client.forecast_query(study, document), document, as_json)
+                _plan(client.forecast_query(study, document), document, patients, as_json)
                 return
             found, said = _asked(client, study, document, wait=not no_wait)
         hand_out(found, as_json, csv_file, only)
@@ -81,7 +92,7 @@ def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | Non
         show_query(query, only=only, words=words)
 
 
-def expected_errors(document: QueryDocument, noise_std: float) -> list[list[str]]:
+def errors_of_counts(document: QueryDocument, noise_std: float) -> list[list[str]]:
     """Of every table that counts patients its title, its standard errors from the noise alone, and 1.96 times those.
 
     They do not depend on the records: read off an answer to a sum of nothing.
@@ -157,9 +168,15 @@ class _Shown:
             say(f"query {query.number}: {state}", err=True)
 
 
-def _plan(found: QueryForecast, document: QueryDocument, as_json: bool) -> None:
+def _plan(found: QueryForecast, document: QueryDocument, patients: int | None, as_json: bool) -> None:
+    from client_sdk.protocol.statistics.expected import expected_errors
+
+    supposed = () if patients is None else expected_errors(document.question, patients, found.noise_expected)
     if as_json:
-        print_json(found)
+        more = [one.model_dump(mode="json") for one in supposed]
+        print_json(found.model_dump(mode="json") | ({} if patients is None else {"expected_errors": more}))
         return
     say(document.question.in_words())
-    show_forecast(found, expected_errors(document, found.noise_expected))
+    show_forecast(found, errors_of_counts(document, found.noise_expected))
+    if patients is not None:
+        show_expected(supposed, patients)

@@ -1,5 +1,5 @@
 // One question: what was asked, who consents, what it cost, and its answer with pictures.
-import { csvOf, plotted } from "/static/answer_rows.js";
+import { csvOf, formOf, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
@@ -92,17 +92,17 @@ function shownRows({ columns, rows }) {
 
 function picture(one, charts) {
   if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
-  const { rows, left, numeric, beside } = plotted(one);
+  const { rows, left, numeric, beside, scale } = plotted(one);
   if (rows.length === 0) return null;
   const place = element("div", {});
-  const chart = new Chart(place, `/static/charts/question-${one.plot.kind}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside }));
+  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
   charts.push(chart);
   chart.show({ rows });
   return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `The first ${rows.length} rows are drawn, ${left} more are in the table.`) : null);
 }
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
-function fitted(plain, one, rows, { numeric, beside }) {
+function fitted(plain, one, rows, { numeric, beside, scale }) {
   const { encoding } = plain, curve = one.plot.kind === "steps" || one.plot.kind === "line";
   if (curve) {
     encoding.x.title = one.plot.x;

@@ -80,6 +80,10 @@ def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     assert json.loads(run("query", "list", "registry", "--json", operator=True).stdout) == []
     plan = json.loads(run("ask", "registry", asked, "--plan", "--json", operator=True).stdout)
     assert plan["allowed"] is True
+    supposed = run("ask", "registry", asked, "--plan", "--patients", "80", operator=True).stdout
+    assert "If there were 80 patients" in supposed
+    # 20 in each of four cells: the noise, 8.5, hides more than sampling, 4.5.
+    assert "the noise hides more" in supposed
 
 
 def test_an_answer_is_shown_with_pictures_and_written_as_tables(
