@@ -24,10 +24,10 @@ _MOST_ROWS = 24
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d. ])")
 
 
-def show_query(query: Query, *, only: str | None = None) -> None:
-    """What is asked, how far it has come, and its answer. only: name of the one table to show."""
+def show_query(query: Query, *, only: str | None = None, words: bool = True) -> None:
+    """What is asked, how far it has come, and its answer. only: name of the one table to show. words: what is asked."""
     say(f"query {query.number} of {query.study}: {title_of(query)}")
-    if query.document.question.title:
+    if words and query.document.question.title:
         say(query.document.question.in_words())
     if query.answered is None:
         say(state_in_words(query))

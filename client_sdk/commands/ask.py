@@ -86,8 +86,8 @@ def ask(
             say(said)
 
 
-def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | None) -> None:
-    """A query on standard output, its tables in files if somebody wants that."""
+def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | None, *, words: bool = True) -> None:
+    """A query on standard output, its tables in files if somebody wants that. words: as of `show_query`."""
     if query.answered is not None:
         tables_of(query.answered.published.answer, only)
         if csv_file is not None:
@@ -96,10 +96,10 @@ def hand_out(query: Query, as_json: bool, csv_file: Path | None, only: str | Non
     if as_json:
         print_json(query)
     else:
-        show_query(query, only=only)
+        show_query(query, only=only, words=words)
 
 
-def expected_errors(document: QueryDocument, noise_std: float) -> list[list[str]]:
+def errors_of_counts(document: QueryDocument, noise_std: float) -> list[list[str]]:
     """Of every table that counts patients its title, its standard errors from the noise alone, and 1.96 times those.
 
     They do not depend on the records: read off an answer to a sum of nothing.
@@ -185,13 +185,13 @@ class _Shown:
 
 
 def _plan(found: QueryForecast, document: QueryDocument, patients: int | None, as_json: bool) -> None:
-    from client_sdk.protocol.statistics.expected import expected_errors as of_patients
+    from client_sdk.protocol.statistics.expected import expected_errors
 
-    expected = () if patients is None else of_patients(document.question, patients, found.noise_expected)
+    expected = () if patients is None else expected_errors(document.question, patients, found.noise_expected)
     if as_json:
         print_json(found.model_dump(mode="json") | {"expected": [one.model_dump(mode="json") for one in expected]})
         return
     say(document.question.in_words())
-    show_forecast(found, expected_errors(document, found.noise_expected))
+    show_forecast(found, errors_of_counts(document, found.noise_expected))
     if patients is not None:
         show_expected(expected, patients)

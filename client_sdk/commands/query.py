@@ -71,9 +71,10 @@ def show(
             require_new(csv_file)
         with reader(study, server, key_file, home) as client:
             found = client.query(study, query)
-        if not as_json and not asks_with_key(key_file, home):
+        at_home = not as_json and not asks_with_key(key_file, home)
+        if at_home:
             _say_words(found, decided_here(home, study, found))
-        hand_out(found, as_json, csv_file, only)
+        hand_out(found, as_json, csv_file, only, words=not at_home)
 
 
 @app.command()
@@ -151,9 +152,8 @@ def _say_words(query: Query, decided: str) -> None:
     question = query.document.question
     say(question.in_words())
     say(f"about records of version {query.document.data_version}; columns: {', '.join(question.columns) or 'none'}")
-    say(
-        f"{question.cells} numbers leave, with noise of {question.noise_multiplier:g} times what one patient can change"
-    )
+    noise = f"noise of {question.noise_multiplier:g} times what one patient can change"
+    say(f"{question.cells} numbers leave this hospital, with {noise}")
     say(f"at this hospital: {decided}")
 
 

@@ -48,6 +48,10 @@ _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ),
     "Indicator": ({"column": "died", "categories": ["yes"]}, {"column": "diabetes", "categories": ["yes"]}),
 }
+# Where an entry's own rules ask for more than its type says.
+_OF_KIND: Mapping[str, Mapping[str, Any]] = {
+    "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}},
+}
 _NOISE = 6.0
 _FIRST = ("kind", "title", "noise_multiplier")
 _LAST = ("where", "rows")
@@ -73,10 +77,13 @@ def example(kind: type[BaseQuestion]) -> dict[str, Any]:
     """What the template of a kind asks, as JSON."""
     schema = kind.model_json_schema()
     made, known = _Examples(), cast("dict[str, Node]", schema.get("$defs", {}))
-    asked: dict[str, Any] = {
-        name: made.of(schema["properties"][name], known) for name in schema["required"] if name not in _FIRST
-    }
     name = get_args(kind.model_fields["kind"].annotation)[0]
+    own = _OF_KIND.get(name, {})
+    asked: dict[str, Any] = {
+        entry: own[entry] if entry in own else made.of(schema["properties"][entry], known)
+        for entry in schema["required"]
+        if entry not in _FIRST
+    }
     return {"kind": name, "title": "", "noise_multiplier": _NOISE} | asked
 
 

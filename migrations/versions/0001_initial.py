@@ -77,7 +77,8 @@ def _studies() -> None:
             "state IN ('draft', 'enrolling', 'running', 'paused', 'finished')", name=op.f("ck_studies_state")
         ),
         sa.CheckConstraint(
-            "stop_reason IN ('max-steps-reached', 'budget-exhausted', 'stopped', 'deleted', 'database-differs')",
+            "stop_reason IN ('max-steps-reached', 'max-queries-reached', 'budget-exhausted', 'stopped', 'deleted', "
+            "'database-differs')",
             name=op.f("ck_studies_stop_reason"),
         ),
         sa.CheckConstraint("version >= 0 AND quorum >= 1 AND abandoned_in_a_row >= 0", name=op.f("ck_studies_counts")),

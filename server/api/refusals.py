@@ -40,6 +40,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "ask_query": ("no-queries", "query-overspends"),
     "forecast_query": ("no-queries",),
     "show_query": ("unknown-query",),
+    "query_json": ("unknown-query",),
     "put_consent": ("unknown-query", "query-closed", "not-enrolled"),
     "revoke_key": ("unknown-key",),
 }

@@ -38,7 +38,8 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         authorisation = account.budget.authorise()
         # Before the quorum: a spent study ends whether or not its clients are still there.
         if authorisation.reason is not None and not account.budget.may_ask:
-            finish(tx, row, account, authorisation.reason)
+            # Of a study without rounds of training no step is ever left: what has ended are its queries.
+            finish(tx, row, account, authorisation.reason if account.budget.plan.rounds else "max-queries-reached")
             return
         if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
             # Questions may still come; what falls due with them is looked up by itself.

@@ -6,18 +6,34 @@ const MOST_BARS = 60;
 const MOST_POINTS = 400;
 const isCurve = (plot) => plot.kind === "steps" || plot.kind === "line";
 
-// {rows, left, numeric}: left are those that are not drawn; numeric says whether x is a scale.
+// The form that it is drawn in: points over a scale where their places are numbers, else one in each row.
+export function formOf({ plot, columns, rows }) {
+  const place = columns.indexOf(plot.x);
+  return plot.kind === "points" && rows.every((row) => typeof row[place] === "number") ? "scatter" : plot.kind;
+}
+
+// {rows, left, numeric, beside}: left are those that are not drawn; numeric says whether x is a scale, beside whether
+// every group has the same rows, so that groups stand beside each other in each.
 export function plotted(table) {
-  const { plot } = table;
+  const { plot } = table, scale = isCurve(plot) || formOf(table) === "scatter";
   const at = (row, name) => (name === null ? null : row[table.columns.indexOf(name)]);
   const known = table.rows.filter((row) => typeof at(row, plot.y) === "number");
-  const kept = isCurve(plot) ? known.slice(0, 0).concat(...[...Map.groupBy(known, (row) => at(row, plot.by)).values()].map(sparse)) : known.slice(0, MOST_BARS);
-  const numeric = isCurve(plot) && kept.every((row) => typeof at(row, plot.x) === "number");
-  const rows = kept.map((row) => {
+  const kept = scale ? [...Map.groupBy(known, (row) => at(row, plot.by)).values()].flatMap(sparse) : known.slice(0, MOST_BARS);
+  const numeric = scale && kept.every((row) => typeof at(row, plot.x) === "number");
+  const rows = kept.map((row, number) => {
     const [x, y, low, high, by] = [plot.x, plot.y, plot.low, plot.high, plot.by].map((name) => at(row, name));
-    return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), words: words(plot, { x, y, low, high, by }) };
+    return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), place: number, words: words(plot, { x, y, low, high, by }) };
   });
-  return { rows, left: isCurve(plot) ? 0 : known.length - kept.length, numeric };
+  const beside = !scale && plot.by !== null && areSame(rows);
+  // Else a row says itself which group it belongs to.
+  if (!scale && plot.by !== null && !beside) for (const row of rows) row.x = `${row.by}: ${row.x}`;
+  return { rows, left: scale ? 0 : known.length - kept.length, numeric, beside, scale };
+}
+
+// Whether at least half of all pairs of a group and a row are there: some may be suppressed.
+function areSame(rows) {
+  const pairs = new Set(rows.map((row) => row.x)).size * new Set(rows.map((row) => row.by)).size;
+  return 2 * rows.length > pairs;
 }
 
 // Steps must not be averaged: a point stands for itself, the first and the last always.

@@ -35,7 +35,7 @@ function config() {
     axis: { labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 400 },
     text: { color: ink, fontSize: 12 },
     rule: { color: soft },
-    legend: { labelColor: ink, labelFontSize: 12, labelLimit: 220 },
+    legend: { labelColor: ink, labelFontSize: 12, labelLimit: 220, titleColor: soft, titleFontSize: 12, titleFontWeight: 400 },
     range: { category: [1, 2, 3, 4].map((number) => colour(`line-${number}`)) },
   };
 }

@@ -1,5 +1,5 @@
 // One question: what was asked, who consents, what it cost, and its answer with pictures.
-import { csvOf, plotted } from "/static/answer_rows.js";
+import { csvOf, formOf, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
@@ -58,7 +58,7 @@ function consents(query) {
 }
 
 function results(name, query, { answer, warning }, charts) {
-  return section("answer", "Answer",
+  return section("answer", "Answer", element("div", { id: "answer-forged" }),
     ...answer.notes.map((note) => element("p", { class: "note" }, note)),
     ...answer.tables.map((one) => result(name, query, one, charts)),
     element("p", { class: "notice" }, warning));
@@ -66,7 +66,7 @@ function results(name, query, { answer, warning }, charts) {
 
 function result(name, query, one, charts) {
   const rows = shownRows(one), caption = `${one.title}, ${count(one.rows.length, "row")}`;
-  const list = table(caption, rows.head, rows.lines, { stacks: true });
+  const list = table(caption, rows.head, rows.lines);
   return element("article", { class: "result" },
     element("h3", {}, one.title),
     picture(one, charts),
@@ -79,7 +79,7 @@ function result(name, query, one, charts) {
 function shownRows({ columns, rows }) {
   const place = Object.fromEntries(columns.map((column, number) => [column, number]));
   const hasInterval = "low" in place && "high" in place;
-  const kept = columns.filter((column) => !hasInterval || (column !== "low" && column !== "high"));
+  const kept = [...columns.filter((column) => column !== "raw" && !(hasInterval && (column === "low" || column === "high"))), ...(columns.includes("raw") ? ["raw"] : [])];
   const at = kept.indexOf("estimate") + 1;
   const head = kept.map(columnName);
   const made = (row) => kept.map((column) => (typeof row[place[column]] === "number" || row[place[column]] === null ? cell({ class: "number" }, estimate(row[place[column]])) : row[place[column]]));
@@ -92,27 +92,30 @@ function shownRows({ columns, rows }) {
 
 function picture(one, charts) {
   if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
-  const { rows, left, numeric } = plotted(one);
+  const { rows, left, numeric, beside, scale } = plotted(one);
   if (rows.length === 0) return null;
   const place = element("div", {});
-  const chart = new Chart(place, `/static/charts/question-${one.plot.kind}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, numeric));
+  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
   charts.push(chart);
   chart.show({ rows });
   return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `The first ${rows.length} rows are drawn, ${left} more are in the table.`) : null);
 }
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
-function fitted(plain, one, rows, numeric) {
+function fitted(plain, one, rows, { numeric, beside, scale }) {
   const { encoding } = plain, curve = one.plot.kind === "steps" || one.plot.kind === "line";
   if (curve) {
     encoding.x.title = one.plot.x;
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
+  } else {
+    // A height in steps, as the file says it, would make the library warn beside a width of the container's.
+    const distinct = (name) => new Set(rows.map((row) => row[name])).size;
+    plain.height = plain.height.step * distinct("x") * (beside ? distinct("by") : 1);
+    if (!beside) delete encoding.yOffset;
   }
   const colours = [plain, ...plain.layer].map((part) => part.encoding?.color).filter(Boolean);
-  if (one.plot.by === null) {
-    delete encoding.yOffset;
-    for (const colour of colours) colour.legend = null;
-  } else for (const colour of colours) if (colour.legend) colour.legend.title = one.plot.by;
+  if (one.plot.by === null) for (const colour of colours) colour.legend = null;
+  else for (const colour of colours) if (colour.legend) colour.legend.title = one.plot.by;
   return plain;
 }
 
@@ -137,7 +140,10 @@ async function checked({ answered, signed }, key) {
     if ((await checkAnswer(signed, answered.signature, key)) === null) return "not checked: this browser knows no Ed25519";
     return `this browser has verified it with the key that the coordinator shows, fingerprint ${await fingerprint(key)}`;
   } catch (error) {
-    if (error instanceof Broken) return element("strong", { class: "wrong" }, `${error.message} Do not rely on these numbers.`);
-    throw error;
+    if (!(error instanceof Broken)) throw error;
+    const words = `${error.message} Do not rely on these numbers.`;
+    // Above the numbers, too: nobody reads on to the end.
+    document.getElementById("answer-forged")?.replaceChildren(element("p", { class: "notice bad", role: "alert" }, words));
+    return words;
   }
 }

@@ -146,6 +146,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     home = ("--home", str(registry[0].directory))
     shown = run("query", "show", "registry", "1", *home).stdout
     assert shown.index("How many patients there are by age") < shown.index("4 numbers leave this hospital")
+    assert shown.count("How many patients there are by age") == 1
     assert "nobody here has decided" in shown
     assert "--yes" in run("query", "approve", "registry", "1", *home, code=1).output
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)

@@ -13,7 +13,8 @@ READY = "#list table, #list .empty, #rounds table, #rounds .empty, .gate form"
 PAGES = ["/dashboard", "/dashboard/ward", "/dashboard/ended", "/dashboard/young", "/dashboard/nowhere"]
 
 
-def _serious(page: Any) -> list[str]:
+def serious(page: Any) -> list[str]:
+    """What axe finds that keeps somebody from using the page."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     found = axe.Axe().run(page).response["violations"]
     return [
@@ -38,7 +39,7 @@ def test_axe_finds_nothing_serious(tabs: Tabs, path: str, phone: bool, theme: st
     if path == "/dashboard/ward":
         page.get_by_role("button", name="Check the ledger").click()
         page.locator("#proof .notice").wait_for()
-    assert _serious(page) == []
+    assert serious(page) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -48,10 +49,10 @@ def test_axe_finds_nothing_serious_before_there_is_a_key(tabs: Tabs, theme: str)
     page.get_by_label("Viewer's key").fill("wrong")
     page.keyboard.press("Enter")
     page.locator(".wrong", has_text="token").wait_for()
-    assert _serious(page) == []
+    assert serious(page) == []
 
 
-def _reach(page: Any, selector: str, most: int = 60) -> None:
+def reach(page: Any, selector: str, most: int = 60) -> None:
     """Tab until an element that fits has the focus; it must be seen then, and show that it has it."""
     for _ in range(most):
         page.keyboard.press("Tab")
@@ -70,17 +71,17 @@ def test_the_keyboard_alone_goes_from_the_key_to_the_proof(tabs: Tabs) -> None:
     page.keyboard.type(tabs.here.viewer_key)
     page.keyboard.press("Enter")
     page.locator("#list table").wait_for()
-    _reach(page, "a[href='/dashboard/ward']")
+    reach(page, "a[href='/dashboard/ward']")
     page.keyboard.press("Enter")
     page.locator("#rounds table").wait_for()
-    _reach(page, ".skip")
+    reach(page, ".skip")
     page.keyboard.press("Enter")
     for selector in ("#loss select", "#loss input[type=checkbox]", "#loss summary", "#terms summary", "#proof button"):
-        _reach(page, selector)
+        reach(page, selector)
     page.keyboard.press("Enter")
     page.locator("#proof .notice.good").wait_for()
     for selector in ("#rounds input", "#rounds select", "#rounds .wide", "#rounds .pager button"):
-        _reach(page, selector)
+        reach(page, selector)
     page.keyboard.press("Enter")
     page.get_by_text("Page 2 of 2").wait_for()
 

@@ -202,7 +202,9 @@ def test_the_charts_library_is_made_once_and_the_same_each_time(tmp_path: Path) 
 def test_every_specification_is_a_chart_for_paper_too(path: Path) -> None:
     converter = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
     rows = [
-        {"round": number, "value": 1.0, "limit": "a", "kind": "answered", "count": 1, "order": 0} for number in (1, 2)
+        {"round": number, "value": 1.0, "limit": "a", "kind": "answered", "count": 1, "order": 0}
+        | {"x": number, "y": 1.0, "low": 0.5, "high": 1.5, "by": "a", "words": "one"}
+        for number in (1, 2)
     ]
     names = set(re.findall(r'"data": \{"name": "(\w+)"\}', path.read_text()))
     drawn = json.loads(path.read_text()) | {"width": 300, "datasets": dict.fromkeys(names, rows)}
