@@ -66,9 +66,9 @@ def table(answer: Answer, name: str, column: str = "estimate") -> Floats:
 def answers(question: BaseQuestion, columns: dict[str, Floats]) -> tuple[Answer, list[Answer]]:
     """Without noise, and with many draws of it."""
     spacing, source = question.grid().spacing, np.random.default_rng(1)
-    total = question.total(columns, spacing) * spacing
+    total: Floats = np.asarray(question.total(columns, spacing) * spacing, np.float64)
     std = NOISE * question.sensitivity
-    noised = [NoisedSum(total + source.normal(0, std, len(total)), std, draw) for draw in range(DRAWS)]
+    noised = [NoisedSum(np.add(total, source.normal(0, std, len(total))), std, draw) for draw in range(DRAWS)]
     return question.answer(NoisedSum(total, 0.0, 0)), [question.answer(one) for one in noised]
 
 
