@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from client_sdk.protocol.statistics.kinds.survival import Survival
-from client_sdk.protocol.statistics.ready import READY, binned
+from client_sdk.protocol.statistics.ready import READY, READY_OF_MODEL, binned
 from client_sdk.protocol.statistics.variables import Range, Variable
-from tests.factories.questions import answer_without_noise, column, patients
+from tests.factories.questions import answer_without_noise, column, patients, question
 
 DECLARED = (
     Range(column="age", low=18, high=90),
@@ -70,3 +70,13 @@ def test_survival_takes_a_time_an_event_and_groups() -> None:
 def test_survival_says_which_columns_it_takes(columns: tuple[Range | Variable, ...]) -> None:
     with pytest.raises(ValueError, match=r"then an event|at least two edges"):
         READY["survival"](columns, 4.0)
+
+
+def test_evaluation_is_of_one_model_for_all_and_by_every_column() -> None:
+    asked = READY_OF_MODEL["evaluation"](DECLARED, 4.0, 12)
+    assert asked.model_number == 12
+    assert asked.columns == ("age", "pressure", "sex")
+    assert asked.sensitivity == pytest.approx(3**0.5)
+    alone = READY_OF_MODEL["evaluation"]((), 4.0, 12)
+    assert (alone.columns, alone.cells, alone.sensitivity) == ((), 5, 1.0)
+    assert question(alone.model_dump(mode="json")) == alone
