@@ -95,6 +95,8 @@ class _Examples:
 
     def of(self, node: Node, known: Mapping[str, Node], *, inside: bool = False) -> Any:
         """inside: of a list in a list, where one is enough."""
+        if "examples" in node:
+            return node["examples"][0]
         first: Node = node.get("anyOf", node.get("oneOf", [node]))[0]
         if "$ref" in first:
             return dict(next(self._left[first["$ref"].removeprefix("#/$defs/")]))

@@ -23,6 +23,13 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "moments": {"kind": "moments", "numbers": [AGE, PRESSURE, FEMALE]},
     "covariance": {"kind": "covariance", "numbers": [AGE, PRESSURE, FEMALE]},
     "linear-regression": {"kind": "linear-regression", "predictors": [AGE, FEMALE], "outcome": PRESSURE},
+    "quantiles": {"kind": "quantiles", "number": PRESSURE | {"high": 300}, "leaves": 40, "by": SEX},
+    "survival": {
+        "kind": "survival",
+        "time": {"column": "age", "edges": [18, 40, 60, 80]},
+        "event": {"column": "sex", "categories": ["f"]},
+        "by": {"column": "pressure", "edges": [140]},
+    },
 }
 
 

@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from client_sdk.protocol.statistics.kinds.evaluation import Evaluation
+from client_sdk.protocol.statistics.kinds.survival import Survival
 from client_sdk.protocol.statistics.kinds.tables import Tables
 from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.statistics.variables import Range, Variable
+from client_sdk.protocol.statistics.variables import Indicator, Range, Variable
 
 Declared = Range | Variable
 """A column as a study declares it: a number's public range, or public categories."""
+# More bins follow times more closely, and each adds noise.
+_TIME_BINS, _GROUPS = 24, 4
 
 
 def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
@@ -24,6 +27,36 @@ def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
     """Of each column, how many patients have a value and how many have none. Δ = √columns."""
     tables = tuple((Variable(column=one.column, presence=True, missing_values=one.missing_values),) for one in columns)
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
+    """Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
+
+    columns  in this order: the time that patients were followed (its range, or edges), the event (the categories that
+             mean it), and groups, if there are any
+
+    Raises:
+        ValueError: other columns.
+    """
+    time, event, *groups = columns if len(columns) in (2, 3) else (None, None)
+    if time is None or not isinstance(event, Variable) or event.categories is None:
+        raise ValueError(
+            "survival takes a time (a range, or edges), then an event (the categories that mean it), then groups, if "
+            "there are any, in this order"
+        )
+    if isinstance(time, Range):
+        inner = binned(time, _TIME_BINS).edges or ()
+        edges = (time.low + 0.0, *inner, time.high)
+        time = Variable(column=time.column, edges=edges, missing_values=time.missing_values)
+    by = [binned(one, _GROUPS) if isinstance(one, Range) else one for one in groups]
+    return Survival(
+        kind="survival",
+        title="Survival",
+        noise_multiplier=noise_multiplier,
+        time=time,
+        event=Indicator(column=event.column, categories=event.categories, missing_values=event.missing_values),
+        by=by[0] if by else None,
+    )
 
 
 def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
@@ -44,7 +77,7 @@ def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int)
 
 Ready = Callable[[Sequence[Declared], float], BaseQuestion]
 """columns, noise_multiplier -> the question."""
-READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness}
+READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness, "survival": survival}
 ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
 """columns, noise_multiplier, number of a released model -> the question. It needs no columns: they are groups."""
 READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}

@@ -37,7 +37,10 @@ class Survival(BaseQuestion):
     """
 
     kind: Literal["survival"] = Field(description="what is asked")
-    time: Variable = Field(description="how long each patient was followed; its edges begin where following begins")
+    time: Variable = Field(
+        description="how long each patient was followed; its edges begin where following begins",
+        examples=[{"column": "days", "edges": [0.0, 90.0, 180.0, 270.0, 365.0]}],
+    )
     event: Indicator = Field(description="the categories that mean that the event ended it; any other: censored")
     by: Variable | None = Field(default=None, description="groups of patients, each with its own curve")
     times: Annotated[tuple[Finite, ...], Field(max_length=64)] = Field(
@@ -152,7 +155,7 @@ _TOO_FEW = (
 )
 _TESTED = (
     "The log-rank test divides by the variance of sampling and of the noise together: if all groups fare alike, p is "
-    "below 0.05 in one of twenty answers, as without noise. It finds smaller differences where there is less noise. "
+    "below 0.05 in at most about one of twenty answers. It finds smaller differences where there is less noise. "
     "Groups of other and of missing values are not compared."
 )
 

@@ -62,6 +62,26 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("covariance", "at least 2 items", {"numbers": [AGE]}),
     ("covariance", "at most 64 items", {"numbers": [AGE | {"column": f"x{i}"} for i in range(65)]}),
     ("linear-regression", "pressure: stands twice", {"predictors": [AGE, PRESSURE]}),
+    ("quantiles", "low is below high", {"number": AGE | {"low": 100}}),
+    ("quantiles", "less than or equal to 4096", {"leaves": 5000}),
+    ("quantiles", "greater than or equal to 2", {"leaves": 1}),
+    ("quantiles", "valid integer", {"leaves": 40.5}),
+    ("quantiles", "they rise", {"quantiles": [0.5, 0.25]}),
+    ("quantiles", "they rise", {"quantiles": [0.5, 0.5]}),
+    ("quantiles", "less than 1", {"quantiles": [1.0]}),
+    ("quantiles", "greater than 0", {"quantiles": [0.0]}),
+    ("quantiles", "finite number", {"quantiles": [math.nan]}),
+    ("quantiles", "too narrow for 40 leaves", {"number": {"column": "x", "low": 1e15, "high": 1e15 + 1}}),
+    ("quantiles", "sex: stands twice", {"number": AGE | {"column": "sex"}}),
+    ("quantiles", "cells, and at most", {"leaves": 4096, "by": {"column": "age", "edges": EDGES}}),
+    ("survival", "at least two edges", {"time": SEX | {"column": "x"}}),
+    ("survival", "at least two edges", {"time": {"column": "age", "edges": [1]}}),
+    ("survival", "age: stands twice", {"by": AGES}),
+    ("survival", "sex: stands twice", {"time": {"column": "sex", "edges": [1, 2]}}),
+    ("survival", "each is one of the edges", {"times": [41]}),
+    ("survival", "they rise", {"times": [60, 40]}),
+    ("survival", "finite number", {"times": [math.inf]}),
+    ("survival", "at most 64 groups", {"by": {"column": "pressure", "edges": EDGES}}),
 ]
 
 
@@ -133,6 +153,16 @@ WHERE = [
             "linear-regression",
             "How pressure (clipped to 50 to 250) depends linearly on age (clipped to 0 to 100) and sex (1 for f, 0 for "
             "anything else), of patients that have all of them",
+        ),
+        (
+            "quantiles",
+            "The quantiles at 25 %, 50 % and 75 % and the distribution of pressure (clipped to 50 to 300) in 40 bins "
+            "by sex (f, m, other, missing), of patients",
+        ),
+        (
+            "survival",
+            "How long it takes until sex is f: survival over age in 3 bins from 18 to 80 by pressure (below 140, 140 "
+            "and above, missing), of patients",
         ),
     ],
 )

@@ -77,7 +77,16 @@ def test_one_patient_moves_the_sum_by_its_own_vector_and_by_no_more_than_the_sen
     assert moved.tolist() == mine
 
 
-SQUARES = {"count": 1, "table": 1, "tables": 3, "moments": 9, "covariance": 1, "linear-regression": 1}
+SQUARES = {
+    "count": 1,
+    "table": 1,
+    "tables": 3,
+    "moments": 9,
+    "covariance": 1,
+    "linear-regression": 1,
+    "quantiles": 2,
+    "survival": 1,
+}
 
 
 @KINDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from client_sdk.protocol.statistics.kinds.survival import Survival
 from client_sdk.protocol.statistics.ready import READY, READY_OF_MODEL, binned
 from client_sdk.protocol.statistics.variables import Range, Variable
 from tests.factories.questions import answer_without_noise, column, patients, question
@@ -43,6 +44,32 @@ def test_missingness_counts_who_has_a_value() -> None:
     age, pressure = (int((columns[name] == columns[name]).sum()) for name in ("age", "pressure"))
     sex = sum(one is not None for one in columns["sex"])
     assert found == pytest.approx([age, 500 - age, pressure, 500 - pressure, sex, 500 - sex])
+
+
+DAYS = Range(column="age", low=0, high=120, missing_values=("-1",))
+DIED = Variable(column="sex", categories=("f",), missing_values=("u",))
+
+
+def test_survival_takes_a_time_an_event_and_groups() -> None:
+    asked = READY["survival"]((DAYS, DIED, Range(column="pressure", low=50, high=250)), 4.0)
+    assert isinstance(asked, Survival)
+    assert asked.time.edges == tuple(range(0, 121, 5))
+    assert asked.time.missing_values == ("-1",)
+    assert asked.event.missing_values == ("u",)
+    assert asked.by is not None
+    assert asked.by.edges == (100, 150, 200)
+    names = [table.name for table in answer_without_noise(asked, patients(500)).tables]
+    assert {"survival", "median", "log-rank"} <= set(names)
+    edged = READY["survival"]((Variable(column="age", edges=(0, 50, 90)), DIED), 4.0)
+    assert isinstance(edged, Survival)
+    assert edged.time.edges == (0, 50, 90)
+    assert edged.by is None
+
+
+@pytest.mark.parametrize("columns", [(), (DAYS,), (DIED, DAYS), (DAYS, DAYS), (DIED, DIED), (DAYS, DIED, DIED, DIED)])
+def test_survival_says_which_columns_it_takes(columns: tuple[Range | Variable, ...]) -> None:
+    with pytest.raises(ValueError, match=r"then an event|at least two edges"):
+        READY["survival"](columns, 4.0)
 
 
 def test_evaluation_is_of_one_model_for_all_and_by_every_column() -> None:
