@@ -65,6 +65,7 @@ def ask(
             found = client.ask_query(study, document)
             if found.state != "answered" and not no_wait:
                 found = _awaited(client, found)
+            _require_believable(client, found, key_file, None)
         _show(found, as_json, csv_file)
 
 
@@ -98,6 +99,7 @@ def show(
             _require_new(csv_file)
         with reader(study, server, key_file, home) as client:
             found = client.query(study, query)
+            _require_believable(client, found, key_file, home)
         _show(found, as_json, csv_file)
 
 
@@ -150,6 +152,21 @@ def _decide(study: str, query: int, home: Path | None, *, approved: bool) -> Non
         words = found.document.question.in_words()
         Approvals(here.directory / "outbox" / study).decide(found.document.digest(), approved=approved, words=words)
         say(f"query {query} of {study}, {words}: {'approved' if approved else 'denied'} for this hospital")
+
+
+def _require_believable(client: Client, found: Query, key_file: Path | None, home: Path | None) -> None:
+    """Raises NotTrusted: the answer is not the coordinator's to this question. At a hospital its key is pinned."""
+    from client_sdk.commands.verify import trust
+    from client_sdk.errors import NotTrusted
+    from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+
+    if found.answered is None:
+        return
+    key = trust(client, found.study, None, key_file, home, "records").key
+    try:
+        found.require_believable(decode_public_key(key))
+    except SigningError as error:
+        raise NotTrusted(f"query {found.number} of {found.study}: {error}") from error
 
 
 def _awaited(client: Client, query: Query) -> Query:
