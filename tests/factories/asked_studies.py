@@ -1,4 +1,4 @@
-"""Studies of questions through the use cases, in the clear: hospitals that say yes and send the numbers they are told."""
+"""Studies of questions in the clear, through the use cases: hospitals say yes and send the numbers they are told."""
 
 from __future__ import annotations
 

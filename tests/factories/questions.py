@@ -56,3 +56,8 @@ def column(answer: Answer, table: str, name: str = "estimate") -> NDArray[np.flo
     found = next(one for one in answer.tables if one.name == table)
     place = found.columns.index(name)
     return np.array([np.nan if row[place] is None else row[place] for row in found.rows], np.float64)
+
+
+def kinds() -> set[str]:
+    """Every kind that a question can be of."""
+    return set(QUESTION.json_schema()["discriminator"]["mapping"])

@@ -68,7 +68,7 @@ class QueryForecast(Message):
 class Consent(Message):
     """A hospital's word on a query, before its round begins. `detail` must not hold anything about patients."""
 
-    allowed: bool = Field(description="whether it will take part")
+    allowed: bool = Field(description="whether it will take part", strict=True)
     code: str = Field(default="", pattern=r"^[a-z0-9-]{0,64}$", description="why not, for programs")
     detail: Text = Field(default="", max_length=500, description="why not, for people")
 

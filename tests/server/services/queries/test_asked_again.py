@@ -1,4 +1,4 @@
-"""A query that came to nothing and is asked again: every draw that anybody may have seen is charged, on both databases."""
+"""A query that came to nothing and is asked again: every draw that anybody may have seen is charged."""
 
 from __future__ import annotations
 
