@@ -132,17 +132,17 @@ class Scene:
     def _until(self, done, what: str) -> None:  # type: ignore[no-untyped-def]
         end = time.monotonic() + 60
         while not done():
-            broken = [(one.name, one.error) for one in self.sites.values() if one.error and one.name not in self.deaths.who]
+            broken = [
+                (one.name, one.error) for one in self.sites.values() if one.error and one.name not in self.deaths.who
+            ]
             assert not broken, broken
             assert time.monotonic() < end, (self.deaths, what)
             self.here.work()
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     def ending(self) -> str:
         """The ledger's entry for what became of the round."""
-        found = self.here.coordinator.database.read(
-            "look", lambda tx: entries(tx, find_study(tx, STUDY).id, 0, 10_000)
-        )
+        found = self.here.coordinator.database.read("look", lambda tx: entries(tx, find_study(tx, STUDY).id, 0, 10_000))
         self.charged = replay(found).charged_queries
         (kind,) = [one.kind for one in found if one.round == self.round and one.kind != "asked"]
         return kind
@@ -177,6 +177,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield Scene(here, clock, deaths, {site.name: site for site in sites})
 
 
+@pytest.mark.parametrize("database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 def test_as_many_may_go_as_were_promised_and_one_more_ends_the_query(scene: Scene) -> None:
     charged, own = 0, dict.fromkeys(NAMES, 0)
     for place, step in enumerate(STEPS):
@@ -204,7 +205,9 @@ def test_as_many_may_go_as_were_promised_and_one_more_ends_the_query(scene: Scen
             # And once answered it is the stored answer, over whatever survivors it was.
             _require_stored(scene, found if gone <= SPARE else again, charged)
             own, before = scene.own_charges(), own
-            _require_paid({name: own[name] - before[name] for name in NAMES}, step, lost, rounds=1 if gone <= SPARE else 2)
+            _require_paid(
+                {name: own[name] - before[name] for name in NAMES}, step, lost, rounds=1 if gone <= SPARE else 2
+            )
     scene.deaths.who = set()
     with operator(scene.here) as lead:
         lead.move_study(STUDY, "stop")
