@@ -1,6 +1,6 @@
 """A query beside a round of training of equally many numbers: `python -m benchmarks.queries`.
 
-10 and 100 hospitals, under masks and in the clear, 10,000 numbers each. Rounds of training and queries take turns on one
+10 and 100 hospitals, under masks and in the clear, 10,000 numbers each. Rounds and queries take turns on one
 coordinator, each in a study of its own, so that whatever else the machine does meets both. The coordinator runs in a
 process of its own, with its worker in it; its processor seconds are compared, and wall seconds from the first hospital
 that begins a round to the last that has sent; the hospitals are threads of this process, and compute next to nothing.

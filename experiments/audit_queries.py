@@ -104,7 +104,7 @@ def study(hospitals: int = HOSPITALS) -> StatisticsSettings:
 
 
 def document(number: int, hospitals: int = HOSPITALS) -> QueryDocument:
-    """The same cells each time under another title; all of them together show SIGNAL standard deviations of a canary."""
+    """The same cells each time under another title; together they show SIGNAL deviations of a canary."""
     noise = math.sqrt(QUERIES * (hospitals - 1) / hospitals) / SIGNAL
     edges = [float(edge) for edge in range(SIDE - 2)]
     variables = [{"column": name, "edges": edges} for name in ("row", "column")]
