@@ -25,6 +25,13 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "linear-regression": {"kind": "linear-regression", "predictors": [AGE, FEMALE], "outcome": PRESSURE},
 }
 
+# One of every kind: a new kind is tested over HTTP, and for what is kept of it, by a line here.
+EXAMPLES: dict[str, dict[str, Any]] = DOCUMENTS | {
+    "quantiles": {"kind": "quantiles", "number": AGE},
+    "survival": {"kind": "survival", "time": {"column": "age", "edges": [0, 20, 40, 60, 80, 100]}, "event": FEMALE},
+    "evaluation": {"kind": "evaluation", "model": 1, "prediction": "binary"},
+}
+
 
 def question(document: Mapping[str, Any], **entries: Any) -> Question:
     return QUESTION.validate_python({"noise_multiplier": 4.0} | document | entries)
