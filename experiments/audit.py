@@ -361,7 +361,11 @@ def main() -> None:
     options.add_argument("--hospitals", type=int, default=10)
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    counts = audit(range(1, chosen.seeds + 1), hospitals=chosen.hospitals, canaries=chosen.canaries)
+    # Here, because it uses the attacks above.
+    from experiments.audit_queries import audit_queries
+
+    seeds = range(1, chosen.seeds + 1)
+    counts = audit(seeds, hospitals=chosen.hospitals, canaries=chosen.canaries) | audit_queries(seeds)
     print(json.dumps({name: asdict(count) for name, count in counts.items()}))
 
 

@@ -5,7 +5,7 @@ Keys, shares, masks, the comparison of survivors and the recovery are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from client_sdk.protocol.randomness.source import SecureSource
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
+from client_sdk.protocol.study.any_settings import AnySettings, trained
 from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.wire.tensors import Spec
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
@@ -51,10 +52,10 @@ class _Memory:
 class MaskedHospitals:
     """Hospitals that know one another, and a coordinator whose key they have.
 
-    model  names and shapes of the parameters
+    model  names and shapes of the parameters; none where nothing is trained
     """
 
-    def __init__(self, settings: StudySettings, model: Spec, names: list[str]) -> None:
+    def __init__(self, settings: AnySettings, model: Spec, names: list[str]) -> None:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study sums nothing under masks")
@@ -70,13 +71,20 @@ class MaskedHospitals:
         self._stores = {name: _Memory() for name in names}
 
     def summed(
-        self, round: int, words: Callable[[str, tuple[VectorSpec, ...]], Words]
+        self,
+        round: int,
+        words: Callable[[str, tuple[VectorSpec, ...]], Words],
+        *,
+        asked: QueryDocument | None = None,
+        lost: Collection[str] = (),
     ) -> dict[str, tuple[VectorSpec, RingVector]]:
-        """Vector name -> (its specification, the sum over all hospitals).
+        """Vector name -> (its specification, the sum over all hospitals that are not lost).
 
         words  what a hospital writes, given the session's vectors
+        asked  the query of the round; None: it is one of training
+        lost   who fall silent once they have shared their keys
         """
-        plan = SessionPlan.of(self._settings, self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL)
+        plan = self._plan(round, asked)
         parameters = plan.parameters(len(self._parties), session=SecureSource().read(32), now=0)
         raw = parameters.to_bytes()
         statement = transcript.parameters_statement(transcript.parameters_hash(raw))
@@ -90,10 +98,15 @@ class MaskedHospitals:
         for client in clients.values():
             session = _taken(domain.admit_shares(session, client.share(_given(domain.key_list(session)), 0)))
         uploads: dict[str, MaskedUpload] = {}
+        for name in lost:
+            del clients[name]
         for name, client in clients.items():
             upload = client.mask(_given(domain.inbox(session, name)), words(name, parameters.vectors), 0)
             session = _taken(domain.admit_manifest(session, upload.manifest))
             uploads[name] = upload
+        if lost:
+            # At the deadline, where whoever is silent is waited for no longer.
+            session = domain.advance(session, parameters.deadlines.masked)
         for client in clients.values():
             survivors = _given(domain.survivor_list(session))
             session = _taken(domain.admit_consistency(session, client.confirm(survivors, 0)))
@@ -101,6 +114,13 @@ class MaskedHospitals:
             stories = _given(domain.consistency_list(session))
             session = _taken(domain.admit_unmask(session, client.unmask(stories, 0)))
         return _opened(session, uploads)
+
+    def _plan(self, round: int, asked: QueryDocument | None) -> SessionPlan:
+        if asked is not None:
+            return SessionPlan.of_query(self._settings, asked, study=STUDY, round=round, roster=ROSTER)
+        return SessionPlan.of(
+            trained(self._settings), self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL
+        )
 
 
 def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dict[str, tuple[VectorSpec, RingVector]]:

@@ -34,7 +34,7 @@ def run_plain(here: Served, case: Case, spread_seconds: float = 0.0) -> Figures:
     with here.first.operator() as operator:
         read = operator.ledger(case.name).head.head.entries
     load = Load(members, meter, here.ports, read, spread_seconds)
-    figures = _timed(here, case, lambda: asyncio.run(load.run()))
+    figures = timed(here, case, lambda: asyncio.run(load.run()))
     counted = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
     return {**meter.summary(), **figures, **meter.answers(), **counted}
 
@@ -56,12 +56,12 @@ def run_masked(here: Served, case: Case) -> Figures:
     members = open_study(here.first, case)
     meter = Meter(case.clients - case.lost, here.pids)
     load = MaskedLoad(members, meter, here.first.origin)
-    figures = _timed(here, case, load.run)
+    figures = timed(here, case, load.run)
     counted = {**_each(case, requests=load.requests, up=load.up, down=load.down), "troubles": dict(load.troubles)}
     return {**meter.summary(), **figures, **counted}
 
 
-def _timed(here: Served, case: Case, run: Callable[[], None]) -> Figures:
+def timed(here: Served, case: Case, run: Callable[[], None]) -> Figures:
     """Of the whole study, from its start to the last client that is told of its end: per round."""
     begun, used, database = time.perf_counter(), here.processor_seconds(), here.database_seconds()
     with here.first.operator() as operator:
@@ -133,7 +133,7 @@ def counts(here: Served, study: str, clients: int = 5, rounds: int = 3) -> Figur
     members = open_study(here.first, case)
     before = here.counts.read()
     load = MaskedLoad(members, Meter(case.clients, here.pids), here.first.origin, on_disk=here.first.home / study)
-    _timed(here, case, load.run)
+    timed(here, case, load.run)
     after = here.counts.read()
     found: Figures = {f"round_{name}": (after[name] - before[name]) / rounds for name in after}
     found |= {"hospitals_syncs": load.syncs / rounds, "requests_each": load.requests / clients / rounds}

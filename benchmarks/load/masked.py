@@ -25,7 +25,7 @@ from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.parameters import UPDATE, SessionPlan
+from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from client_sdk.protocol.study.messages import Assignment, Roster
 from client_sdk.protocol.wire.signing import decode_public_key
@@ -130,7 +130,8 @@ class MaskedLoad:
         connection = Connection(url=self.url, read_seconds=900.0, patience_seconds=900.0)
         transport = CountingTransport(connection)
         store = MemoryStore() if self.on_disk is None else FileStore(self.on_disk / str(index))
-        hospital = Hospital(member, Client(connection, member.credentials, transport=transport), self.roster, store)
+        client = Client(connection, member.credentials, transport=transport)
+        hospital = self.hospital(member, client, store)
         while (given := hospital.assignment()) is not None:
             if index < member.case.lost:
                 hospital.prepare(given)
@@ -144,6 +145,9 @@ class MaskedLoad:
                 self.up + transport.up,
                 self.down + transport.down,
             )
+
+    def hospital(self, member: Member, client: Client, store: Store) -> Hospital:
+        return Hospital(member, client, self.roster, store)
 
     def _count_syncs(self) -> None:
         sync = os.fsync
@@ -187,7 +191,7 @@ class Hospital:
     def take_part(self, given: Assignment) -> None:
         round, (spec,) = self.prepare(given)
         words = (np.arange(self.member.case.values) % 1000).astype(spec.dtype)
-        round.complete({UPDATE: words})
+        round.complete({spec.name: words})
 
     def prepare(self, given: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
         """Keys and shares."""
@@ -196,9 +200,9 @@ class Hospital:
         session = (given.session,) if "session" in Assignment.model_fields else ()
         return round, round.prepare(*session)
 
-    def _round(self, given: Assignment) -> MaskedRound:
+    def plan(self, given: Assignment) -> SessionPlan:
         case, assignment = self.member.case, given.assignment
-        plan = SessionPlan.of(
+        return SessionPlan.of(
             case.settings(),
             spec_of(case.model),
             study=case.name,
@@ -206,6 +210,9 @@ class Hospital:
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
         )
+
+    def _round(self, given: Assignment) -> MaskedRound:
+        case, assignment = self.member.case, given.assignment
         roster = self.roster(self.client, case.name, assignment.roster_sha256)
         membership = self.member.membership
         party = Party(
@@ -216,4 +223,4 @@ class Hospital:
             roster_fingerprint=assignment.roster_sha256,
             floors=Floors(1, 4, False),
         )
-        return MaskedRound(self.client, party, plan, self.store)
+        return MaskedRound(self.client, party, self.plan(given), self.store)

@@ -90,10 +90,12 @@ class Member:
 
 
 def open_study(coordinator: LiveCoordinator, case: Case) -> list[Member]:
-    """Create it, upload its model, enrol everybody; not started."""
+    """Create it, upload its model if it has one, enrol everybody; not started."""
     with coordinator.operator() as operator:
         operator.create_study(StudyCreate(study=case.name, settings=case.settings()))
-        operator.put_initial_model(case.name, encode(case.model))
+        # Where nothing is trained there is none.
+        if case.model:
+            operator.put_initial_model(case.name, encode(case.model))
     names = [f"client-{number:04d}" for number in range(case.clients)]
     with ThreadPoolExecutor(_ENROLLING) as pool:
         parts = pool.map(lambda part: _enrolled(coordinator, case, part), _parts(names))

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 from client_sdk.errors import AnswerNotSigned, ConfigurationError
 from client_sdk.protocol.statistics.answer import AnswerTable
 from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryDocument, QueryNoise
-from client_sdk.protocol.wire.signing import (
-    QUERY_ANSWER,
-    SigningError,
-    decode_public_key,
-    fingerprint,
-    verify_document,
-)
+from client_sdk.protocol.wire.signing import SigningError, decode_public_key, fingerprint
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
@@ -118,17 +112,16 @@ def verified(query: Query, document: QueryDocument, shown: str, known: str | Non
     """
     if query.answered is None:
         raise AnswerNotSigned(f"the coordinator calls query {query.number} answered and shows no answer")
-    signed, published = query.answered, query.answered.published
-    if (published.study, published.query, published.sha256) != (query.study, query.number, document.digest()):
+    if query.sha256 != document.digest():
         raise AnswerNotSigned(f"what the coordinator shows for query {query.number} answers something else")
     try:
         key = decode_public_key(shown)
         if known is not None and not names(known, shown, fingerprint(key)):
             raise AnswerNotSigned("the coordinator shows another key than the one that you know")
-        verify_document(key, QUERY_ANSWER, published.model_dump(mode="json"), signed.signature)
+        query.require_believable(key)
     except SigningError as error:
-        raise AnswerNotSigned(f"the signature of answer {query.number} is not the coordinator's") from error
-    return Answered(query, published, shown, pinned=known is not None)
+        raise AnswerNotSigned(f"answer {query.number} is not what the coordinator signed: {error}") from error
+    return Answered(query, query.answered.published, shown, pinned=known is not None)
 
 
 def names(given: str, key: str, mark: str) -> bool:

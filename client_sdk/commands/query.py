@@ -71,6 +71,7 @@ def show(
             require_new(csv_file)
         with reader(study, server, key_file, home) as client:
             found = client.query(study, query)
+            _require_believable(client, found, key_file, home)
         at_home = not as_json and not asks_with_key(key_file, home)
         if at_home:
             _say_words(found, decided_here(home, study, found))
@@ -87,6 +88,21 @@ def approve(study: StudyName, query: Number, home: Home = None, yes: Yes = False
 def deny(study: StudyName, query: Number, home: Home = None) -> None:
     """Say no to a query for this hospital."""
     _decide(study, query, home, approved=False, yes=True)
+
+
+def _require_believable(client: Client, found: Query, key_file: Path | None, home: Path | None) -> None:
+    """Raises NotTrusted: the answer is not the coordinator's to this question. At a hospital its key is pinned."""
+    from client_sdk.commands.verify import trust
+    from client_sdk.errors import NotTrusted
+    from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+
+    if found.answered is None:
+        return
+    key = trust(client, found.study, None, key_file, home, "records").key
+    try:
+        found.require_believable(decode_public_key(key))
+    except SigningError as error:
+        raise NotTrusted(f"query {found.number} of {found.study}: {error}") from error
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from client_sdk.errors import PolicyRefused
+from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import Rule
 from client_sdk.protocol.study.queries import QueryDocument
@@ -19,6 +20,14 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     for rule in query_rules(policy, document, data_version):
         if not rule.allowed:
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+
+
+def approval_of(policy: SitePolicy, approvals: Approvals, document: QueryDocument) -> bool | None:
+    """What a person here has decided, or the policy for all questions; None: a person has to decide first."""
+    digest = document.digest()
+    if approvals.denied(digest):
+        return False
+    return True if policy.statistics.queries == "allow" or approvals.has(digest) else None
 
 
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:

@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.errors import BadAssignment, Refused
+from client_sdk.errors import BadAssignment, PolicyRefused, Refused
+from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
-from client_sdk.guard.query_rules import require_answerable
+from client_sdk.guard.query_rules import approval_of, require_answerable
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
@@ -26,10 +27,11 @@ from client_sdk.study.work import Books, Make
 
 
 class AnsweringWork:
-    """This hospital's part of a query's sum."""
+    """This hospital's part of a query's sum. approvals: what people here decided about questions."""
 
-    def __init__(self, party: str, books: Books, able: Able, delivery: Delivery) -> None:
+    def __init__(self, party: str, books: Books, able: Able, delivery: Delivery, approvals: Approvals) -> None:
         self._party, self._books, self._able, self._delivery = party, books, able, delivery
+        self._approvals = approvals
 
     def subject(self, assignment: AssignmentBody) -> str:
         return _asked(assignment).document.digest()
@@ -41,6 +43,9 @@ class AnsweringWork:
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
         require_answerable(books.policy, asked.document, able.data_version)
+        # Asked again: a coordinator may say that this hospital has consented when nobody here has.
+        if not approval_of(books.policy, self._approvals, asked.document):
+            raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
         # Of the table's form alone: a refusal that depended on a value would tell of it.
         if lacking := [name for name in asked.document.question.columns if name not in patients.records.columns]:
             raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")

@@ -6,14 +6,13 @@ Nothing here looks at records.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
 from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.query_rules import require_answerable
+from client_sdk.guard.query_rules import approval_of, require_answerable
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.queries import Consent, Query
 from client_sdk.study.delivery import Able
@@ -22,14 +21,17 @@ _LOG = logging.getLogger(__name__)
 # Between two looks for questions: an assignment is waited for meanwhile.
 _LOOK_SECONDS = 3.0
 YES = Consent(allowed=True)
+NO = Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
 
 
 class Consents:
     """What this hospital says to the queries of one study."""
 
-    def __init__(self, client: Client, membership: Membership, policy: SitePolicy, able: Able, directory: Path) -> None:
+    def __init__(
+        self, client: Client, membership: Membership, policy: SitePolicy, able: Able, approvals: Approvals
+    ) -> None:
         self._client, self._membership, self._policy, self._able = client, membership, policy, able
-        self._approvals, self._told = Approvals(directory), set[str]()
+        self._approvals, self._told = approvals, set[str]()
 
     def speak(self) -> float:
         """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
@@ -49,12 +51,11 @@ class Consents:
             require_answerable(self._policy, query.document, self._able.data_version)
         except PolicyRefused as refused:
             return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
-        if self._policy.statistics.queries == "allow" or self._approvals.has(query.document.digest()):
-            return YES
-        if self._approvals.denied(query.document.digest()):
-            return Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
-        self._tell(query)
-        return None
+        decided = approval_of(self._policy, self._approvals, query.document)
+        if decided is None:
+            self._tell(query)
+            return None
+        return YES if decided else NO
 
     def _tell(self, query: Query) -> None:
         if query.sha256 in self._told:

@@ -33,6 +33,7 @@ from client_sdk.errors import (
     UnexpectedAnswer,
     UpdateDisputed,
 )
+from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
@@ -110,8 +111,9 @@ class Participation:
             models = StudyModels(client, self.study, able.training, ledger)
             self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
         if able.patients is not None:
-            self._answers = AnsweringWork(self.name, books, able, self._delivery)
-            self._consents = Consents(client, membership, policy, able, outbox)
+            approvals = Approvals(outbox)
+            self._answers = AnsweringWork(self.name, books, able, self._delivery, approvals)
+            self._consents = Consents(client, membership, policy, able, approvals)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
 

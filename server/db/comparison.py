@@ -22,9 +22,10 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     verify_document,
 )
+from server.db.query_tables import QueryRow
 from server.db.rows import active_members
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow, StudyRow
+from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
 from server.signing_key import SigningKey
 
 _PAGE = 500
@@ -116,8 +117,25 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
             reached = verify_chain(map(entry_of, page), after=reached)
         except LedgerError as error:
             raise DatabaseDiffers(study.name, str(error)) from error
+        for row in page:
+            if row.kind == "asked" and row.round is not None:
+                require_asked(tx, study, row.round)
     if reached != (budget.entries, budget.head_sha256):
         raise DatabaseDiffers(study.name, "its ledger does not lead to the head that was signed")
+
+
+def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
+    """That a round asks the query which the ledger charged.
+
+    Raises:
+        DatabaseDiffers: it asks another one, or none.
+    """
+    charged = (LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "asked")
+    entry = tx.session.scalars(select(LedgerRow).where(*charged)).one_or_none()
+    asks = (RoundRow.study_id == study.id, RoundRow.number == round, QueryRow.study_id == study.id)
+    sha256 = tx.session.scalar(select(QueryRow.sha256).where(*asks, QueryRow.number == RoundRow.query))
+    if entry is None or sha256 is None or json.loads(entry.body).get("query") != sha256:
+        raise DatabaseDiffers(study.name, "a round asks another query than the one that the ledger charges")
 
 
 def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:

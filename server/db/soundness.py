@@ -130,6 +130,18 @@ def _require(row: Base) -> None:
             check(held[name])
         except (*WRONG_VALUE, SigningError) as error:
             raise RowBroken(f"{row.__tablename__}.{name} holds what the coordinator never writes") from error
+    if isinstance(row, QueryRow):
+        _require_one_query(row, held)
+
+
+def _require_one_query(row: QueryRow, held: Mapping[str, Any]) -> None:
+    """That document, digest and answer are of one query, as far as they are loaded."""
+    if {"document", "sha256"} <= set(held) and QueryDocument.model_validate(row.document).digest() != row.sha256:
+        raise RowBroken("queries.document is not what its digest says")
+    if held.get("answer") is not None and {"number", "sha256"} <= set(held):
+        stated = SignedAnswer.model_validate(row.answer).published
+        if (stated.query, stated.sha256) != (row.number, row.sha256):
+            raise RowBroken("queries.answer is another query's")
 
 
 @cache

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
+from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.study.queries import Query
+from client_sdk.protocol.wire.failpoints import names
 from server.db.ledger_store import entries
 from server.db.rows import find_study
-from tests.factories.asking import Site, document, drive, enrolled, operator
+from server.db.tables import ParticipantRow, SessionMessageRow
+from server.services.secure_sum import lists
+from tests.factories.asking import NAMES, Site, document, drive, enrolled, operator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
@@ -28,14 +36,53 @@ OF_PARTICIPATION = ["after-seen", "after-send", "after-answer"]
 WORKER = [
     *(f"worker.{side}-{point}" for point in ("reserve", "settle", "answer", "scrub") for side in ("before", "after")),
     *("worker.before-sum-files", "worker.after-sum-files", "worker.before-sum", "worker.after-sum"),
+    *("worker.before-scrub-files", "worker.after-scrub-files"),
 ]
+# By which a query's round does not come: training alone, distrust, a person's own commands, and housekeeping.
+ELSEWHERE = {
+    *(f"hospital.{side}-{what}" for side in ("before", "after") for what in ("enrolment", "rotation")),
+    *("hospital.after-checkpoint", "hospital.after-evidence"),
+    *("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file"),
+    *(f"worker.{side}-{what}" for side in ("before", "after") for what in ("release", "noise")),
+    *("api.before-model-file", "api.after-model-file", "api.after-model-commit"),
+}
+# Walked through in processes, and the same lines for queries: tests/e2e/test_masked_failpoints.py.
+OF_SESSIONS_API = {
+    *(f"api.{point}" for point in ("before-octets-file", "after-octets-file", "after-octets-commit")),
+    *(f"api.{side}-session-message" for side in ("before", "after")),
+}
+# Of answers in the clear, and of answers whose files are gone: tests/server/services/queries/test_killed.py.
+OF_THE_CLEAR = {
+    *("worker.before-abandon", "worker.after-abandon"),
+    *(f"api.{point}" for point in ("before-begin-commit", "after-begin-commit")),
+    *(f"api.{point}" for point in ("before-update-file", "after-update-file", "after-update-commit")),
+}
+AT_A_DEADLINE = ["worker.before-advance", "worker.after-advance"]
+REFUSING = ["before-refusal", "after-refusal"]
+WITNESSING = ["before-witness", "after-witness"]
+# The other database on the slow run: what differs between them, quicker tests see.
+BOTH = pytest.mark.parametrize(
+    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 MODULES = {
     **dict.fromkeys(OF_WORK, "client_sdk.study.work"),
     "after-training": "client_sdk.study.answers",
     **dict.fromkeys(OF_SESSIONS, "client_sdk.secure_sum.round"),
     **dict.fromkeys(OF_PARTICIPATION, "client_sdk.study.participation"),
     "after-seen": "client_sdk.study.verifier",
+    **dict.fromkeys([*REFUSING, *WITNESSING], "client_sdk.study.participation"),
 }
+
+
+def test_every_failpoint_is_walked_through_or_is_on_no_way_of_a_query() -> None:
+    # Not all of them are imported before something runs.
+    for module in ("server.app", "client_sdk.study.participation", "client_sdk.training.checkpoint"):
+        importlib.import_module(module)
+    walked = {f"hospital.{point}" for point in (*OF_WORK, *OF_SESSIONS, *OF_PARTICIPATION, *REFUSING, *WITNESSING)}
+    walked |= {*WORKER, *AT_A_DEADLINE}
+    others = ELSEWHERE | OF_SESSIONS_API | OF_THE_CLEAR
+    assert not walked & others
+    assert walked | others == {name for name in names() if name.partition(".")[0] in ("hospital", "worker", "api")}
 
 
 @pytest.fixture
@@ -44,8 +91,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def here(tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
-    with live(tmp_path / "home", time_of_day=clock, long_poll_seconds=0.2) as coordinator:
+def here(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
+    home = tmp_path / "home"
+    with live(home, time_of_day=clock, database_url=database_url, long_poll_seconds=0.2) as coordinator:
         yield coordinator
 
 
@@ -69,45 +117,138 @@ def charged(here: Live) -> int:
     return replay(found).charged_queries
 
 
-def test_a_hospital_dies_at_every_failpoint_and_comes_back(
-    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    points = [*OF_WORK, *OF_SESSIONS, *OF_PARTICIPATION]
-    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(points) + 1))
-    victim, armed, died = sites[-1].name, list[str](), list[str]()
+@pytest.fixture
+def victim(monkeypatch: pytest.MonkeyPatch) -> Victim:
+    made = Victim()
+    for module in set(MODULES.values()):
+        monkeypatch.setattr(f"{module}.failpoint", made.come)
+    return made
 
-    def die(name: str) -> None:
-        if name in armed and threading.current_thread().name == victim:
-            armed.clear()
-            died.append(name)
+
+@dataclass
+class Victim:
+    """The hospital that dies at the failpoint that is set, once."""
+
+    name: str = ""
+    point: str = ""
+
+    def come(self, name: str) -> None:
+        if name == f"hospital.{self.point}" and threading.current_thread().name == self.name:
+            self.point = ""
             raise Killed(name)
 
-    for module in set(MODULES.values()):
-        monkeypatch.setattr(f"{module}.failpoint", die)
+    def dies_and_comes_back(self, here: Live, sites: list[Site]) -> None:
+        """The last of the sites."""
+        drive(here, lambda: isinstance(sites[-1].error, Killed), sites=sites[:-1])
+        sites[-1].join(30)
+        sites[-1] = sites[-1].again()
+        sites[-1].start()
+
+
+@BOTH
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_hospital_dies_at_every_failpoint_and_comes_back(
+    here: Live, tmp_path: Path, victim: Victim, masked: bool
+) -> None:
+    points = [*OF_WORK, *(OF_SESSIONS if masked else []), *OF_PARTICIPATION]
+    chosen = statistics_settings(masked=masked, epsilon=15.0, max_queries=len(points) + 1)
+    sites = enrolled(here, tmp_path, chosen, names=NAMES if masked else NAMES[:2])
+    victim.name = sites[-1].name
     for site in sites:
         site.start()
     noises = [5.0 + place for place in range(len(points) + 1)]
     for point, noise in zip(points, noises, strict=False):
-        armed.append(f"hospital.{point}")
+        victim.point = point
         with operator(here) as lead:
             number = lead.ask_query("registry", document(**count(noise))).number
-        drive(here, lambda: bool(died), sites=sites[:-1])
-        sites[-1].join(30)
-        assert isinstance(sites[-1].error, Killed), (point, sites[-1].error)
-        sites[-1] = sites[-1].again()
-        died.clear()
-        sites[-1].start()
+        victim.dies_and_comes_back(here, sites)
         drive(here, lambda n=number: state_of(here, n).state == "answered", sites=sites)
-    # Whoever died last takes part in the last one, too.
+    # Whoever died last takes part in the last one, too; and dies twice more, when the study has ended.
     with operator(here) as lead:
         lead.ask_query("registry", document(**count(noises[-1])))
+    for point in WITNESSING:
+        victim.point = point
+        victim.dies_and_comes_back(here, sites)
     drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
     assert charged(here) == len(noises)
     for site in sites:
         # Once for each query, whatever happened in between.
         assert charges(site) == noises
+        if not masked:
+            _require_one_draw_each(here, site)
 
 
+def _require_one_draw_each(here: Live, site: Site) -> None:
+    """What the coordinator has of every round is what the hospital has written down that it sent: one draw of noise."""
+    received = here.coordinator.database.read(
+        "look",
+        lambda tx: tx.session.query(ParticipantRow.round, ParticipantRow.sha256).filter_by(client=site.name).all(),
+    )
+    with HospitalLedger.open(ledger_path(site.directory, "icu"), read_only=True) as own:
+        left = {one.round: one.sha256 for one in own.departures()}
+    assert left == dict(received)
+
+
+@BOTH
+def test_a_hospital_that_refuses_dies_and_comes_back(here: Live, tmp_path: Path, victim: Victim) -> None:
+    """Its table lacks the column: it says so in the round. The others are enough, and it has paid nothing."""
+    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(REFUSING)))
+    victim.name = sites[-1].name
+    sites[-1] = sites[-1].again(Table.of({"other": np.ones(40)}))
+    for site in sites:
+        site.start()
+    for place, point in enumerate(REFUSING):
+        victim.point = point
+        asked = document(kind="table", noise_multiplier=5.0 + place, variables=[{"column": "rate", "edges": [5.0]}])
+        with operator(here) as lead:
+            number = lead.ask_query("registry", asked).number
+        victim.dies_and_comes_back(here, sites)
+        drive(here, lambda n=number: state_of(here, n).state == "answered", sites=sites)
+        stated = state_of(here, number).answered
+        assert stated is not None
+        assert stated.published.hospitals == 4
+    drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
+    assert [len(charges(site)) for site in sites] == [len(REFUSING)] * 4 + [0]
+
+
+@BOTH
+def test_the_worker_dies_when_a_deadline_has_passed(
+    here: Live, tmp_path: Path, clock: FakeClock, victim: Victim
+) -> None:
+    """One hospital is lost after its keys: the session goes on without it, whatever becomes of the worker."""
+    sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(AT_A_DEADLINE)))
+    victim.name = sites[-1].name
+    for site in sites:
+        site.start()
+    for place, point in enumerate(AT_A_DEADLINE):
+        victim.point = "after-keys"
+        with operator(here) as lead:
+            number = lead.ask_query("registry", document(**count(5.0 + place))).number
+        drive(here, lambda: isinstance(sites[-1].error, Killed), sites=sites[:-1])
+        session = lists.read_session(here.coordinator, "registry", place + 1)[1]
+        deadlines = SessionParameters.from_bytes(session.signed.parameters).deadlines
+        drive(here, lambda n=place + 1: _shared(here, n) == 4, sites=sites[:-1])
+        clock.seconds = float(deadlines.shares)
+        with dying_at(point) as death, pytest.raises(Killed):
+            drive(here, lambda d=death: d.hit, sites=sites[:-1])
+        clock.seconds += 10.0
+        drive(here, lambda n=number: state_of(here, n).state == "answered", sites=sites[:-1])
+        sites[-1] = sites[-1].again()
+        sites[-1].start()
+    drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
+    assert charged(here) == len(AT_A_DEADLINE)
+    assert [len(charges(site)) for site in sites] == [len(AT_A_DEADLINE)] * 4 + [0]
+
+
+def _shared(here: Live, round: int) -> int:
+    """How many have sent their shares."""
+    said = {"round": round, "step": "shares"}
+    return here.coordinator.database.read(
+        "look", lambda tx: tx.session.query(SessionMessageRow).filter_by(**said).count()
+    )
+
+
+@BOTH
 def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
     here: Live, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -129,6 +270,7 @@ def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
         assert charges(site) == noises
 
 
+@BOTH
 def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_path: Path, clock: FakeClock) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))
     for site in sites[:3]:
@@ -150,6 +292,7 @@ def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_
     drive(here, lambda: not any(site.is_alive() for site in sites[:4]), sites=sites[:4])
 
 
+@BOTH
 def test_hospitals_that_say_no_end_the_query_and_nothing_is_charged(here: Live, tmp_path: Path) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))
     strict = {"statistics": {"queries": "allow", "denied_columns": ["age"]}}

@@ -92,6 +92,12 @@ def test_no_exact_count_is_on_the_coordinators_disk_or_in_its_log(
     drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
     never_there()
     assert looked > 20
+    # A coordinator that kept the sum, in any of the forms, would be seen.
+    for form in forms(sum(PLANTED), round(1 / spacing)):
+        (here.home / "planted").write_bytes(b"between" + form + b"others")
+        with pytest.raises(AssertionError, match="planted"):
+            never_there()
+    (here.home / "planted").unlink()
     assert found.answered is not None
     # The hospitals run in this process; what they log is theirs.
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith("client_sdk")]

@@ -32,6 +32,13 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
+# One of every kind: a new kind is tested over HTTP, and for what is kept of it, by a line here.
+EXAMPLES: dict[str, dict[str, Any]] = DOCUMENTS | {
+    "quantiles": {"kind": "quantiles", "number": AGE},
+    "survival": {"kind": "survival", "time": {"column": "age", "edges": [0, 20, 40, 60, 80, 100]}, "event": FEMALE},
+    "evaluation": {"kind": "evaluation", "model": 1, "prediction": "binary"},
+}
+
 
 def question(document: Mapping[str, Any], **entries: Any) -> Question:
     return QUESTION.validate_python({"noise_multiplier": 4.0} | document | entries)
@@ -63,3 +70,8 @@ def column(answer: Answer, table: str, name: str = "estimate") -> NDArray[np.flo
     found = next(one for one in answer.tables if one.name == table)
     place = found.columns.index(name)
     return np.array([np.nan if row[place] is None else row[place] for row in found.rows], np.float64)
+
+
+def kinds() -> set[str]:
+    """Every kind that a question can be of."""
+    return set(QUESTION.json_schema()["discriminator"]["mapping"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Literal
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import AwareDatetime, Field
 
 from accounting.plan.queries import QueryCost
 from client_sdk.protocol.statistics.answer import Answer
 from client_sdk.protocol.statistics.kinds import Question
 from client_sdk.protocol.study.limits import LevelName
-from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.signing import QUERY_ANSWER, SigningError, canonical_json, verify_document
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message, Name, Positive, Sha256
 
@@ -67,7 +68,7 @@ class QueryForecast(Message):
 class Consent(Message):
     """A hospital's word on a query, before its round begins. `detail` must not hold anything about patients."""
 
-    allowed: bool = Field(description="whether it will take part")
+    allowed: bool = Field(description="whether it will take part", strict=True)
     code: str = Field(default="", pattern=r"^[a-z0-9-]{0,64}$", description="why not, for programs")
     detail: Text = Field(default="", max_length=500, description="why not, for people")
 
@@ -104,6 +105,10 @@ class SignedAnswer(Message):
     published: PublishedAnswer = Field(description="what is signed")
     signature: str = Field(description="the coordinator's Ed25519, base64url")
 
+    def require_signed(self, key: Ed25519PublicKey) -> None:
+        """Raises SigningError: it is not what the owner of this key has signed."""
+        verify_document(key, QUERY_ANSWER, self.published.model_dump(mode="json"), self.signature)
+
 
 class Query(Message):
     """A query and how far it has come."""
@@ -121,6 +126,21 @@ class Query(Message):
     needed: int = Field(description="hospitals without whom it is not asked")
     consents: list[HospitalsConsent] | None = Field(description="who said what: for operators; a hospital sees its own")
     answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
+
+    def require_believable(self, key: Ed25519PublicKey) -> None:
+        """That the answer, if there is one, is the coordinator's to this very question. key: the coordinator's.
+
+        Raises:
+            SigningError: it is not.
+        """
+        if self.document.digest() != self.sha256:
+            raise SigningError("bad-signature", "the question is not the one that its digest names")
+        if self.answered is None:
+            return
+        self.answered.require_signed(key)
+        stated = self.answered.published
+        if (stated.study, stated.query, stated.sha256) != (self.study, self.number, self.sha256):
+            raise SigningError("bad-signature", "the answer is another question's")
 
 
 class QueryList(Message):

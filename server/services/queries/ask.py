@@ -63,7 +63,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         cost = _cost(row, document)
         known = _same(tx, row, document)
         if known is not None and known.state != "failed":
-            return Written(view(tx, row, known, with_clients=True), created=False)
+            return Written(view(coordinator, tx, row, known, with_clients=True), created=False)
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
@@ -80,7 +80,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         tx.session.add(query)
         rows.append_event(tx, row, "query-asked", work=False)
         tx.session.flush()
-        return Written(view(tx, row, query, with_clients=True), created=known is None)
+        return Written(view(coordinator, tx, row, query, with_clients=True), created=known is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
 

@@ -15,7 +15,9 @@ from client_sdk.protocol.study.queries import (
     QueryState,
     SignedAnswer,
 )
+from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from server.db import rows
+from server.db.comparison import require_asked
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.soundness import RowBroken
@@ -48,7 +50,9 @@ def list_queries(
             wanted = wanted.where(QueryRow.state == state)
         found = tx.session.scalars(wanted.order_by(QueryRow.number).limit(limit + 1)).all()
         more = found[limit - 1].number if len(found) > limit else None
-        shown = [view(tx, row, one, with_clients=with_clients, own=own, whole=False) for one in found[:limit]]
+        shown = [
+            view(coordinator, tx, row, one, with_clients=with_clients, own=own, whole=False) for one in found[:limit]
+        ]
         return QueryList(queries=shown, next=more)
 
     return coordinator.database.read("list-queries", work)
@@ -61,7 +65,7 @@ def show_query(
 
     def work(tx: Transaction) -> Query:
         row = rows.find_study(tx, study)
-        return view(tx, row, find(tx, row, number), with_clients=with_clients, own=own)
+        return view(coordinator, tx, row, find(tx, row, number), with_clients=with_clients, own=own)
 
     return coordinator.database.read("show-query", work)
 
@@ -82,18 +86,11 @@ def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
 
 
 def asked_of(tx: Transaction, study: StudyRow, round: RoundRow) -> QueryDocument:
-    """The document that a query's round asks. Raises LookupError, RowBroken: the rows do not hold it as signed."""
+    """The document that a query's round asks. Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked."""
     if round.query is None:
         raise LookupError("a round of training asks nothing")
-    return document_of(tx.session.get_one(QueryRow, (study.id, round.query)))
-
-
-def document_of(row: QueryRow) -> QueryDocument:
-    """Raises RowBroken: it is not the one that its digest is of."""
-    document = QueryDocument.model_validate(row.document)
-    if document.digest() != row.sha256:
-        raise RowBroken("queries.document is not what its digest says")
-    return document
+    require_asked(tx, study, round.number)
+    return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round.query)).document)
 
 
 def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
@@ -114,6 +111,7 @@ def newest_number(tx: Transaction, study: StudyRow) -> int:
 
 
 def view(
+    coordinator: Coordinator,
     tx: Transaction,
     study: StudyRow,
     row: QueryRow,
@@ -122,7 +120,11 @@ def view(
     own: str | None = None,
     whole: bool = True,
 ) -> Query:
-    """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer."""
+    """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer.
+
+    Raises:
+        RowBroken: the answer is not the one that this coordinator signed.
+    """
     said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
     shown = [one for one in said if with_clients or one.client == own]
     return Query(
@@ -140,5 +142,14 @@ def view(
         consents=[HospitalsConsent(client=one.client, consent=Consent.model_validate(one.consent)) for one in shown]
         if with_clients or own is not None
         else None,
-        answered=SignedAnswer.model_validate(row.answer) if whole and row.answer is not None else None,
+        answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
     )
+
+
+def _as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:
+    found = SignedAnswer.model_validate(row.answer)
+    try:
+        found.require_signed(decode_public_key(coordinator.signer.public_key))
+    except SigningError as error:
+        raise RowBroken("queries.answer is not what this coordinator has signed") from error
+    return found

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.secure_sum.parameters import ANSWER
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode_signed
-from client_sdk.protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer
+from client_sdk.protocol.study.queries import PublishedAnswer, SignedAnswer
 from client_sdk.protocol.wire.signing import QUERY_ANSWER
 from client_sdk.protocol.wire.tensor_files import TensorFile
 from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, answer_spec
@@ -22,7 +22,7 @@ from server.db.session_store import opened_sums
 from server.domain.queries import WARNING, answer_of, noise_of
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
-from server.services.queries.show import find
+from server.services.queries.show import asked_of, find
 from server.services.rounds.close import abandon_round
 
 
@@ -40,7 +40,7 @@ class _Inputs:
         row = rows.find_study(tx, study)
         round = rows.find_round(tx, row.id, number)
         self.study, self.round, self.query = study, number, round.query or 0
-        self.document = QueryDocument.model_validate(find(tx, row, self.query).document)
+        self.document = asked_of(tx, row, round)
         self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
         session = rows.find_session(tx, row.id, number)
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]

@@ -7,6 +7,7 @@ from functools import partial
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
+from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.reasons import TOO_FEW_DRAWN
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
@@ -18,7 +19,7 @@ from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, Sess
 from server.domain.queries import NEVER
 from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
-from server.services.queries.show import consents, document_of, due_query
+from server.services.queries.show import consents, due_query
 from server.services.rounds.close import abandon_round, finish
 
 
@@ -73,7 +74,7 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
 
 def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
     """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
-    document, settings = document_of(query), rows.settings_of(study)
+    document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
     cost, counted = document.cost(), consents(tx, study, query.number)
     query.due_at = None
     asked = sorted(counted.allowed & counted.active)

@@ -1,0 +1,184 @@
+"""Rows of queries and consents that somebody changed without the coordinator's key: nothing false is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+
+from client_sdk.protocol.study.queries import Query
+from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+from server.db.session import Transaction
+from server.db.soundness import RowBroken
+from server.domain.errors import Rejected
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.queries import ask, show
+from tests.factories.asked_studies import STUDY, consented, document, kinds, open_asked, send, shown
+from tests.factories.hospital_double import Hospital
+from tests.factories.studies import FakeClock, work
+
+
+def forge(coordinator: Coordinator, statement: str, **values: object) -> None:
+    coordinator.database.write("forge", lambda tx: _execute(tx, statement, values))
+
+
+def _execute(tx: Transaction, statement: str, values: dict[str, object]) -> None:
+    tx.session.execute(text(statement), values)
+
+
+def stop_reason(coordinator: Coordinator) -> str:
+    """Of a study that is finished; asked as anybody would ask."""
+    with pytest.raises(Rejected) as refused:
+        views.read_budget(coordinator, STUDY)
+    return str(refused.value.extra["stop_reason"])
+
+
+def other_question(coordinator: Coordinator, *, digest: bool) -> None:
+    other = document(noise_multiplier=50.0)
+    forge(coordinator, "UPDATE queries SET document = :to", to=json.dumps(other.model_dump(mode="json")))
+    if digest:
+        forge(coordinator, "UPDATE queries SET sha256 = :to", to=other.digest())
+
+
+def lower_noise(query: Query) -> dict[str, object]:
+    found = query.model_dump(mode="json")["answered"]
+    found["published"]["noise"]["present"] = 0.1
+    return found
+
+
+def other_number(query: Query) -> dict[str, object]:
+    found = query.model_dump(mode="json")["answered"]
+    found["published"]["answer"]["tables"][0]["rows"][0][0] = 77.0
+    return found
+
+
+@pytest.mark.parametrize("digest", [False, True])
+def test_a_question_exchanged_under_way_is_never_answered(coordinator: Coordinator, digest: bool) -> None:
+    """The numbers were summed for one question; they are not published as the answer to another."""
+    hospitals = open_asked(coordinator)
+    query = consented(coordinator, hospitals, document())
+    for hospital in hospitals:
+        send(hospital, query)
+    other_question(coordinator, digest=digest)
+    work(coordinator)
+    assert stop_reason(coordinator) == "database-differs"
+    # What was seen is charged or reserved, and nothing is published.
+    assert kinds(coordinator) in (["asked"], ["asked", "settled"])
+    answers = coordinator.database.read("look", lambda tx: tx.session.execute(text("SELECT answer FROM queries")).all())
+    assert answers == [(None,)]
+
+
+@pytest.mark.parametrize("digest", [False, True])
+def test_a_question_exchanged_before_its_round(coordinator: Coordinator, digest: bool) -> None:
+    """With its digest it is another question, which hospitals check anew; without it nobody is asked."""
+    hospitals = open_asked(coordinator)
+    number = ask.ask(coordinator, STUDY, document()).body.number
+    other_question(coordinator, digest=digest)
+    if digest:
+        assert shown(coordinator).document == document(noise_multiplier=50.0)
+        return
+    with pytest.raises(RowBroken):
+        shown(coordinator, number)
+    work(coordinator)
+    assert hospitals[0].assignment() is None
+
+
+@pytest.mark.parametrize("changed", [lower_noise, other_number])
+def test_an_altered_answer_is_not_shown_and_not_believed(
+    coordinator: Coordinator, changed: Callable[[Query], dict[str, object]]
+) -> None:
+    query = _answered(coordinator)
+    key = decode_public_key(coordinator.signer.public_key)
+    query.require_believable(key)
+    forge(coordinator, "UPDATE queries SET answer = :to", to=json.dumps(changed(query)))
+    with pytest.raises(RowBroken):
+        shown(coordinator)
+    with pytest.raises(RowBroken):
+        ask.ask(coordinator, STUDY, document())
+    # On the reader's side, whoever passed it on.
+    altered = Query.model_validate(query.model_dump(mode="json") | {"answered": changed(query)})
+    with pytest.raises(SigningError):
+        altered.require_believable(key)
+
+
+def test_an_answer_to_another_question_is_not_believed(coordinator: Coordinator) -> None:
+    """Two honest answers, exchanged."""
+    first = _answered(coordinator)
+    values = first.model_dump(mode="json")
+    key, other = decode_public_key(coordinator.signer.public_key), document(noise_multiplier=9.0)
+    for change in ({"number": 2}, {"study": "another"}, {"document": other.model_dump(mode="json")},
+                   {"document": other.model_dump(mode="json"), "sha256": other.digest()}):  # fmt: skip
+        with pytest.raises(SigningError):
+            Query.model_validate(values | change).require_believable(key)
+    forge(coordinator, "DELETE FROM consents")
+    forge(coordinator, "UPDATE queries SET number = 7")
+    with pytest.raises(RowBroken):
+        shown(coordinator, 7)
+
+
+def test_an_answer_struck_out_is_asked_anew_and_charged_anew(coordinator: Coordinator) -> None:
+    query = _answered(coordinator)
+    forge(coordinator, "UPDATE queries SET answer = NULL, state = 'failed', reason = 'stopped'")
+    hospitals = [Hospital(None, STUDY, f"h{i}") for i in range(3)]  # type: ignore[arg-type]
+    again = consented(coordinator, hospitals, document())
+    assert (again.number, again.state, again.round) == (1, "asked", 2)
+    assert kinds(coordinator) == ["asked", "settled", "asked"]
+    assert query.round == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE queries SET state = 'waiting', due_at = 0",
+        "UPDATE queries SET state = 'waiting', due_at = 0, round = NULL",
+    ],
+)
+def test_a_round_under_way_is_not_opened_twice(coordinator: Coordinator, statement: str) -> None:
+    hospitals = open_asked(coordinator)
+    query = consented(coordinator, hospitals, document())
+    forge(coordinator, statement)
+    work(coordinator)
+    assert kinds(coordinator) == ["asked"]
+    for hospital in hospitals:
+        send(hospital, query)
+    work(coordinator)
+    # Whatever the row said, each draw that is in an answer is one that the ledger charges.
+    assert kinds(coordinator).count("asked") >= kinds(coordinator).count("settled") >= 1
+
+
+@pytest.mark.parametrize("due_at", [0.0, 1e300, None])
+def test_when_it_is_due_says_nothing_about_who_consents(
+    coordinator: Coordinator, clock: FakeClock, due_at: float | None
+) -> None:
+    hospitals = open_asked(coordinator)
+    ask.ask(coordinator, STUDY, document())
+    forge(coordinator, "UPDATE queries SET due_at = :to", to=due_at)
+    work(coordinator)
+    assert kinds(coordinator) in ([], ["cancelled"])
+    assert all(hospital.assignment() is None for hospital in hospitals)
+
+
+def test_a_forged_yes_brings_a_question_and_no_answer(coordinator: Coordinator) -> None:
+    """Consents are no keys: what a hospital answers it decides itself (see the tests of hospitals)."""
+    open_asked(coordinator)
+    ask.ask(coordinator, STUDY, document())
+    yes = json.dumps({"allowed": True, "code": "", "detail": ""})
+    written = "INSERT INTO consents (study_id, query, client, consent, at, written_by) "
+    for name in ("h0", "h1", "h2"):
+        forge(coordinator, written + "SELECT id, 1, :client, :yes, 0, 'x' FROM studies", client=name, yes=yes)
+    forge(coordinator, "UPDATE queries SET due_at = 0")
+    work(coordinator)
+    assert show.show_query(coordinator, STUDY, 1, with_clients=True).allowed == 3
+    assert kinds(coordinator) == ["asked"]
+
+
+def _answered(coordinator: Coordinator) -> Query:
+    hospitals = open_asked(coordinator)
+    query = consented(coordinator, hospitals, document())
+    for hospital in hospitals:
+        send(hospital, query)
+    work(coordinator)
+    return shown(coordinator)
