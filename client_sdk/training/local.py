@@ -21,8 +21,8 @@ from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
+from client_sdk.protocol.study.central_noise import CentralNoise
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset

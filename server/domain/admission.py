@@ -11,7 +11,7 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
-from client_sdk.protocol.randomness.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
+from client_sdk.protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensor_files import Tensors, read
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.central_noise import CentralNoise
+from client_sdk.protocol.study.central_noise import CentralNoise
 from client_sdk.protocol.study.robustness import LOG_ODDS
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import LocalOptimiser

@@ -43,6 +43,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     maximum_vector,
 )
 from client_sdk.protocol.study.any_settings import AnySettings
+from client_sdk.protocol.study.central_noise import GRID_BITS, public_grid
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
 from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.settings import Privacy, StudySettings
@@ -52,7 +53,6 @@ UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms"
 ANSWER = "answer"
 # Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
-_GRID_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     else:
         # Noised at the hospital: rounding is post-processing. 64 bits bear any update.
         std = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_batch_size
-        spacing, ring = 2.0 ** math.floor(math.log2(std) - _GRID_BITS), 64
+        spacing, ring = 2.0 ** math.floor(math.log2(std) - GRID_BITS), 64
         cap = largest_cap(clients, 64)
     bits = -round(math.log2(spacing))
     if not 0 <= bits <= 48 or cap > largest_cap(clients, 64):
@@ -226,14 +226,6 @@ def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
     if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
         wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
     return wanted
-
-
-def public_grid(scale: float, coordinates: int) -> float:
-    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
-
-    For fewer than 16 coordinates as for 16: accounts count on 2^16 steps to a deviation of noise as large as `scale`.
-    """
-    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 16)) / 2)
 
 
 def coordinates(model: Spec) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from client_sdk.protocol.secure_sum.parameters import public_grid
-
 # An update travels as float32: its norm, computed again, may pass the clip norm by its rounding.
 CLIP_TOLERANCE = 1e-6
 # Sums of integers below this come out alike in float64, in any order.
 EXACT = 2.0**53
+GRID_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,14 @@ class CentralNoise:
     def admits(self, norm: float) -> bool:
         """Whether an update of this norm respects the clip. NaN does not."""
         return norm <= self.clip_norm * (1 + CLIP_TOLERANCE)
+
+
+def public_grid(scale: float, coordinates: int) -> float:
+    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
+
+    For fewer than 16 coordinates as for 16: accounts count on 2^16 steps to a deviation of noise as large as `scale`.
+    """
+    return 2.0 ** math.floor(math.log2(scale) - GRID_BITS - math.log2(max(coordinates, 16)) / 2)
 
 
 def _up(value: float) -> float:
