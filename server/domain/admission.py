@@ -67,9 +67,7 @@ def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
 
 def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     """The coordinator's mechanism; None where the hospitals add the noise themselves."""
-    if not privacy.rules.central:
-        return None
-    return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
+    return privacy.noise_of_updates(coordinates) if privacy.rules.central else None
 
 
 def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float) -> Findings:

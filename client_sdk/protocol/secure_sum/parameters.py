@@ -2,7 +2,8 @@
 
 Which vectors a study sums is computed alike by both sides: neither believes the other's layout.
 
-update        the update, parameters in order of their names, flattened one after the other
+update        the update, parameters in order of their names, flattened one after the other; scheme client with
+              distributed noise: with the hospital's share of it
 terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
               which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
 client-terms  scheme joint: that histogram, beside the log-moments of the records
@@ -43,7 +44,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     maximum_vector,
 )
 from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.central_noise import GRID_BITS, public_grid
+from client_sdk.protocol.study.central_noise import GRID_BITS
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
 from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.settings import Privacy, StudySettings
@@ -198,11 +199,15 @@ def histogram_name(scheme: Scheme) -> str | None:
 
 def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     privacy, size = settings.privacy, coordinates(model)
-    if privacy.rules.central:
+    if (noise := privacy.noise_of_updates(size)) is not None:
         # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
-        spacing = public_grid(privacy.clip_norm * min(1.0, privacy.noise_multiplier), size)
-        # One word may hold the whole norm; 1 for its rounding.
+        spacing = noise.spacing
+        # One word may hold the whole norm, 1 for its rounding, and a share of the noise.
         cap = math.ceil(privacy.clip_norm / spacing) + 1
+        if privacy.rules.divides_noise:
+            if noise.fault is not None:
+                raise ParameterFault("unsound-vector", f"noise_multiplier: {noise.fault}")
+            cap += noise.longest_share
         # Half the bytes on the wire, wherever the sum cannot wrap.
         ring = 32 if cap <= largest_cap(clients, 32) else 64
     else:

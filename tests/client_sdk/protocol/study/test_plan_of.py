@@ -51,7 +51,7 @@ def test_every_number_of_the_settings_stands_in_the_plan(scheme) -> None:
 @pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_only_pooled_noise_counts_on_others(scheme) -> None:
     honest = MASKING["min_survivors"] - MASKING["colluders"]
-    assert plan_of(study(scheme)).honest_survivors == (honest if scheme in ("sequential", "joint") else 1)
+    assert plan_of(study(scheme)).honest_survivors == (honest if TRAINING_SCHEMES[scheme].pooled else 1)
 
 
 @pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
