@@ -211,9 +211,11 @@ def test_noise_in_shares_costs_no_less_than_dp_accounting_says(steps: int, multi
     ]
     # The Rényi divergence at order α is φ(λ)/λ, λ = α − 1.
     costs = np.array(moments) / (np.array(alphas) - 1)
-    assert costs == pytest.approx(theirs._rdp, rel=1e-9)
+    # Rounded up by 1e-9.
+    assert bool((costs >= theirs._rdp).all())
+    assert costs == pytest.approx(theirs._rdp, rel=1.1e-9, abs=0.0)
     account = ClassicalLimit(study, study.limits[0])
     account.restore({"rounds": steps, "published": 0})
     # Improved conversion at the one order: never below the least over all of them.
     assert account.epsilon() >= theirs.get_epsilon(DELTA) * (1 - 1e-9)
-    assert account.epsilon() == ours.epsilon()
+    assert account.epsilon() == pytest.approx(ours.epsilon(), rel=1e-9)
