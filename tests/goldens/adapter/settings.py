@@ -122,7 +122,7 @@ def _estimation(chosen: Combination) -> Json:
 
 
 def _limits(chosen: Combination) -> list[Json]:
-    levels = {"joint": ["instance", "client"]} | dict.fromkeys(_CENTRAL_NOISE, ["client"])
+    levels = {"joint": ["instance", "client"]} | {scheme: ["client"] for scheme in _CENTRAL_NOISE}
     levels = levels.get(chosen.scheme, ["instance"])
     limits: list[Json] = [
         {"level": level, "definition": "classical", "epsilon": 500.0, "delta": 1e-5} for level in levels
