@@ -6,7 +6,8 @@ given how many there are in all, shares then vary as the multinomial law does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ class Estimates:
     sampling_error: Floats
     low: Floats
     high: Floats
+
+
+_NAMES = tuple(field.name for field in fields(Estimates))
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def counted(tables: list[Floats], std: float) -> Counted:
         noise = std**2 * (1 - 1 / size) + variance / size**2
         shown = on_simplex(raw, max(patients, 0.0))
         cells.append(counts(raw, np.full(len(raw), noise), shown))
-        shares.append(_shares(raw, shown, patients, noise, variance / size, variance))
+        shares.append(shares_of(raw, shown, patients, noise, variance / size, variance))
     return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
 
 
@@ -87,8 +91,10 @@ def on_simplex(values: Floats, total: float) -> Floats:
     return np.maximum(values - excess[kept], 0.0)
 
 
-def _shares(raw: Floats, shown: Floats, total: float, noise: float, with_total: float, of_total: float) -> Estimates:
-    """raw / total. with_total: covariance of a cell's noise with the total's.
+def shares_of(
+    raw: Floats, shown: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
+) -> Estimates:
+    """raw / total. noise: variance in a cell; with_total: its covariance with the total's noise, which has of_total.
 
     The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together: Fieller's
     and Wilson's intervals in one. It is [0, 1] where the total might be zero; then there are no estimates (NaN).
@@ -111,3 +117,24 @@ def _shares(raw: Floats, shown: Floats, total: float, noise: float, with_total: 
         low=np.clip((-b - root) / (2 * a), 0.0, 1.0),
         high=np.clip((-b + root) / (2 * a), 0.0, 1.0),
     )
+
+
+def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
+    """What is shown of it lies where it can lie."""
+    estimate, least, most = (np.clip(one, low, high) for one in (found.estimate, found.low, found.high))
+    return replace(found, estimate=estimate, low=least, high=most)
+
+
+def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:
+    """Taken apart before these places."""
+    parts = [np.split(getattr(found, name), places) for name in _NAMES]
+    return [Estimates(*part) for part in zip(*parts, strict=True)]
+
+
+def unknown(count: int) -> Estimates:
+    """Where nothing can be said."""
+    return Estimates(*(np.full(count, np.nan) for _ in _NAMES))
+
+
+def joined(parts: Sequence[Estimates]) -> Estimates:
+    return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))

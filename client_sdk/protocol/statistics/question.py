@@ -95,6 +95,11 @@ class BaseQuestion(Message):
         return "all"
 
     @property
+    def model_number(self) -> int | None:
+        """The released model that a hospital runs on its patients first; None: there is none to run."""
+        return None
+
+    @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, those of `where` among them, each once."""
@@ -114,6 +119,13 @@ class BaseQuestion(Message):
     @abstractmethod
     def in_words(self) -> str:
         """What is asked, in a sentence for a person who decides whether to answer."""
+
+    def assumed(self, patients: int) -> NDArray[np.float64] | None:
+        """(cells,) the sum over so many patients as one may imagine them, to say how exact an answer will be.
+
+        None: the kind does not say.
+        """
+        return None
 
     def grid(self) -> Grid:
         """Where the sum is made, and its noise."""
