@@ -61,7 +61,8 @@ def trust(settings: StudySettings, plan: Plan) -> str:
     model = f"{_PART[noise]} model in a federation: hospitals keep their records and are trusted with their own"
     if plan.rules.pooled and masking is not None:
         colluders = f"at most {masking.colluders} of them side with the coordinator"
-        shown = "" if plan.observer is Observer.COORDINATOR else "; it receives log-moments without noise: void against the coordinator"
+        void = "; it receives log-moments without noise: void against the coordinator"
+        shown = "" if plan.observer is Observer.COORDINATOR else void
         return f"{model}; each adds a share of the noise, and only sums are seen; {colluders}{shown}"
     if noise is Noise.COORDINATOR:
         sees = "sums" if masking is not None else "updates"

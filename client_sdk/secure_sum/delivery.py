@@ -33,7 +33,14 @@ from client_sdk.protocol.secure_sum.parameters import (
     histogram_name,
     sums_as_in_papers,
 )
-from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode, require_in_range
+from client_sdk.protocol.secure_sum.vectors import (
+    EncodingError,
+    RingVector,
+    Values,
+    VectorSpec,
+    encode,
+    require_in_range,
+)
 from client_sdk.protocol.study.any_settings import AnySettings, trained
 from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from client_sdk.protocol.study.settings import Privacy, StudySettings
