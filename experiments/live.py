@@ -214,7 +214,7 @@ def site_policy(study: str, settings: StudySettings) -> str:
         f'studies = ["{study}"]\n'
         f"least_noise_multiplier = {guaranteed_noise_multiplier(settings)!r}\n"
         f"plain_disclosure = {str(plain).lower()}\n"
-        f"unnoised_updates = {str(privacy.scheme == 'client').lower()}\n"
+        f"unnoised_updates = {str(privacy.rules.central).lower()}\n"
     )
 
 

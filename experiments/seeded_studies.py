@@ -35,12 +35,14 @@ def settings(scheme: str, *, rounds: int, epsilons: Mapping[str, float], noise: 
         for level in TRAINING_SCHEMES[scheme].levels
         for definition, epsilon in epsilons.items()
     ]
-    masked = scheme in ("sequential", "joint")
+    rules = TRAINING_SCHEMES[scheme]
+    masked = rules.pooled
     privacy: dict[str, Any] = {
-        "scheme": scheme,
+        "scheme": rules.papers or rules.id,
+        "central_noise": rules.central_noise,
         "limits": limits,
         "clip_norm": 1.0,
-        "client_clip_norm": 1.0 if scheme == "joint" else None,
+        "client_clip_norm": 1.0 if rules.bounds_clients_too else None,
         "noise_multiplier": noise,
         "sampling_rate": 0.25,
         "expected_batch_size": 64.0,

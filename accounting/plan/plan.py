@@ -23,7 +23,7 @@ from accounting.plan.limits import (
     require_release,
 )
 from accounting.plan.queries import QueryPlan
-from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, TrainingScheme
+from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, SchemeName
 from accounting.units import Definition, Level, Observer, Relation
 from accounting.values import (
     check_array,
@@ -63,11 +63,12 @@ class Mechanism:
 class Plan:
     """One study as its budget sees it.
 
-    clip_norm         L2 bound on one record's gradient; in scheme client on one client's update
+    clip_norm         L2 bound on one record's gradient; where whole updates are clipped on one client's update
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
-    noise_multiplier  standard deviation of one adder's noise / clip_norm
-    honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint); else 1
-    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise
+    noise_multiplier  standard deviation of one adder's noise / clip_norm; of all noise where clients add shares of it
+    honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint) or its share
+                      (client-distributed); else 1
+    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise; 1: none is
     steps_per_round   noised steps in a round;  max_steps: most of them over the study
     classical_order   the one order at which the classical limits are enforced
     disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
@@ -78,7 +79,7 @@ class Plan:
     Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
 
-    scheme: TrainingScheme
+    scheme: SchemeName
     limits: tuple[LimitPlan, ...]
     clip_norm: float
     client_clip_norm: float | None
@@ -155,8 +156,8 @@ class Plan:
         """
         protection = self.protection(level)
         std = self.noise_multiplier * self.clip_norm
-        if self.honest_survivors > 1:
-            std = total_noise([std] * self.honest_survivors)
+        if self.adders > 1:
+            std = total_noise([std] * self.adders)
         clip = self.clip_norm
         # The noise multiplier is of the first level's clip norm; the second level has a clip norm of its own.
         if self.client_clip_norm is not None and protection is not self.rules.protects[0]:
@@ -164,6 +165,11 @@ class Plan:
         # Who takes part is seen, so that no sampling hides anybody.
         rate = 1.0 if protection.credit is Credit.NONE else self.sampling_rate
         return Mechanism(clip, std, rate, self.steps_per_round, protection.relation)
+
+    @property
+    def adders(self) -> int:
+        """How many noises of `noise_multiplier` are sure to be in every sum."""
+        return 1 if self.rules.divides_noise else self.honest_survivors
 
     def limit(self, level: Level, definition: Definition) -> LimitPlan | None:
         """The limit of this level and definition, if the study has it."""

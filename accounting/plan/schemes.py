@@ -15,7 +15,11 @@ from typing import Literal
 
 from accounting.units import Level, Relation
 
-TrainingScheme = Literal["client", "sequential", "parallel", "joint"]
+PapersScheme = Literal["client", "sequential", "parallel", "joint"]
+"""The papers' words, which settings use."""
+CentralNoiseBy = Literal["coordinator", "distributed"]
+"""Whose the central noise is: what settings tell the rows of one of the papers' words apart by."""
+TrainingScheme = Literal[PapersScheme, "client-distributed"]
 SchemeName = Literal[TrainingScheme, "statistics"]
 Composition = Literal["holder", "running"]
 
@@ -28,7 +32,9 @@ class Noise(StrEnum):
     EACH_CLIENT = "each client"
     """Every client enough for itself: its update could be shown alone."""
     CLIENTS_TOGETHER = "clients together"
-    """Every client its share: only a sum under masks has all of it."""
+    """Every client one noise, which add up: only a sum under masks has all of it."""
+    CLIENTS_IN_SHARES = "clients in shares"
+    """One noise for the whole sum, of which every client adds its share under masks; the coordinator adds none."""
     QUERIES_ALONE = "queries alone"
     """Nothing is trained. In a query every client adds its share under masks, and the whole noise without them."""
 
@@ -71,6 +77,8 @@ class Scheme:
     protects               the levels; the noise multiplier is of the first one's clip norm, a second one has its own
     moved_counts           what one neighbour moves in a histogram that is published: squared L2 norm of the change
     sums_costs_as_in_papers  beside the sound charge, the sum of the clients' costs at q = B_i/N is reported
+    papers                 what the papers and a study's settings call it, where that is not its id
+    central_noise          by what settings tell it from the others of this name; None: there are no others
     """
 
     id: SchemeName
@@ -79,10 +87,12 @@ class Scheme:
     protects: tuple[Protection, ...]
     moved_counts: int
     sums_costs_as_in_papers: bool = False
+    papers: PapersScheme | None = None
+    central_noise: CentralNoiseBy | None = None
 
     @property
     def named(self) -> str:
-        """For messages: the id, which is the papers' word, with the plain title."""
+        """For messages: the id with the plain title."""
         return f"{self.id} ({self.title})"
 
     @property
@@ -106,8 +116,18 @@ class Scheme:
 
     @property
     def central(self) -> bool:
-        """Whether updates leave their hospital exact: whole updates are clipped, and a round is one noised step."""
+        """Whether updates leave their hospital exact, and the coordinator adds the noise to their sum."""
         return self.noise is Noise.COORDINATOR
+
+    @property
+    def clips_updates(self) -> bool:
+        """Whether whole updates are clipped, and a round is one noised step; else every record's gradient is."""
+        return self.central or self.divides_noise
+
+    @property
+    def divides_noise(self) -> bool:
+        """Whether the noise multiplier is of all the noise, which clients divide; else of what one adder adds."""
+        return self.noise is Noise.CLIENTS_IN_SHARES
 
     @property
     def pooled(self) -> bool:
@@ -116,12 +136,12 @@ class Scheme:
         Then updates must be masked, for a single one has too little noise, and a round has one noisy step, because in
         later ones a client's records are already in its own weights, under its own noise alone.
         """
-        return self.noise is Noise.CLIENTS_TOGETHER
+        return self.noise in (Noise.CLIENTS_TOGETHER, Noise.CLIENTS_IN_SHARES)
 
     @property
     def bounds_clients_too(self) -> bool:
         """Whether a client's whole sum is clipped before its noise, beside every record's gradient."""
-        return not self.central and Level.CLIENT in self.levels
+        return not self.clips_updates and Level.CLIENT in self.levels
 
     @property
     def counts_clients(self) -> bool:
@@ -142,13 +162,23 @@ _SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOG
 # Every patient whom a query is about is in its sum.
 _ASKED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
 
-# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample; in
-# scheme joint the hospital itself, whether its signal is zeroed out or a record changes it.
+# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample;
+# where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         scheme.id: scheme
         for scheme in (
-            Scheme("client", "central noise", Noise.COORDINATOR, (_CLIENTS,), 1),
+            Scheme("client", "central noise", Noise.COORDINATOR, (_CLIENTS,), 1, central_noise="coordinator"),
+            # A hospital that is removed takes its share with it, as in joint.
+            Scheme(
+                "client-distributed",
+                "central noise in shares",
+                Noise.CLIENTS_IN_SHARES,
+                (_SIGNALS,),
+                2,
+                papers="client",
+                central_noise="distributed",
+            ),
             Scheme("parallel", "local noise", Noise.EACH_CLIENT, (_RECORDS,), 2),
             Scheme("sequential", "distributed noise", Noise.CLIENTS_TOGETHER, (_RECORDS,), 2, True),
             Scheme("joint", "both levels", Noise.CLIENTS_TOGETHER, (_RECORDS, _SIGNALS), 2),
@@ -157,3 +187,8 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     }
 )
 TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType({name: one for name, one in SCHEMES.items() if one.trains})
+
+
+def schemes_called(name: str) -> Mapping[CentralNoiseBy | None, Scheme]:
+    """The schemes that train and that the papers and a study's settings call so, by what tells them apart."""
+    return {one.central_noise: one for one in TRAINING_SCHEMES.values() if (one.papers or one.id) == name}

@@ -4,7 +4,7 @@ In one noised step a hospital of n records draws q·n of them on average, each c
 sum has norm S ≤ min(q·n·C, R), R the study's bound on a whole sum. The noise has standard deviation s = σ·C in every
 coordinate; of p parameters it has norm s·√p, nearly always. K such hospitals and T steps add up to K·T·S at most under
 noise of norm s·√(K·T·p), or s·√(T·p) where only the coordinator adds noise: √K (or K) and √T times as much signal
-beside the noise.
+beside the noise. Where the noise is added in shares, of which h are counted on, K of them are there: s·√(T·p·K/h).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accounting.values import check_count, check_positive
 class SignalToNoise:
     """One size of hospital. Norms are L2, on the scale of the sum that gets noise.
 
-    records          of the hospital; None in scheme client, where its whole update is clipped, whatever its size
+    records          of the hospital; None where its whole update is clipped, whatever its size
     expected_batch   records that one step draws on average
     signal           the most that its clipped sum can have on average
     noise            standard deviation of the noise in every coordinate
@@ -73,7 +73,9 @@ def signal_to_noise(
     people, others = check_count("records", records), check_positive("hospitals", hospitals)
     steps = check_count("rounds", rounds, least=0) * plan.steps_per_round
     noise = plan.noise_multiplier * plan.clip_norm
-    if plan.rules.central:
+    if plan.rules.divides_noise:
+        noise *= math.sqrt(max(1.0, others / plan.honest_survivors))
+    if plan.rules.clips_updates:
         alone = plan.clip_norm / noise
         return SignalToNoise(None, None, plan.clip_norm, noise, alone, alone * others * math.sqrt(steps))
     batch = plan.sampling_rate * people

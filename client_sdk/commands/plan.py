@@ -133,7 +133,7 @@ def _signals(settings: StudySettings, found: Forecast, sizes: tuple[int, ...]) -
     expected = privacy.expected_clients
     return [
         signal_to_noise(found.plan, size, hospitals=expected, rounds=found.rounds, sum_radius=settings.sum_radius)
-        for size in (sizes[:1] if privacy.rules.central else sizes)
+        for size in (sizes[:1] if privacy.rules.clips_updates else sizes)
     ]
 
 
@@ -145,11 +145,15 @@ def _show(found: Forecast) -> None:
     }
     data = "certain" if found.rounds == found.at_most_rounds else f"at least; at most {found.at_most_rounds}"
     noise = f"multiplier {plan.noise_multiplier:g} at clip norm {plan.clip_norm:g}"
+    together = "in shares of" if plan.rules.divides_noise else "of"
     rows = [
         ["rounds", f"{found.rounds} of {plan.rounds} within max_steps ({data})"],
         ["noised steps", f"{found.rounds * plan.steps_per_round}, {plan.steps_per_round} in a round"],
         ["then", ends[found.reason]],
-        ["noise", noise if plan.honest_survivors == 1 else f"{noise}, of {plan.honest_survivors} honest hospitals"],
+        [
+            "noise",
+            noise if plan.honest_survivors == 1 else f"{noise}, {together} {plan.honest_survivors} honest hospitals",
+        ],
     ]
     table("Before anybody trains: if no round is abandoned", ["", ""], rows)
     columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "order"]

@@ -85,6 +85,7 @@ _BAYESIAN: Mapping[str, Any] = {
 # Twenty hospitals, for their noise is shared by their sum: with four of them little of a model would be left.
 _CLIENT_LEVEL: Mapping[str, Any] = {
     "scheme": "client",
+    "central_noise": "distributed",
     "limits": [{"level": "client", "definition": "classical", "epsilon": 5.0, "delta": 1e-3}],
     "noise_multiplier": 3.5,
     "expected_clients": 20.0,
@@ -148,7 +149,8 @@ def study_values(*, bayesian: bool = False, masked: bool = False, client_level: 
     if client_level and not masked:
         raise ConfigurationError(
             "--client-level without --masked: the coordinator would see every hospital's update without noise. "
-            "Add --masked; who wants this nevertheless leaves the section [privacy.masking] out"
+            'Add --masked; who wants this nevertheless says central_noise = "coordinator" and leaves the section '
+            "[privacy.masking] out"
         )
     if client_level and bayesian:
         raise ConfigurationError(

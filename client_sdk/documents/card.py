@@ -146,7 +146,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("learning_rate", exact(training.learning_rate)),
         ("optimiser", f"{training.optimiser.name}, learning rate {exact(training.optimiser.learning_rate)}"),
         ("rows_per_patient", str(training.rows_per_patient)),
-        ("scheme", f"{privacy.scheme} ({privacy.rules.title})"),
+        ("scheme", privacy.rules.named),
         ("clip_norm", exact(privacy.clip_norm)),
         ("noise_multiplier", exact(privacy.noise_multiplier)),
         ("sampling_rate", exact(privacy.sampling_rate)),

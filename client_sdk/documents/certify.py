@@ -177,7 +177,7 @@ def _up_to(rounds: CertifiedRounds, last: int) -> str:
 def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
     privacy, steps = settings.privacy, [(level, plan.mechanism(level)) for level in plan.levels]
     return CertifiedMechanism(
-        scheme=privacy.scheme,
+        scheme=privacy.rules.id,
         title=privacy.rules.title,
         noise_by=privacy.rules.noise.value,
         masked=privacy.masking is not None and privacy.masking.mask_updates,

@@ -26,6 +26,7 @@ _PART = {
     Noise.COORDINATOR: "central",
     Noise.EACH_CLIENT: "local (at each hospital)",
     Noise.CLIENTS_TOGETHER: "distributed",
+    Noise.CLIENTS_IN_SHARES: "distributed",
 }
 
 
@@ -58,9 +59,11 @@ def trust(settings: StudySettings, plan: Plan) -> str:
     """Who adds the noise, and what the coordinator is trusted with."""
     masking, noise = settings.privacy.masking, plan.rules.noise
     model = f"{_PART[noise]} model in a federation: hospitals keep their records and are trusted with their own"
-    if noise is Noise.CLIENTS_TOGETHER and masking is not None:
+    if plan.rules.pooled and masking is not None:
         colluders = f"at most {masking.colluders} of them side with the coordinator"
-        return f"{model}; each adds a share of the noise, and only sums are seen; {colluders}"
+        void = "; it receives log-moments without noise: void against the coordinator"
+        shown = "" if plan.observer is Observer.COORDINATOR else void
+        return f"{model}; each adds a share of the noise, and only sums are seen; {colluders}{shown}"
     if noise is Noise.COORDINATOR:
         sees = "sums" if masking is not None else "updates"
         return f"{model}; the coordinator sees {sees} without noise and is trusted to add it"
@@ -84,7 +87,7 @@ def _guarantee(
 
 
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
-    what = "one hospital's update" if plan.rules.central else "one record's gradient"
+    what = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
     levels = "; ".join(
         f"{level} level: clip norm {exact(step.clip_norm)}, noise multiplier {at_least(step.noise_multiplier)}"
         for level in plan.levels

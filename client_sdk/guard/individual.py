@@ -209,7 +209,7 @@ def _mechanism(privacy: Privacy) -> dict[str, Any]:
 def worst_moment(charge: Charge, order: float) -> float:
     """Nats at `order` that a round costs a patient at the clip norm. Raises ConfigurationError: it is not finite."""
     if charge.level != "instance":
-        raise ConfigurationError("individual: an update without noise left before, which has no finite cost")
+        raise ConfigurationError("individual: an update of scheme client left before, which no patient's sum counts")
     # At distance 1: the clip norm in units of itself, as a noise multiplier counts.
     once = log_moment(order, 1.0, noise_std=charge.noise_multiplier, sampling_rate=charge.sampling_rate)
     reported = log_moment(order, 1.0, noise_std=charge.histogram_noise, sampling_rate=1.0) if charge.histograms else 0.0

@@ -162,8 +162,8 @@ class SitePolicy(_Section):
     )
     unnoised_updates: bool = Field(
         default=False,
-        description="allow scheme client (central noise), whose updates, under masks their sum, reach the coordinator "
-        "without noise",
+        description="allow scheme client with the coordinator's noise, whose updates, under masks their sum, reach the "
+        "coordinator without noise",
     )
     statistics: QueryRules = Field(
         default=QueryRules(),
@@ -264,7 +264,8 @@ class Charge:
     """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
 
     bears  whose loss it is: of patients who are trained on, of those set aside for evaluation, or everybody's
-    scheme client: the noise is the coordinator's, and protects against those who see releases only.
+    scheme client: the noise is the coordinator's, and protects against those who see releases only; in shares of the
+    hospitals it is counted whole, because this hospital's own checks open no sum with fewer honest shares.
     histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
     """
 
@@ -284,7 +285,7 @@ class Charge:
     @classmethod
     def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
         """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
-        # In a sum the others add noise too; this hospital counts its own alone.
+        # In a sum the others add noise too; this hospital counts its own alone, but for one noise that all share.
         plan, noise = plan_of(settings), 0.0
         published = sum(plan.publishes(round) for round in rounds)
         if plan.release is not None and published:

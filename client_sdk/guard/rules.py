@@ -80,24 +80,25 @@ def rules(
 
 
 def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
-    noised_here, noise = not settings.privacy.rules.central, guaranteed_noise_multiplier(settings)
-    endless = "and an update without noise (scheme client) has no finite cost at this level: remove it"
+    rules, noise = settings.privacy.rules, guaranteed_noise_multiplier(settings)
     yield Rule(
-        noised_here or policy.unnoised_updates,
+        not rules.central or policy.unnoised_updates,
         "policy-unnoised",
-        "unnoised_updates = false, and in this study (scheme client, central noise) updates would leave without noise: "
+        f"unnoised_updates = false, and in this study (scheme {rules.named}) updates would leave without noise: "
         f"set it to true if the coordinator may see them, {_OTHER_STUDY}",
     )
-    yield Rule(
-        noised_here or policy.limits.instance is None,
-        "policy-unnoised",
-        f"[limits.instance] is set, {endless}, {_OTHER_STUDY}",
+    uncounted = (
+        "and an update without noise (scheme client) has no finite cost at this level"
+        if rules.central
+        else f"and the noise of scheme {rules.named} is counted for whole hospitals, not for single patients"
     )
-    yield Rule(
-        noised_here or policy.individual is None,
-        "policy-unnoised",
-        f"[individual] is set, {endless}, {_OTHER_STUDY}",
-    )
+    code = "policy-unnoised" if rules.central else "policy-limits"
+    for entry, is_set in (("limits.instance", policy.limits.instance), ("individual", policy.individual)):
+        yield Rule(
+            not rules.clips_updates or is_set is None,
+            code,
+            f"[{entry}] is set, {uncounted}: remove it, {_OTHER_STUDY}",
+        )
     yield Rule(
         noise >= policy.least_noise_multiplier,
         "policy-noise",
@@ -121,10 +122,10 @@ def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:
         f"largest_delta = {policy.largest_delta:g}, and the study's classical limit has delta {delta:g}: {ask}",
     )
     yield Rule(
-        privacy.rules.central or policy.limits.client is None,
+        privacy.rules.clips_updates or policy.limits.client is None,
         "policy-limits",
         "[limits.client] is set, and this hospital's own ledger counts whole hospitals in scheme client alone, while "
-        f"the study has scheme {privacy.scheme}: remove it, {_OTHER_STUDY}",
+        f"the study has scheme {privacy.rules.named}: remove it, {_OTHER_STUDY}",
     )
 
 

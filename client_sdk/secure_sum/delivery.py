@@ -33,7 +33,14 @@ from client_sdk.protocol.secure_sum.parameters import (
     histogram_name,
     sums_as_in_papers,
 )
-from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode
+from client_sdk.protocol.secure_sum.vectors import (
+    EncodingError,
+    RingVector,
+    Values,
+    VectorSpec,
+    encode,
+    require_in_range,
+)
 from client_sdk.protocol.study.any_settings import AnySettings, trained
 from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from client_sdk.protocol.study.settings import Privacy, StudySettings
@@ -207,9 +214,9 @@ class MaskedDelivery:
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
         self.erase_expired()
-        exact = assignment.query is None and self._settings.privacy.rules.central
+        exact = assignment.query is None and trained(self._settings).privacy.sums_exact_values
         plan = self._plan(assignment)
-        return MaskedRound(self._client, party, plan, store, exact_updates=exact, witness=self._vouch())
+        return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch())
 
     def _plan(self, assignment: AssignmentBody) -> SessionPlan:
         study, round, roster = self._membership.study, assignment.round, assignment.roster_sha256
@@ -247,7 +254,7 @@ def ring_vectors_of(
 ) -> dict[str, RingVector]:
     """The words of every vector of the session.
 
-    randomness  this client's in the round: noise of histograms, and the words that blind thresholds
+    randomness  this client's in the round: its share of noise, and the words that blind thresholds
 
     Raises:
         TrainingStopped: a value does not fit its vector; nothing is sent.
@@ -271,9 +278,32 @@ def ring_vectors_of(
             raise TrainingStopped(f"vector {spec.name}")
         try:
             words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
+            if spec.name == UPDATE and privacy.rules.divides_noise:
+                _add_share(privacy, spec, words[spec.name], randomness.of(Purpose.CENTRAL_NOISE))
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words
+
+
+def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: RandomSource) -> None:
+    """Add this client's share of the noise of a sum of whole updates, in place.
+
+    Every survivor adds one and at least as many as are counted on are honest: their variances add up to the noise that
+    the plan states. Integers on the grid that updates were rounded to, so that nothing is rounded after the noise.
+
+    words  (spec.length,) an encoded update, in steps of the noise's grid
+
+    Raises:
+        EncodingError: the vector is not on the noise's grid, or a word leaves its range.
+    """
+    noise = privacy.noise_of_updates(spec.length)
+    if noise is None or 2.0**-spec.scale_bits != noise.spacing:
+        raise EncodingError("the update is not on the grid of the noise")
+    signed = words.view(f"<i{spec.dtype.itemsize}")
+    for start, drawn in sampler(noise.share).chunks(len(signed), source):
+        # Twice a cap does not wrap: a session has three clients at least.
+        signed[start : start + len(drawn)] += drawn.astype(signed.dtype)
+    require_in_range(spec, words)
 
 
 def _histogram(privacy: Privacy, round: int, distance: float | None, source: RandomSource) -> Values:

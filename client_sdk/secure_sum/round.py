@@ -66,7 +66,7 @@ class MaskedRound:
     """This hospital's part in one round's session.
 
     plan           what this hospital expects of the session
-    exact_updates  the hospitals put no noise on their updates
+    exact          hospitals sum values without noise that are new in every model: see `Privacy.sums_exact_values`
     witness        vouches for the ledger, with the keys
     shares_taken   the coordinator has acknowledged this hospital's shares: the sum may be opened
     """
@@ -78,12 +78,12 @@ class MaskedRound:
         plan: SessionPlan,
         store: Store,
         *,
-        exact_updates: bool = False,
+        exact: bool = False,
         witness: WitnessedHead | None = None,
     ) -> None:
         self._witness, self.shares_taken = witness, False
         self._client, self._party = client, party
-        self._plan, self._exact_updates = plan, exact_updates
+        self._plan, self._exact = plan, exact
         self._sum = SecureSumClient(party, plan.study, plan.round, store)
         self._calls = SessionCalls(plan.study, plan.round, party.client)
         # What the last answer brought along; asked for where a process was started again in between.
@@ -114,7 +114,7 @@ class MaskedRound:
             keys = self._sum.advertise(signed, self._plan, self._now())
             cohort = self._say("keys", keys, KeyList, self._witness)
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
-            shares = self._sum.share(cohort, self._now(), before, exact=self._exact_updates)
+            shares = self._sum.share(cohort, self._now(), before, exact=self._exact)
             self._inbox = self._say("shares", shares, Inbox)
             return vectors
 
@@ -131,7 +131,7 @@ class MaskedRound:
                 survivors = self._send_vectors(words)
             if self._sum.phase in ("masked", "confirmed"):
                 survivors = survivors or self._wait_for("survivors", SurvivorList)
-                message = self._sum.confirm(survivors, self._now(), exact=self._exact_updates)
+                message = self._sum.confirm(survivors, self._now(), exact=self._exact)
                 self._signatures = self._say("consistency", message, ConsistencyList)
             self._open()
 

@@ -21,7 +21,6 @@ from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
@@ -80,7 +79,7 @@ class LocalTraining:
             ConfigurationError: a layer through which records reach each other, or no trainable parameter.
         """
         # Whole updates are clipped there, so records may meet in a layer.
-        if self.settings.privacy.rules.central:
+        if self.settings.privacy.rules.clips_updates:
             return
         try:
             _ = self._gradients
@@ -97,7 +96,7 @@ class LocalTraining:
         model, loss = self._of_records
         inputs, targets = (of[:records].to(self.device) for of in (self.dataset.inputs, self.dataset.targets))
         try:
-            if self.settings.privacy.rules.central:
+            if self.settings.privacy.rules.clips_updates:
                 checked_losses(loss, inputs, model(inputs), targets)
             else:
                 # Not `_gradients`, which confirms its choice on the first batch of a round.
@@ -113,7 +112,7 @@ class LocalTraining:
         Raises:
             ConfigurationError: as `require_trainable`, found only now.
         """
-        if self.settings.privacy.rules.central:
+        if self.settings.privacy.rules.clips_updates:
             return None
         few = slice(0, MEASURED)
         inputs, targets = self.dataset.inputs[few].to(self.device), self.dataset.targets[few].to(self.device)
@@ -206,7 +205,7 @@ class LocalTraining:
         for name, buffer in self._model.named_buffers():
             buffer.copy_(self._buffers[name])
         try:
-            if self.settings.privacy.rules.central:
+            if self.settings.privacy.rules.clips_updates:
                 plain = PlainGradients(
                     *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self.device
                 )
@@ -272,9 +271,9 @@ class LocalTraining:
         privacy = self.settings.privacy
         found = clipped(update, privacy.clip_norm)
         size = sum(array.size for array in found.values())
-        # Accounted on the scale of the noise that the coordinator adds, which leaves room for its grid.
-        central = CentralNoise(privacy.clip_norm, privacy.noise_multiplier, size)
-        return Contribution(found, central.accounted_distance(norm_of(found)))
+        # Accounted on the scale of the central noise, which leaves room for its grid.
+        noise = privacy.noise_of_updates(size)
+        return Contribution(found, None if noise is None else noise.accounted_distance(norm_of(found)))
 
 
 def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: IndividualBudget | None) -> None:

@@ -112,7 +112,8 @@ def settings(
         values["schedule"]["min_clients"] = len(scenario.hospitals) - 1
         values["privacy"]["masking"]["step_deadline_seconds"] = SHORT_STEP_SECONDS
     if not masked:
-        values["privacy"]["masking"] = None
+        # Without masks no share of the noise is hidden: in scheme client the coordinator adds it.
+        values["privacy"] |= {"masking": None, "central_noise": None}
     return StudySettings.model_validate(values)
 
 

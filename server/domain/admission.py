@@ -11,7 +11,7 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
-from client_sdk.protocol.randomness.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
+from client_sdk.protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 from client_sdk.protocol.wire.tensor_files import Tensors, read
 from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
@@ -67,9 +67,7 @@ def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
 
 def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     """The coordinator's mechanism; None where the hospitals add the noise themselves."""
-    if not privacy.rules.central:
-        return None
-    return CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
+    return privacy.noise_of_updates(coordinates) if privacy.rules.central else None
 
 
 def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float) -> Findings:

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.central_noise import CentralNoise
 from client_sdk.protocol.study.robustness import LOG_ODDS
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import LocalOptimiser
@@ -43,10 +42,10 @@ def longest_update(settings: StudySettings, coordinates: int, round: int, *, anc
         anchor: `anchor` of what the round starts from.
     """
     privacy, training = settings.privacy, settings.training
-    if privacy.rules.central:
-        noise = CentralNoise(privacy.clip_norm, privacy.noise_multiplier, coordinates)
+    if (noise := privacy.noise_of_updates(coordinates)) is not None:
         # Of the noised sum: updates alone are held to the clip norm.
-        return clients * noise.sensitivity + noise.std * noise_length(coordinates)
+        std = noise.std_of(clients) if privacy.rules.divides_noise else noise.std
+        return clients * noise.sensitivity + std * noise_length(coordinates)
     mean, std = _one_step(settings, coordinates)
     if training.algorithm == "fedsgd":
         longest = clients * mean + math.sqrt(clients) * std * noise_length(coordinates)
@@ -71,7 +70,7 @@ def longest_update(settings: StudySettings, coordinates: int, round: int, *, anc
 
 def has_anchor(settings: StudySettings) -> bool:
     """Whether `longest_update` depends on the model that a round starts from."""
-    if settings.privacy.rules.central:
+    if settings.privacy.rules.clips_updates:
         return False
     return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
 

@@ -49,10 +49,11 @@ def settings_json(
     """What a request would say, unchecked; new containers at every call.
 
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
+    scheme    the id of a row of `SCHEMES`: its two kinds of central noise are told apart by it
     masked    None: where the scheme cannot do without
     training, schedule, robustness, statistics, and keyword by keyword the section `privacy`: replace single settings
     """
-    masked = scheme in ("sequential", "joint") if masked is None else masked
+    masked = TRAINING_SCHEMES[scheme].pooled if masked is None else masked
     return {
         "training": _training() | dict(training or {}),
         "privacy": _privacy(scheme, bayesian, masked) | privacy,
@@ -86,13 +87,15 @@ def _training() -> dict[str, Any]:
 
 def _privacy(scheme: str, bayesian: bool | Mapping[str, Any], masked: bool) -> dict[str, Any]:
     definitions = ("bayesian", "classical") if bayesian else ("classical",)
+    rules = TRAINING_SCHEMES[scheme]
     return {
-        "scheme": scheme,
+        "scheme": rules.papers or rules.id,
+        "central_noise": rules.central_noise,
         "limits": [
             limit(level.value, definition) for level in TRAINING_SCHEMES[scheme].levels for definition in definitions
         ],
         "clip_norm": 1.0,
-        "client_clip_norm": 2.0 if scheme == "joint" else None,
+        "client_clip_norm": 2.0 if rules.bounds_clients_too else None,
         "noise_multiplier": 4.0 if masked else 1.0,
         "sampling_rate": 0.5,
         "expected_batch_size": 20.0,
@@ -109,8 +112,8 @@ def _privacy(scheme: str, bayesian: bool | Mapping[str, Any], masked: bool) -> d
 
 
 def _bayesian(scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    # Running sums need the same people in every round, whom scheme client does not have.
-    composition = "holder" if scheme == "client" else "running"
+    # Running sums, where the scheme can have them.
+    composition = TRAINING_SCHEMES[scheme].compositions[-1]
     return BAYESIAN | {"orders": list(ORDERS), "composition": composition} | dict(given)
 
 

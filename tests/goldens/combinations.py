@@ -10,7 +10,7 @@ NONE = "-"
 
 # In the order of `Combination`'s fields. `clients`: scheme joint with a Bayesian limit for clients alone.
 AXES: dict[str, tuple[str, ...]] = {
-    "scheme": ("client", "parallel", "sequential", "joint"),
+    "scheme": ("client", "parallel", "sequential", "joint", "client-distributed"),
     "masking": ("none", "costs", "updates"),
     "disclosure": ("plain", "noised", "final"),
     "limits": ("classical", "bayesian", "clients"),

@@ -123,5 +123,6 @@ class ClassicalLimit(LimitAccount):
     def _worded(self, guarantee: Guarantee) -> Guarantee:
         plan, assumption = self.plan, guarantee.assumption
         if plan.honest_survivors > 1:
-            assumption = f"{assumption}; {plan.honest_survivors} honest clients added their noise to every sum"
+            added = "their shares of the noise" if plan.rules.divides_noise else "their noise"
+            assumption = f"{assumption}; {plan.honest_survivors} honest clients added {added} to every sum"
         return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)

@@ -2,7 +2,8 @@
 
 Which vectors a study sums is computed alike by both sides: neither believes the other's layout.
 
-update        the update, parameters in order of their names, flattened one after the other
+update        the update, parameters in order of their names, flattened one after the other; scheme client with
+              distributed noise: with the hospital's share of it
 terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
               which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
 client-terms  scheme joint: that histogram, beside the log-moments of the records
@@ -43,6 +44,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     maximum_vector,
 )
 from client_sdk.protocol.study.any_settings import AnySettings
+from client_sdk.protocol.study.central_noise import GRID_BITS
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
 from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.settings import Privacy, StudySettings
@@ -52,7 +54,6 @@ UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms"
 ANSWER = "answer"
 # Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
-_GRID_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -198,17 +199,21 @@ def histogram_name(scheme: Scheme) -> str | None:
 
 def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     privacy, size = settings.privacy, coordinates(model)
-    if privacy.rules.central:
+    if (noise := privacy.noise_of_updates(size)) is not None:
         # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
-        spacing = public_grid(privacy.clip_norm * min(1.0, privacy.noise_multiplier), size)
-        # One word may hold the whole norm; 1 for its rounding.
+        spacing = noise.spacing
+        # One word may hold the whole norm, 1 for its rounding, and a share of the noise.
         cap = math.ceil(privacy.clip_norm / spacing) + 1
+        if privacy.rules.divides_noise:
+            if noise.fault is not None:
+                raise ParameterFault("unsound-vector", f"noise_multiplier: {noise.fault}")
+            cap += noise.longest_share
         # Half the bytes on the wire, wherever the sum cannot wrap.
         ring = 32 if cap <= largest_cap(clients, 32) else 64
     else:
         # Noised at the hospital: rounding is post-processing. 64 bits bear any update.
         std = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_batch_size
-        spacing, ring = 2.0 ** math.floor(math.log2(std) - _GRID_BITS), 64
+        spacing, ring = 2.0 ** math.floor(math.log2(std) - GRID_BITS), 64
         cap = largest_cap(clients, 64)
     bits = -round(math.log2(spacing))
     if not 0 <= bits <= 48 or cap > largest_cap(clients, 64):
@@ -226,14 +231,6 @@ def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
     if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
         wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
     return wanted
-
-
-def public_grid(scale: float, coordinates: int) -> float:
-    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
-
-    For fewer than 16 coordinates as for 16: accounts count on 2^16 steps to a deviation of noise as large as `scale`.
-    """
-    return 2.0 ** math.floor(math.log2(scale) - _GRID_BITS - math.log2(max(coordinates, 16)) / 2)
 
 
 def coordinates(model: Spec) -> int:

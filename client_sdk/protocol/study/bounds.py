@@ -25,7 +25,7 @@ def guaranteed_noise_multiplier(settings: StudySettings) -> float:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
     plan = plan_of(settings)
-    one, adders = plan.noise_multiplier, plan.honest_survivors
+    one, adders = plan.noise_multiplier, plan.adders
     noise = one if adders == 1 else total_noise([one] * adders)
     return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
 

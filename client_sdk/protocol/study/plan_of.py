@@ -40,7 +40,7 @@ def plan_of(settings: AnySettings) -> AnyPlan:
     privacy = settings.privacy
     noise = privacy.histogram_noise
     return Plan(
-        scheme=privacy.scheme,
+        scheme=privacy.rules.id,
         limits=privacy.limit_plans,
         clip_norm=privacy.clip_norm,
         client_clip_norm=privacy.client_clip_norm,
@@ -100,11 +100,11 @@ def _credited_rate(settings: StudySettings) -> float:
     how many were sampled. A round abandoned for want of clients tells it, and so does the histogram of their distances,
     which every Bayesian limit of clients is read from, whether the ledger shows it in every round or at the end.
     """
-    privacy = settings.privacy
-    if privacy.rules.protects[0].credit is Credit.RECORDS:
+    privacy, credit = settings.privacy, settings.privacy.rules.protects[0].credit
+    if credit is Credit.RECORDS:
         return privacy.sampling_rate
-    counted = privacy.bayesian is not None
-    return 1.0 if counted or settings.schedule.min_clients > 0 else privacy.client_sampling_rate
+    counted = privacy.bayesian is not None or settings.schedule.min_clients > 0
+    return 1.0 if counted or credit is Credit.NONE else privacy.client_sampling_rate
 
 
 def _observer(settings: StudySettings) -> Observer:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -19,8 +20,9 @@ from accounting.plan.limits import (
     require_queries,
     require_release,
 )
-from accounting.plan.schemes import TRAINING_SCHEMES, Scheme, TrainingScheme
+from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
+from client_sdk.protocol.study.central_noise import CentralNoise
 from client_sdk.protocol.study.limits import Limit, Schedule
 from client_sdk.protocol.study.masking import Masking
 from client_sdk.protocol.study.robustness import Robustness, most_records
@@ -96,9 +98,15 @@ class AccountingSample(Message):
 class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
-    scheme: TrainingScheme = Field(
+    scheme: PapersScheme = Field(
         description="who adds noise: parallel, every hospital enough for itself; sequential, all of them together, for "
-        "masked sums; joint, the same for patients and hospitals; client, the coordinator, for hospitals only"
+        "masked sums; joint, the same for patients and hospitals; client, see central_noise, for hospitals only"
+    )
+    central_noise: CentralNoiseBy | None = Field(
+        default=None,
+        description="who adds the noise of scheme client: distributed, every hospital its share, under masks, so that "
+        "nobody sees a sum without noise; coordinator, the coordinator, which sees updates without noise and may save "
+        "ε by client_sampling_rate. Left out: distributed with masking, else coordinator",
     )
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
         description="none is ever passed; one that the next round could pass ends the study"
@@ -122,7 +130,8 @@ class Privacy(Message):
         "was drawn. Too large: small steps; too small: large ones, with more noise. ε is the same"
     )
     client_sampling_rate: Rate = Field(
-        description="chance of each hospital to be asked in a round; less than 1 saves ε in scheme client only"
+        description="chance of each hospital to be asked in a round; less than 1 saves ε only in scheme client with "
+        "the coordinator's noise"
     )
     expected_clients: Positive = Field(
         description="client_sampling_rate × hospitals: the sum of their updates is divided by it, whoever answers"
@@ -150,10 +159,24 @@ class Privacy(Message):
         description="the secure sum: the coordinator sees sums only, rounds take longer; none: every noised update"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _central_noise_has_an_adder(cls, value: object) -> object:
+        """Where the scheme leaves a choice that was not made: whose noise is counted on under masks, or without."""
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, Any]", value)
+        if given.get("central_noise") is not None:
+            return given
+        masked = given.get("masking") is not None
+        possible = schemes_called(str(given.get("scheme")))
+        chosen = next((adder for adder, one in possible.items() if adder and one.pooled == masked), None)
+        return {**given, "central_noise": chosen}
+
     @property
     def rules(self) -> Scheme:
         """What the scheme says of itself."""
-        return TRAINING_SCHEMES[self.scheme]
+        return schemes_called(self.scheme)[self.central_noise]
 
     @property
     def limit_plans(self) -> tuple[LimitPlan, ...]:
@@ -181,6 +204,25 @@ class Privacy(Message):
         """Among how many honest hospitals the noise of one published histogram is shared at least."""
         return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
 
+    @property
+    def sums_exact_values(self) -> bool:
+        """Whether hospitals sum something without noise that is new in every model: their updates, or distances."""
+        unnoised = self.bayesian is not None and self.histogram_noise is None
+        return self.rules.central or (self.rules.clips_updates and unnoised)
+
+    def noise_of_updates(self, coordinates: int) -> CentralNoise | None:
+        """The noise of a sum of whole updates, whoever adds it; None where every record's gradient is clipped."""
+        if not self.rules.clips_updates:
+            return None
+        return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
+
+    @model_validator(mode="after")
+    def _the_scheme_is_one_of_its_name(self) -> Self:
+        possible = schemes_called(self.scheme)
+        if self.central_noise in possible:
+            return self
+        raise ValueError("central_noise belongs to scheme client: in other schemes hospitals add noise of their own")
+
     @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
         require_limits(self.rules, self.limit_plans, self.bayesian_plan)
@@ -190,6 +232,9 @@ class Privacy(Message):
             raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
         if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
             raise ValueError(f"scheme {self.rules.named} counts on the sum alone being seen: it needs masked updates")
+        # One coordinate has the coarsest grid; a model of more may have noise too large for any grid: see `vectors_of`.
+        if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
+            raise ValueError(f"noise_multiplier: {fault}")
         if self.masking is None or self.masking.mask_updates:
             return self
         if self.rules.central:
@@ -252,8 +297,10 @@ class StudySettings(Message):
         if self.steps_per_round > self.privacy.max_steps:
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
         self.schedule.require_sessions(self.privacy.masking)
-        if self.privacy.rules.pooled and self.training.algorithm != "fedsgd":
-            raise ValueError(f"scheme {self.privacy.rules.named} has one noisy step a round: fedsgd")
+        rules = self.privacy.rules
+        # A whole update is noised once, whatever steps led to it.
+        if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
+            raise ValueError(f"scheme {rules.named} has one noisy step a round: fedsgd")
         return self
 
     @model_validator(mode="after")
@@ -264,11 +311,12 @@ class StudySettings(Message):
 
     @model_validator(mode="after")
     def _clipping_fits_the_scheme(self) -> Self:
-        if self.training.clipping == "per-layer" and self.privacy.rules.central:
-            raise ValueError("clipping per-layer is for records: scheme client (central noise) clips whole updates")
+        rules = self.privacy.rules
+        if self.training.clipping == "per-layer" and rules.clips_updates:
+            raise ValueError(f"clipping per-layer is for records: scheme {rules.named} clips whole updates")
         if self.training.clipping_centre == "zero":
             return self
-        if self.privacy.rules.central or self.privacy.masking is not None:
+        if rules.clips_updates or self.privacy.masking is not None:
             raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
         # Only then is the difference of two models the last noised mean gradient.
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
@@ -285,7 +333,7 @@ class StudySettings(Message):
     @property
     def sum_radius(self) -> float | None:
         """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
-        if (privacy := self.privacy).rules.central:
+        if (privacy := self.privacy).rules.clips_updates:
             return None
         given = self.robustness.sum_radius or privacy.client_clip_norm
         return given or privacy.clip_norm * most_records(privacy.expected_batch_size)
@@ -293,7 +341,7 @@ class StudySettings(Message):
     @property
     def steps_per_round(self) -> int:
         """Noised steps that one round adds at the level this study protects."""
-        return 1 if self.privacy.rules.central else self.training.local_steps
+        return 1 if self.privacy.rules.clips_updates else self.training.local_steps
 
     @property
     def rounds(self) -> int:

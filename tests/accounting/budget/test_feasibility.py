@@ -23,6 +23,8 @@ def plan_of(scheme: str) -> Plan:
     match scheme:
         case "client":
             return client_plan(**few)
+        case "client-distributed":
+            return client_plan(**pooled)
         case "parallel":
             return plan(**{**few, "steps_per_round": 2})
         case "sequential":

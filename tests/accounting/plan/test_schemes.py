@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import get_args
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation
+from dp_accounting.rdp import RdpAccountant
 
+from accounting import ClassicalAccountant, log_moment
 from accounting.budget.accounts import ClassicalLimit, CumulativeLimit, HistogramLimit
 from accounting.budget.budget import account_of
 from accounting.plan.limits import BayesianPlan, HistogramRelease, LimitPlan
 from accounting.plan.plan import Plan
-from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Noise, Tells, TrainingScheme
+from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Noise, Tells, TrainingScheme, schemes_called
 from accounting.units import Definition, Level, Observer, Relation
 
 SIGMA, CLIP, CLIENT_CLIP, HONEST, ORDER, DELTA = 3.0, 0.5, 2.0, 4, 6.0, 1e-6
 SAID = {
     # Thesis 6.4: the coordinator's noise on the sum of clipped updates, clients sampled.
     "client": ("central noise", Noise.COORDINATOR, {Level.CLIENT: (Relation.ADD_REMOVE, Credit.CLIENTS)}, 1.0),
+    # Thesis 8.3: the same noise in shares of the honest clients, under masks; removing a client would remove its share.
+    "client-distributed": (
+        "central noise in shares",
+        Noise.CLIENTS_IN_SHARES,
+        {Level.CLIENT: (Relation.ZERO_OUT, Credit.NONE)},
+        2.0,
+    ),
     # Every client's own noise in every local step; a round costs the most expensive client.
     "parallel": ("local noise", Noise.EACH_CLIENT, {Level.INSTANCE: (Relation.ADD_REMOVE, Credit.RECORDS)}, 2.0),
     # The sum alone is seen, with the noise of all honest clients in it.
@@ -45,6 +56,7 @@ def squared_ratio(scheme: str, level: Level) -> float:
     """d²/s²: what one neighbour moves over the noise that is sure to be there."""
     return {
         ("client", Level.CLIENT): CLIP**2 / (SIGMA * CLIP) ** 2,
+        ("client-distributed", Level.CLIENT): CLIP**2 / (SIGMA * CLIP) ** 2,
         ("parallel", Level.INSTANCE): CLIP**2 / (SIGMA * CLIP) ** 2,
         ("sequential", Level.INSTANCE): CLIP**2 / (HONEST * (SIGMA * CLIP) ** 2),
         ("joint", Level.INSTANCE): CLIP**2 / (HONEST * (SIGMA * CLIP) ** 2),
@@ -66,7 +78,7 @@ def plan(scheme: TrainingScheme, *, noised: bool = False, bayesian: bool = False
         noise_multiplier=SIGMA,
         honest_survivors=HONEST if rules.pooled else 1,
         sampling_rate=rate,
-        steps_per_round=1 if rules.pooled or rules.central else 3,
+        steps_per_round=1 if rules.pooled or rules.clips_updates else 3,
         max_steps=30,
         classical_order=ORDER,
         bayesian=BayesianPlan((ORDER,), ORDER, "betting", rules.compositions[-1], "path", "improved")
@@ -108,6 +120,7 @@ def test_a_row_says_what_the_papers_say(name) -> None:
 def test_only_whole_client_updates_are_sampled_anew_in_every_round() -> None:
     assert {name: scheme.compositions for name, scheme in TRAINING_SCHEMES.items()} == {
         "client": ("holder",),
+        "client-distributed": ("holder",),
         "parallel": ("holder", "running"),
         "sequential": ("holder", "running"),
         "joint": ("holder", "running"),
@@ -162,5 +175,47 @@ def test_noise_of_several_counts_only_where_it_is_pooled() -> None:
     stds = {name: plan(name).mechanism(scheme.levels[0]).noise_std for name, scheme in TRAINING_SCHEMES.items()}
     alone = SIGMA * CLIP
     assert stds == pytest.approx(
-        {"client": alone, "parallel": alone, "sequential": alone * np.sqrt(HONEST), "joint": alone * np.sqrt(HONEST)}
+        dict.fromkeys(("client", "client-distributed", "parallel"), alone)
+        | dict.fromkeys(("sequential", "joint"), alone * np.sqrt(HONEST))
     )
+
+
+def test_settings_tell_the_schemes_of_one_name_apart() -> None:
+    assert {adder: scheme.id for adder, scheme in schemes_called("client").items()} == {
+        "coordinator": "client",
+        "distributed": "client-distributed",
+    }
+    for name in ("parallel", "sequential", "joint"):
+        assert schemes_called(name) == {None: TRAINING_SCHEMES[name]}
+    assert schemes_called("statistics") == schemes_called("client-distributed") == {}
+    assert {name for name, scheme in TRAINING_SCHEMES.items() if scheme.clips_updates} == {
+        "client",
+        "client-distributed",
+    }
+
+
+@pytest.mark.parametrize("steps", [1, 3, 30])
+@pytest.mark.parametrize("multiplier", [0.7, 3.0, 11.5])
+def test_noise_in_shares_costs_no_less_than_dp_accounting_says(steps: int, multiplier: float) -> None:
+    """At every integer α the Gaussian of the whole noise, rate 1, n times; and nothing beside it."""
+    study = dataclasses.replace(plan("client-distributed"), noise_multiplier=multiplier)
+    step = study.mechanism(Level.CLIENT)
+    alphas = list(range(2, 65))
+    theirs = RdpAccountant(alphas, NeighboringRelation.REPLACE_SPECIAL)
+    theirs.compose(GaussianDpEvent(multiplier), steps)
+    ours = ClassicalAccountant(delta=DELTA, method="rdp", order=ORDER)
+    ours.step(noise_multiplier=step.noise_multiplier, sampling_rate=step.sampling_rate, count=steps)
+    moments = [
+        steps * float(log_moment(alpha=alpha, distance=step.clip_norm, noise_std=step.noise_std, sampling_rate=1.0))
+        for alpha in alphas
+    ]
+    # The Rényi divergence at order α is φ(λ)/λ, λ = α − 1.
+    costs = np.array(moments) / (np.array(alphas) - 1)
+    # Rounded up by 1e-9.
+    assert bool((costs >= theirs._rdp).all())
+    assert costs == pytest.approx(theirs._rdp, rel=1.1e-9, abs=0.0)
+    account = ClassicalLimit(study, study.limits[0])
+    account.restore({"rounds": steps, "published": 0})
+    # Improved conversion at the one order: never below the least over all of them.
+    assert account.epsilon() >= theirs.get_epsilon(DELTA) * (1 - 1e-9)
+    assert account.epsilon() == pytest.approx(ours.epsilon(), rel=1e-9)

@@ -42,6 +42,15 @@ def test_where_whole_updates_are_clipped_the_size_of_a_hospital_does_not_matter(
     assert (found.records, found.signal, found.alone, found.together) == (None, 0.5, 0.25, 9.0)
 
 
+def test_all_shares_of_a_noise_are_there_and_not_only_those_that_are_counted_on() -> None:
+    shared = client_plan(noise_multiplier=4.0, scheme="client-distributed", honest_survivors=3)
+    found = signal_to_noise(shared, 300, hospitals=12, rounds=16)
+    # Twelve shares of a noise whose three are enough: twice as much of it.
+    assert (found.signal, found.noise, found.alone, found.together) == (0.5, 4.0, 0.125, 6.0)
+    # Fewer than are counted on are in no sum.
+    assert signal_to_noise(shared, 300, hospitals=2, rounds=1).noise == 2.0
+
+
 def test_no_round_is_no_signal_and_no_hospital_is_an_error() -> None:
     assert signal_to_noise(plan(), 300, hospitals=4, rounds=0).together == 0
     for wrong in ({"records": 0}, {"hospitals": 0.0}, {"sum_radius": -1.0}):

@@ -193,7 +193,7 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
     assert (found.result, "names another key" in found.words) == ("bad", True)
 
 
-@pytest.mark.parametrize("scheme", ["client", "parallel", "sequential", "joint"])
+@pytest.mark.parametrize("scheme", ["client", "client-distributed", "parallel", "sequential", "joint"])
 @pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "bayesian"])
 def test_every_scheme_has_a_certificate_that_holds_what_the_budget_says(scheme: str, bayesian: bool) -> None:
     from accounting.budget.budget import replay
@@ -206,6 +206,35 @@ def test_every_scheme_has_a_certificate_that_holds_what_the_budget_says(scheme: 
     for limit in found.limits:
         void = "does not hold against" in str((limit.certificate or {}).get("assumption"))
         assert void == ("does not hold against" in limit.meaning), "a warning is not left out"
+
+
+@pytest.mark.parametrize(
+    ("options", "void"),
+    [
+        ({}, False),
+        ({"bayesian": True, "disclosure": "plain"}, True),
+        ({"bayesian": True, "disclosure": "at-end"}, True),
+        ({"bayesian": True, "disclosure": "noised", "histogram_noise": {"std": 12.0, "every": 2}}, False),
+    ],
+)
+def test_noise_in_shares_holds_against_the_coordinator_unless_it_reads_distances(
+    options: dict[str, Any], void: bool
+) -> None:
+    stated = signed(scheme="client-distributed", **options).certificate
+    said = {one.asks: one.answer for one in stated.nist}
+    assert ("void against the coordinator" in said["Trust model"]) is void
+    assert ("all that the coordinator saw" in said["Against whom"]) is not void
+    assert said["Trust model"].startswith("distributed model")
+    assert "without noise and is trusted" not in said["Trust model"]
+    assert "with its noise, once with its data, once with zeros" in said["Which data sets are compared: neighbours"]
+    assert "one hospital's update is clipped" in said["Mechanism"]
+    assert said["Sampling"] == "client level: no credit is taken"
+    assert (stated.mechanism.scheme, stated.mechanism.title) == ("client-distributed", "central noise in shares")
+    (classical,) = [one for one in stated.limits if (one.level, one.definition) == ("client", "classical")]
+    assert "3 honest clients added their shares of the noise to every sum" in classical.certificate["assumption"]
+    assert "had its data used (that it is a member is known)" in classical.meaning
+    seen = " ".join(stated.who_sees_what)
+    assert "the sum of all hospitals' updates, with noise that is added at the hospital" in seen
 
 
 def test_what_the_end_shows_voids_the_certificates_of_earlier_rounds_too() -> None:

@@ -40,6 +40,16 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
         ({}, {"scheme": "client", "limits": [CLIENT_LIMIT]}, "policy-unnoised"),
         ({"limits": {"client": {"epsilon": 9.0, "delta": 1e-5}}}, {}, "policy-limits"),
         (
+            {"unpinned_roster": "laboratory", "limits": {"instance": {"epsilon": 1.0, "delta": 1e-5}}},
+            {"scheme": "client-distributed"},
+            "policy-limits",
+        ),
+        (
+            {"unpinned_roster": "laboratory", "individual": {"epsilon": 1.0, "delta": 1e-6}},
+            {"scheme": "client-distributed"},
+            "policy-limits",
+        ),
+        (
             {"unnoised_updates": True, "limits": {"instance": {"epsilon": 1.0, "delta": 1e-5}}},
             {"scheme": "client", "limits": [CLIENT_LIMIT]},
             "policy-unnoised",
@@ -56,6 +66,12 @@ def test_every_rule_says_no_by_its_name(rules: dict[str, Any], study: dict[str, 
     ("rules", "study"),
     [
         ({}, {}),
+        # Updates leave with noise: unnoised_updates is not needed, and whole hospitals are counted.
+        ({"unpinned_roster": "laboratory"}, {"scheme": "client-distributed"}),
+        (
+            {"unpinned_roster": "laboratory", "limits": {"client": {"epsilon": 9.0, "delta": 1e-5}}},
+            {"scheme": "client-distributed"},
+        ),
         ({"studies": ["sepsis", "stroke"], "datasets": ["icu"]}, {}),
         ({"least_noise_multiplier": 1.0}, {}),
         ({"plain_disclosure": True}, {"bayesian": True}),

@@ -28,7 +28,15 @@ _MASKING = {
     "step_deadline_seconds": 60.0,
     "expiry_seconds": 3600.0,
 }
-_OPTIMISERS = {"client": "plain", "parallel": "momentum", "sequential": "adam", "joint": "plain"}
+# Of scheme client, whose noise the coordinator adds, or every hospital a share of.
+_CENTRAL_NOISE = {"client": "coordinator", "client-distributed": "distributed"}
+_OPTIMISERS = {
+    "client": "plain",
+    "client-distributed": "momentum",
+    "parallel": "momentum",
+    "sequential": "adam",
+    "joint": "plain",
+}
 
 
 class NoStudy(ValueError):
@@ -58,7 +66,7 @@ def settings_of(chosen: Combination) -> StudySettings:
 
 def _steps(scheme: str) -> int:
     """Local steps in a round."""
-    return 2 if scheme in ("client", "parallel") else 1
+    return 2 if scheme in ("client", "client-distributed", "parallel") else 1
 
 
 def _least_clients(chosen: Combination) -> int:
@@ -79,16 +87,17 @@ def _training(scheme: str) -> Json:
 def _privacy(chosen: Combination) -> Json:
     scheme = chosen.scheme
     return {
-        "scheme": scheme,
+        "scheme": scheme.removesuffix("-distributed"),
+        "central_noise": _CENTRAL_NOISE.get(scheme),
         "limits": _limits(chosen),
         "clip_norm": 1.0,
         "client_clip_norm": 2.0 if scheme == "joint" else None,
-        "noise_multiplier": 1.0 if scheme == "client" else 2.0,
+        "noise_multiplier": 1.0 if scheme in _CENTRAL_NOISE else 2.0,
         "sampling_rate": 0.5,
         "expected_batch_size": 24.0,
         "client_sampling_rate": 0.75 if _least_clients(chosen) == 0 else 1.0,
         "expected_clients": float(CLIENTS),
-        "max_steps": ROUNDS * (1 if scheme == "client" else _steps(scheme)),
+        "max_steps": ROUNDS * (1 if scheme in _CENTRAL_NOISE else _steps(scheme)),
         "classical_order": 6.0,
         "bayesian": None if chosen.limits == "classical" else _estimation(chosen),
         "disclosure": _DISCLOSURES[chosen.disclosure],
@@ -113,7 +122,8 @@ def _estimation(chosen: Combination) -> Json:
 
 
 def _limits(chosen: Combination) -> list[Json]:
-    levels = {"client": ["client"], "joint": ["instance", "client"]}.get(chosen.scheme, ["instance"])
+    levels = {"joint": ["instance", "client"]} | {scheme: ["client"] for scheme in _CENTRAL_NOISE}
+    levels = levels.get(chosen.scheme, ["instance"])
     limits: list[Json] = [
         {"level": level, "definition": "classical", "epsilon": 500.0, "delta": 1e-5} for level in levels
     ]

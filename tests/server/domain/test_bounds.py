@@ -139,3 +139,14 @@ def test_a_sum_is_bounded_as_sums_of_noise_are() -> None:
     chosen = study(masked=True)
     alone = longest_update(chosen, 1000, 1, anchor=0.0)
     assert math.sqrt(5) * alone < longest_update(chosen, 1000, 1, anchor=0.0, clients=5) < 5 * alone
+
+
+def test_the_sum_of_whole_updates_has_room_for_every_share_of_the_noise() -> None:
+    """n clip norms, and the noise of all n shares, not only of the h = 3 that are counted on."""
+    shared, central = settings("client-distributed"), settings("client", masked=True)
+    for clients in (4, 5, 12):
+        length = longest_update(shared, 1000, 1, anchor=0.0, clients=clients)
+        noise = 4.0 * math.sqrt(clients / 3) * noise_length(1000)
+        assert length == pytest.approx(clients + noise, rel=1e-4)
+        assert length > longest_update(central, 1000, 1, anchor=0.0, clients=clients)
+    assert not has_anchor(shared)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.protocol.secure_sum.parameters import flatten, public_grid, unflatten, vectors_of
+from client_sdk.protocol.secure_sum.parameters import flatten, unflatten, vectors_of
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode, encode
+from client_sdk.protocol.study.central_noise import public_grid
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import spec_of
 from tests.factories.hospital_double import MODEL

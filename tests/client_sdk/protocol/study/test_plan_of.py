@@ -13,7 +13,9 @@ from scipy import stats
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.schemes import TRAINING_SCHEMES
-from accounting.units import Definition, Level, Observer
+from accounting.units import Definition, Level, Observer, Relation
+from client_sdk.guard.policy import Charge
+from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from tests.client_sdk.protocol.study.test_settings import (
@@ -51,7 +53,7 @@ def test_every_number_of_the_settings_stands_in_the_plan(scheme) -> None:
 @pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_only_pooled_noise_counts_on_others(scheme) -> None:
     honest = MASKING["min_survivors"] - MASKING["colluders"]
-    assert plan_of(study(scheme)).honest_survivors == (honest if scheme in ("sequential", "joint") else 1)
+    assert plan_of(study(scheme)).honest_survivors == (honest if TRAINING_SCHEMES[scheme].pooled else 1)
 
 
 @pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
@@ -136,6 +138,23 @@ def test_the_coordinator_is_an_observer_only_of_noised_values() -> None:
         assert plan_of(study(scheme, **options)).observer is Observer.COORDINATOR
         assert plan_of(study(scheme)).observer is Observer.RELEASES
     assert plan_of(study("client", **NOISED)).observer is Observer.RELEASES
+    # In shares: against the coordinator without a Bayesian limit, or where its histograms are noised.
+    assert plan_of(study("client-distributed", **NOISED)).observer is Observer.COORDINATOR
+    assert plan_of(study("client-distributed", bayesian=False)).observer is Observer.COORDINATOR
+    assert plan_of(study("client-distributed")).observer is Observer.RELEASES
+    assert plan_of(study("client-distributed", disclosure="at-end")).observer is Observer.RELEASES
+
+
+def test_noise_in_shares_is_counted_whole_and_no_sampling_of_hospitals_is() -> None:
+    chosen = study("client-distributed", bayesian=False, min_clients=4, client_sampling_rate=0.25)
+    plan = plan_of(chosen)
+    assert (plan.scheme, plan.honest_survivors, plan.adders, plan.sampling_rate) == ("client-distributed", 3, 1, 1.0)
+    step = plan.mechanism(Level.CLIENT)
+    assert (step.noise_std, step.clip_norm, step.sampling_rate) == (4.0, 1.0, 1.0)
+    assert step.relation is Relation.ZERO_OUT
+    assert guaranteed_noise_multiplier(chosen) == 4.0
+    # A hospital's own ledger counts the same: its checks open no sum with fewer honest shares.
+    assert Charge.of(chosen) == Charge("client", 4.0, 1.0, 1)
 
 
 def test_the_accounting_sample_and_the_histograms_stand_in_the_plan() -> None:

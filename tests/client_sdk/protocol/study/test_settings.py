@@ -32,7 +32,7 @@ def test_settings_come_back_with_the_same_digest():
     assert settings.digest() != StudySettings.model_validate(changed("privacy.max_steps", 101)).digest()
 
 
-@pytest.mark.parametrize("field", sorted(PARALLEL["privacy"]))
+@pytest.mark.parametrize("field", sorted(set(PARALLEL["privacy"]) - {"central_noise"}))
 def test_no_privacy_setting_has_a_default(field):
     with pytest.raises(ValidationError, match=field):
         StudySettings.model_validate(changed(f"privacy.{field}", ...))
@@ -169,6 +169,15 @@ def test_noised_accounting_samples_need_no_masks():
             {"masking": MASKING | {"mask_updates": False}, "bayesian": None, "limits": [CLASSICAL_ONLY]},
             "needs a Bayesian limit",
         ),
+        ("client-distributed", {"masking": None}, "it needs masked updates"),
+        ("client-distributed", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
+        ("client-distributed", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
+        ("client-distributed", {"training": {"clipping": "per-layer"}}, "clips whole updates"),
+        ("client-distributed", {"robustness": {"sum_radius": 5.0}}, "clip_norm bounds what a client adds"),
+        ("client-distributed", {"robustness": {"aggregation": "median"}}, "needs updates in the clear"),
+        ("parallel", {"central_noise": "distributed"}, "central_noise belongs to scheme client"),
+        ("sequential", {"central_noise": "coordinator"}, "central_noise belongs to scheme client"),
+        ("client", {"central_noise": "everybody"}, "Input should be"),
         ("client", {"bayesian": PARALLEL["privacy"]["bayesian"]}, "needs composition holder"),
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
@@ -247,3 +256,42 @@ def test_a_study_that_says_nothing_has_a_radius_that_no_expected_batch_reaches()
     assert radius(robustness={"sum_radius": 7.0}) == 7.0
     assert radius("joint", client_clip_norm=2.5) == 2.5
     assert radius("client") is None
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_under_masks_the_central_noise_comes_in_shares_unless_settings_say_otherwise(left_out):
+    """Left out, or null: the same settings, written out in the same form."""
+    for masking, chosen, scheme in ((MASKING, "distributed", "client-distributed"), (None, "coordinator", "client")):
+        values = settings_json("client", masking=masking, schedule={"min_clients": 4})
+        given = values["privacy"] | {"central_noise": None}
+        if left_out:
+            del given["central_noise"]
+        found = StudySettings.model_validate(values | {"privacy": given})
+        assert (found.privacy.central_noise, found.privacy.rules.id) == (chosen, scheme)
+        assert found.as_json()["privacy"]["central_noise"] == chosen
+    masked_by_hand = StudySettings.model_validate(settings_json("client", masked=True))
+    assert (masked_by_hand.privacy.central_noise, masked_by_hand.privacy.rules.id) == ("coordinator", "client")
+    assert StudySettings.model_validate(PARALLEL).privacy.central_noise is None
+
+
+def test_several_local_steps_are_one_noised_step_where_whole_updates_are_clipped():
+    training = {"algorithm": "fedavg", "local_steps": 5}
+    chosen = StudySettings.model_validate(settings_json("client-distributed", training=training))
+    assert (chosen.steps_per_round, chosen.rounds, chosen.sum_radius) == (1, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "exact"),
+    [
+        ("client", {}, True),
+        ("client", NOISED, True),
+        ("client-distributed", {"bayesian": False}, False),
+        ("client-distributed", NOISED, False),
+        # The distances are counted without noise: two sums of them would tell a hospital's.
+        ("client-distributed", {"disclosure": "plain"}, True),
+        ("client-distributed", {"disclosure": "at-end"}, True),
+        ("sequential", {}, False),
+    ],
+)
+def test_a_second_sum_from_one_model_is_opened_only_where_everything_in_it_has_noise(scheme, options, exact):
+    assert StudySettings.model_validate(masked(scheme, **options)).privacy.sums_exact_values is exact
