@@ -74,11 +74,9 @@ class CumulativeLimit(LimitAccount):
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
+        drawn = self._unscheduled(after, self.rounds).precision("all", "evaluated")
         # Written so that NaN is beyond it.
-        if (
-            allowance is not None
-            and not self._unscheduled(after, self.rounds).precision("all", "evaluated") <= allowance
-        ):
+        if allowance is not None and not drawn <= allowance:
             return math.inf
         return self._read(self._enforced(), self.rounds, after)
 
@@ -123,9 +121,8 @@ class CumulativeLimit(LimitAccount):
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        best = read_at_the_best_order(
-            self._best(np.maximum(*self._with_queries(self._reported, self.queries, self.rounds))[1:])
-        )
+        both = self._with_queries(self._reported, self.queries, self.rounds)
+        best = read_at_the_best_order(self._best(np.maximum(*both)[1:]))
         if self._papers is None:
             return [best]
         papers = dataclasses.replace(self._best(self._papers), assumption=_AS_IN_PAPERS, composition="holder")

@@ -95,6 +95,11 @@ class BaseQuestion(Message):
         return "all"
 
     @property
+    def model_number(self) -> int | None:
+        """Of the released model that is run on every patient first; None: the question needs none."""
+        return None
+
+    @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, those of `where` among them, each once."""

@@ -210,8 +210,8 @@ def test_without_a_split_nobody_bears_an_evaluation():
     for made in (mixed(), statistics()):
         with pytest.raises(InvalidArgument, match="aside"):
             Budget(made).authorise_query(cost(9.0, bears="evaluated"))
+        event = {"query": "a" * 64, "cost": cost(9.0, bears="evaluated").to_dict()}
         with pytest.raises(LedgerError, match="aside"):
-            event = {"query": "a" * 64, "cost": cost(9.0, bears="evaluated").to_dict()}
             Budget(made).happen(2, "asked", 1, event)
     limits = statistics().limits
     with pytest.raises(PlanError, match="trains"):
