@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.rules import Rule
+from client_sdk.guard.rule import Rule
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.queries import QueryDocument
 
 
@@ -19,6 +20,17 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     for rule in query_rules(policy, document, data_version):
         if not rule.allowed:
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+
+
+def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: str) -> None:
+    """Whether this hospital answers the questions that the study asks by itself, about these very records.
+
+    Raises:
+        PolicyRefused: as `require_answerable`.
+    """
+    document = None if settings.evaluation is None else settings.evaluation.document(1)
+    if document is not None:
+        require_answerable(policy, document, data_version)
 
 
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:
