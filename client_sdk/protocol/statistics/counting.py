@@ -6,7 +6,8 @@ given how many there are in all, shares then vary as the multinomial law does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ class Estimates:
     sampling_error: Floats
     low: Floats
     high: Floats
+
+
+_NAMES = tuple(field.name for field in fields(Estimates))
 
 
 @dataclass(frozen=True)
@@ -111,3 +115,24 @@ def _shares(raw: Floats, shown: Floats, total: float, noise: float, with_total: 
         low=np.clip((-b - root) / (2 * a), 0.0, 1.0),
         high=np.clip((-b + root) / (2 * a), 0.0, 1.0),
     )
+
+
+def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
+    """What is shown of it lies where it can lie."""
+    estimate, least, most = (np.clip(one, low, high) for one in (found.estimate, found.low, found.high))
+    return replace(found, estimate=estimate, low=least, high=most)
+
+
+def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:
+    """Taken apart before these places."""
+    parts = [np.split(getattr(found, name), places) for name in _NAMES]
+    return [Estimates(*part) for part in zip(*parts, strict=True)]
+
+
+def unknown(count: int) -> Estimates:
+    """Where nothing can be said."""
+    return Estimates(*(np.full(count, np.nan) for _ in _NAMES))
+
+
+def joined(parts: Sequence[Estimates]) -> Estimates:
+    return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))

@@ -96,7 +96,7 @@ class BaseQuestion(Message):
 
     @property
     def model_number(self) -> int | None:
-        """Of the released model that is run on every patient first; None: the question needs none."""
+        """The released model that a hospital runs on its patients first; None: there is none to run."""
         return None
 
     @property

@@ -101,14 +101,22 @@ class Draws:
     sampling: Floats
 
     def read(self, estimator: Estimator) -> Estimates:
-        """What it reads off the matrix, with errors of noise and sampling, and the interval of both.
+        """What it reads off the matrix, with errors of noise and sampling, and the interval of both."""
+        return simulated(self.matrix, self.noise, self.sampling, estimator)
 
-        Errors are half the central 68 % of the draws, so that one that divides by nearly zero does not decide.
-        """
-        raw = estimator(self.matrix[None])[0]
-        noise, sampling = (_half_width(estimator(self.matrix + one)) for one in (self.noise, self.sampling))
-        low, high = _bias_corrected(raw, estimator(self.matrix + self.noise + self.sampling))
-        return Estimates(raw, raw, noise, sampling, low, high)
+
+def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
+    """What is read off a noised sum, with errors of noise and sampling, and the interval of both.
+
+    Errors are half the central 68 % of the draws, so that one that divides by nearly zero does not decide.
+
+    found            (…) the noised sum
+    noise, sampling  (s, …) what each would add to it
+    """
+    raw = estimator(found[None])[0]
+    of_noise, of_sampling = (_half_width(estimator(found + one)) for one in (noise, sampling))
+    low, high = _bias_corrected(raw, estimator(found + noise + sampling))
+    return Estimates(raw, raw, of_noise, of_sampling, low, high)
 
 
 def means(matrices: Floats) -> Floats:

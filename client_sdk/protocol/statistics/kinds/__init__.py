@@ -12,5 +12,7 @@ from client_sdk.protocol.statistics.kinds.moments import Moments
 from client_sdk.protocol.statistics.kinds.table import Table
 from client_sdk.protocol.statistics.kinds.tables import Tables
 
-Question = Annotated[Count | Covariance | Evaluation | LinearRegression | Moments | Table | Tables, Field(discriminator="kind")]
+Question = Annotated[
+    Count | Covariance | Evaluation | LinearRegression | Moments | Table | Tables, Field(discriminator="kind")
+]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)

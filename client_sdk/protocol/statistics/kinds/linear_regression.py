@@ -10,18 +10,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
+from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, split, unknown
 from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
-    clipped,
     counts_table,
     label_of,
     numbers_table,
     require_numbers_once,
-    split,
-    unknown,
 )
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.second_moments import SecondMoments, covariances

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import numpy as np
 
@@ -28,7 +27,6 @@ NORMAL_SAMPLING = (
     "tails, it is larger."
 )
 TOO_FEW = "Where no estimate is shown, there are too few patients for so much noise: it would divide by nearly zero."
-_NAMES = tuple(field.name for field in fields(Estimates))
 _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
@@ -76,24 +74,3 @@ def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], found: 
         rows=rows_of(labels, found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high),
         counts=ESTIMATE,
     )
-
-
-def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
-    """What is shown of it lies where it can lie."""
-    estimate, least, most = (np.clip(one, low, high) for one in (found.estimate, found.low, found.high))
-    return replace(found, estimate=estimate, low=least, high=most)
-
-
-def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:
-    """Taken apart before these places."""
-    parts = [np.split(getattr(found, name), places) for name in _NAMES]
-    return [Estimates(*part) for part in zip(*parts, strict=True)]
-
-
-def unknown(count: int) -> Estimates:
-    """Where nothing can be said."""
-    return Estimates(*(np.full(count, np.nan) for _ in _NAMES))
-
-
-def joined(parts: Sequence[Estimates]) -> Estimates:
-    return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))

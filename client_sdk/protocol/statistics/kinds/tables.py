@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.counting import counted
-from client_sdk.protocol.statistics.kinds.numbers import joined
+from client_sdk.protocol.statistics.counting import counted, joined
 from client_sdk.protocol.statistics.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import Patients

@@ -1,0 +1,1 @@
+"""What the noised sum of an evaluation says: one file for each form of prediction."""

@@ -1,0 +1,144 @@
+"""What a histogram of predicted probabilities by outcome says: shares, means, areas, each with errors and interval.
+
+Tables are (2, bins): of patients without and with the outcome, bins of the probability from low to high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from client_sdk.protocol.statistics.answer import SIMULATIONS
+from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
+from client_sdk.protocol.statistics.ratios import Quadratic, of_share, ratios
+from client_sdk.protocol.statistics.second_moments import simulated
+from client_sdk.protocol.statistics.tree import Tree
+
+# Fewer patients with or without the outcome than this many standard deviations of noise say nothing about an area.
+_LEAST_PATIENTS = 3.0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Ratios of weighted counts: Σ above·table / Σ below·table. (n, 2, bins) each.
+
+    share: above is below or zero, and both are 0 or 1, so that the ratio is a share of patients
+    """
+
+    above: Floats
+    below: Floats
+    share: bool = True
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One group's histogram.
+
+    raw         (2, bins) unbiased, perhaps below zero
+    shown       the same made to fit: none below zero; cumulated from below it rises and is near that of raw
+    variance    of the noise in every node of the tree that raw was fitted from
+    covariance  (bins, bins) of raw's noise in one row, for variance 1
+    """
+
+    raw: Floats
+    shown: Floats
+    variance: float
+    tree: Tree
+    covariance: Floats
+
+    @classmethod
+    def of(cls, raw: Floats, variance: float, tree: Tree, covariance: Floats) -> Scores:
+        return cls(raw, np.stack([rising(row) for row in raw]), variance, tree, covariance)
+
+    def ratio(self, weights: Weights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
+        """Estimates of what is shown; errors and intervals of what is raw."""
+        above, below = weights.above, weights.below
+        numerator, denominator = total(above, self.raw), total(below, self.raw)
+        smeared = self.variance * (below @ self.covariance)
+        noise = Quadratic(
+            self.variance * total(above @ self.covariance, above), -2 * total(smeared, above), total(smeared, below)
+        )
+        sampling = (
+            of_share(denominator)
+            if weights.share
+            else Quadratic(
+                total(above**2, self.shown), -2 * total(above * below, self.shown), total(below**2, self.shown)
+            )
+        )
+        found = ratios(numerator, denominator, noise, sampling, low, high)
+        patients = self.patients(weights)
+        fitting = total(above, self.shown) / np.where(patients > 0, patients, np.nan)
+        shown = np.where(np.isnan(found.estimate) | np.isnan(fitting), found.estimate, np.clip(fitting, low, high))
+        return replace(found, estimate=shown)
+
+    def patients(self, weights: Weights) -> Floats:
+        """(n,) how many each ratio rests on."""
+        return total(weights.below, self.shown)
+
+    def counted(self) -> Estimates:
+        """(2 · bins,) patients in every cell."""
+        noise = np.tile(self.variance * np.diagonal(self.covariance), 2)
+        return counts(self.raw.ravel(), noise, self.shown.ravel())
+
+    def in_all(self) -> Estimates:
+        """(1,)."""
+        return counts(np.array([self.raw.sum()]), np.array([2 * self.variance * float(self.covariance.sum())]))
+
+    def areas(self, generator: np.random.Generator) -> Estimates:
+        """(4,) area under the ROC curve of the binned scores, the least and most that it can be for the scores
+        themselves, average precision."""
+        least = _LEAST_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
+        if bool((self.raw.sum(axis=1) <= max(least, 1e-6)).any()):
+            nothing = np.full(4, np.nan)
+            return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
+        nodes = generator.standard_normal((SIMULATIONS, 2, self.tree.nodes))
+        noise = np.sqrt(self.variance) * self.tree.fitted(nodes)
+        sampling = generator.poisson(self.shown, (SIMULATIONS, *self.shown.shape)) - self.shown
+        found = simulated(self.raw, noise, sampling, _areas)
+        return replace(
+            found,
+            estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0),
+            low=np.clip(found.low, 0.0, 1.0),
+            high=np.clip(found.high, 0.0, 1.0),
+        )
+
+
+def total(weights: Floats, table: Floats) -> Floats:
+    """(n, 2, bins) and (2, bins) or (n, 2, bins) to (n,)."""
+    return (weights * table).sum(axis=(-2, -1))
+
+
+def rising(counts: Floats) -> Floats:
+    """The counts whose cumulated sum rises from 0 to the same total and is nearest to the one given."""
+    whole = max(float(counts.sum()), 0.0)
+    cumulated = np.clip(isotonic(np.cumsum(counts)[:-1]), 0.0, whole)
+    return np.diff(cumulated, prepend=0.0, append=whole)
+
+
+def isotonic(values: Floats) -> Floats:
+    """The nearest numbers that never fall. Pool adjacent violators, Ayer et al. 1955."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] >= mean:
+            last, many = means.pop(), sizes.pop()
+            mean, size = (last * many + mean * size) / (many + size), many + size
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(np.array(means, np.float64), np.array(sizes, np.int64))
+
+
+def _areas(tables: Floats) -> Floats:
+    """(s, 2, bins) to (s, 4)."""
+    without, having = tables[:, 0], tables[:, 1]
+    pairs = without.sum(axis=1) * having.sum(axis=1)
+    below = np.cumsum(without, axis=1) - without
+    won, tied = (having * below).sum(axis=1), (having * without).sum(axis=1)
+    # From high scores to low: of those at least so high, the share that has the outcome.
+    found = np.cumsum(having[:, ::-1], axis=1)[:, ::-1]
+    called = np.cumsum(tables.sum(axis=1)[:, ::-1], axis=1)[:, ::-1]
+    precision = np.clip(found / np.maximum(called, 1e-9), 0.0, 1.0)
+    average = (having * precision).sum(axis=1) / having.sum(axis=1)
+    return np.stack([(won + tied / 2) / pairs, won / pairs, (won + tied) / pairs, average], axis=1)
