@@ -20,9 +20,9 @@ _SECRET_BYTES = 32
 class Split:
     """Every patient is on exactly one side, by its identifier and the hospital's secret alone.
 
-    One patient more or less moves nobody else; so the two sides are two data sets of which a neighbour changes one. With
-    a larger share whoever was set aside stays so. The secret never leaves the hospital: whoever knew it could tell a
-    patient's side from the identifier.
+    One patient more or less moves nobody else; so the two sides are two data sets of which a neighbour changes one.
+    With a larger share whoever was set aside stays so. The secret never leaves the hospital: whoever knew it could tell
+    a patient's side from the identifier.
 
     secret  32 random bytes, made once for a data set
     share   expected share of patients who are set aside

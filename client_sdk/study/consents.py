@@ -12,6 +12,7 @@ from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
 from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.approvals import Approvals
+from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
@@ -27,8 +28,17 @@ YES = Consent(allowed=True)
 class Consents:
     """What this hospital says to the queries of one study."""
 
-    def __init__(self, client: Client, membership: Membership, policy: SitePolicy, able: Able, directory: Path) -> None:
+    def __init__(
+        self,
+        client: Client,
+        membership: Membership,
+        policy: SitePolicy,
+        able: Able,
+        ledger: HospitalLedger,
+        directory: Path,
+    ) -> None:
         self._client, self._membership, self._policy, self._able = client, membership, policy, able
+        self._ledger = ledger
         self._approvals, self._told = Approvals(directory), set[str]()
 
     def speak(self) -> float:
@@ -49,12 +59,24 @@ class Consents:
             require_answerable(self._policy, query.document, self._able.data_version)
         except PolicyRefused as refused:
             return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
-        if self._policy.statistics.queries == "allow" or self._approvals.has(query.document.digest()):
+        if (
+            self._is_agreed(query)
+            or self._policy.statistics.queries == "allow"
+            or self._approvals.has(query.document.digest())
+        ):
             return YES
         if self._approvals.denied(query.document.digest()):
             return Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
         self._tell(query)
         return None
+
+    def _is_agreed(self, query: Query) -> bool:
+        """Whether it stands in the settings that this hospital joined under, and no more of them were answered."""
+        settings = self._able.settings
+        evaluation = settings.evaluation
+        if evaluation is None or not evaluation.schedules(query.document):
+            return False
+        return self._ledger.evaluations(query.study) < evaluation.plan().due_by(settings.rounds)
 
     def _tell(self, query: Query) -> None:
         if query.sha256 in self._told:

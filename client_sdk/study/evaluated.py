@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from client_sdk.data import Records, Table
 from client_sdk.errors import Refused
 from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
 from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.protocol.wire.tensors import Array
@@ -38,7 +37,7 @@ class EvaluatedPatients:
         return () if self.records is None else tuple(dict.fromkeys(self.records.patients))
 
     def columns(
-        self, question: BaseQuestion, weights: Mapping[str, Array], keep: NDArray[np.bool_] | None = None
+        self, question: Evaluation, weights: Mapping[str, Array], keep: NDArray[np.bool_] | None = None
     ) -> Patients:
         """One row each, in the order of `identifiers`, with PREDICTION and OUTCOME; keep: who of them.
 
@@ -48,15 +47,31 @@ class EvaluatedPatients:
             UnreadableColumn: a column is not what the question asks for.
         """
         if self.records is None:
-            nobody = np.zeros(0)
-            return {name: nobody for name in (*question.columns, PREDICTION, OUTCOME)}
-        table = self.records.columns if isinstance(self.records, Table) else {}
-        rows = dict(one_row_each(question, table, self.records.patients)) if question.columns else {}
-        predicted, outcome = self._rows(self.records, weights)
-        numeric = not isinstance(self.training.task, Classification) or predicted.ndim == 1
-        rows[PREDICTION] = one_value_each(question.rows, predicted, self.records.patients, numeric=numeric)
-        rows[OUTCOME] = one_value_each(question.rows, outcome, self.records.patients, numeric=numeric)
+            return {name: np.zeros(0) for name in (*question.columns, PREDICTION, OUTCOME)}
+        rows: dict[str, NDArray[Any]] = {}
+        # Images have none, and a question about them names none.
+        if question.columns and isinstance(self.records, Table):
+            rows |= one_row_each(question, self.records.columns, self.records.patients)
+        form = question.prediction
+        predicted, outcome = self._found(question, weights, self.records)
+        for name, values in ((PREDICTION, predicted), (OUTCOME, outcome)):
+            # Neither the mean of classes nor that of yes and no is one of them.
+            numeric = form == "number" or (form == "binary" and (name == PREDICTION or question.rows == "any"))
+            rows[name] = one_value_each(question.rows, values, self.records.patients, numeric=numeric)
         return rows if keep is None else {name: column[keep] for name, column in rows.items()}
+
+    def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
+        """(rows,) predictions and (rows,) outcomes."""
+        dataset = self.training.task.dataset(records)
+        predicted = self.training.predictions(weights, dataset.inputs)
+        outcome = dataset.targets.double().numpy().reshape(len(predicted), -1)[:, 0]
+        if question.prediction == "binary":
+            return predicted[:, 1], outcome
+        if question.prediction == "number":
+            return predicted.reshape(len(predicted), -1)[:, 0], outcome
+        # NaN would be the largest of all.
+        unknown = np.isnan(predicted).any(axis=1)
+        return np.where(unknown, np.nan, predicted.argmax(axis=1)), outcome
 
 
 def require_form(task: Task, question: Evaluation) -> None:
@@ -65,3 +80,12 @@ def require_form(task: Task, question: Evaluation) -> None:
     Raises:
         Refused: it predicts something else.
     """
+    classes = task.classes if isinstance(task, Classification) else None
+    fits = {"binary": classes == 2, "classes": classes == question.classes, "number": classes is None}
+    if not fits[question.prediction]:
+        makes = "numbers" if classes is None else f"{classes} classes"
+        raise Refused(
+            "wrong-prediction",
+            f"the question evaluates predictions of the form {question.prediction}, and the study's model predicts "
+            f"{makes}: ask with the form that fits",
+        )

@@ -174,7 +174,16 @@ class Hospital:
             split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
-                task, data, rules, settings, randomness, device, checkpoint_seconds, membership.client, data_version, split
+                task,
+                data,
+                rules,
+                settings,
+                randomness,
+                device,
+                checkpoint_seconds,
+                membership.client,
+                data_version,
+                split,
             )
             # 3. Freeze what was agreed to.
             _warn(rules, settings, records=found.records, pinned=pinned)
@@ -303,8 +312,8 @@ def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership,
     if settings.evaluation is not None and reported - ledger.rounds_known(membership.study):
         # The split was in it: with another one patients would be trained on and evaluated in one study.
         raise ConfigurationError(
-            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go on "
-            "with it. Restore the ledger from a backup, or take part in a new study"
+            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
+            "on with it. Restore the ledger from a backup, or take part in a new study"
         )
     if reported - ledger.rounds_known(membership.study):
         # Every round up to it: which of them had left is what the lost ledger knew.

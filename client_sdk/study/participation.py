@@ -106,12 +106,12 @@ class Participation:
         self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
         books = Books(self.study, ledger, policy, self._outbox)
         self._training = self._answers = self._consents = None
-        if able.training is not None:
-            models = StudyModels(client, self.study, able.training, ledger)
+        models = None if able.training is None else StudyModels(client, self.study, able.training, ledger)
+        if able.training is not None and models is not None:
             self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
-        if able.patients is not None:
-            self._answers = AnsweringWork(self.name, books, able, self._delivery)
-            self._consents = Consents(client, membership, policy, able, outbox)
+        if able.patients is not None or able.evaluated is not None:
+            self._answers = AnsweringWork(self.name, books, able, models, self._delivery)
+            self._consents = Consents(client, membership, policy, able, ledger, outbox)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
 

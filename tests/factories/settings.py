@@ -44,13 +44,14 @@ def settings_json(
     schedule: Mapping[str, Any] | None = None,
     robustness: Mapping[str, Any] | None = None,
     statistics: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     **privacy: Any,
 ) -> dict[str, Any]:
     """What a request would say, unchecked; new containers at every call.
 
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
     masked    None: where the scheme cannot do without
-    training, schedule, robustness, statistics, and keyword by keyword the section `privacy`: replace single settings
+    training, schedule, robustness, statistics, evaluation, and keyword by keyword the section `privacy`: replace single settings
     """
     masked = scheme in ("sequential", "joint") if masked is None else masked
     return {
@@ -61,6 +62,7 @@ def settings_json(
         "beyond_bounds": True,
         "robustness": dict(robustness or {}),
         **({} if statistics is None else {"statistics": dict(statistics)}),
+        **({} if evaluation is None else {"evaluation": dict(evaluation)}),
     }
 
 
