@@ -183,7 +183,8 @@ def test_a_restarted_hospital_keeps_everybody_on_the_same_side(
     # One patient more than before, last of all: nobody else moves.
     more = records(count=41)
     grown = Table.of(
-        {**{name: more.columns[name] for name in more.columns}, "patient": list(more.patients)}, patient_column="patient"
+        {**{name: more.columns[name] for name in more.columns}, "patient": list(more.patients)},
+        patient_column="patient",
     )
     before = seen.trained[sites[0].name][0]
     first = records(seed=0)
