@@ -103,7 +103,7 @@ class Board:
 
     def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracies: Accuracies) -> None:
         reason = budget.stop_reason or "running"
-        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after round {budget.round})"
+        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after {accuracies.rounds} rounds)"
         self._panel("The study has ended", [why])
         self._certificates(budget.limits)
         told = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
@@ -164,12 +164,14 @@ class Board:
 class Accuracies:
     """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one.
 
+    rounds  of training
     own  of the last one on the hospitals' own patients, where a query asked for it
     """
 
     study: float | None
     last: float | None
     averaged: Sequence[int]
+    rounds: int
     own: OwnPatients | None = None
 
 

@@ -71,7 +71,7 @@ def _page(
         f"clip norm {privacy.clip_norm:g}, sampling rate {privacy.sampling_rate:g}, "
         f"at most {privacy.max_steps} noised steps.",
         "",
-        f"Ended after round {budget.round}: {budget.stop_reason}.",
+        f"Ended after {accuracies.rounds} rounds: {budget.stop_reason}.",
         "",
         "| level | definition | ε spent | limit | δ | enforced by |",
         "|---|---|---|---|---|---|",

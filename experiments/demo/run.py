@@ -138,7 +138,8 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
     last = accuracies[released[-1]] if released else None
     averaged = [released[number - 1] for number in averaged_rounds(len(released))] if released else []
-    reached = Accuracies(study, last, averaged, answer(operator, STUDY))
+    rounds = 0 if follower.budget is None else follower.budget.charged_rounds
+    reached = Accuracies(study, last, averaged, rounds, answer(operator, STUDY))
     board.ending(budget, found, reached)
     page = report.write(
         options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, found
@@ -153,7 +154,7 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
             + ("" if options.keep else "   (while the coordinator is up: --keep)"),
         }
     )
-    return Ending(budget.stop_reason or "", len(released), accuracies, found, page)
+    return Ending(budget.stop_reason or "", rounds, accuracies, found, page)
 
 
 def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str, LiveHospital]:
