@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from client_sdk.commands import (
+    ask,
     card,
     certificate,
     data,
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
     ledger.app.command("seen")(witnesses.seen)
     app.add_typer(ledger.app, name="ledger")
     app.add_typer(certificate.app, name="certificate")
-    app.command("ask")(query.ask)
+    app.command("ask")(ask.ask)
     app.add_typer(query.app, name="query")
     app.command("card")(card.card)
     app.add_typer(hospital.roster_app, name="roster")

@@ -12,12 +12,15 @@ WardroundError
 │   ├── ConflictError             409, 410: the state does not allow it (`code` says which)
 │   ├── InvalidRequestError       other 4xx
 │   └── ServerFailure             5xx
+├── QueryFailed                   a query came to nothing; `code` says why, asking again tries anew
+├── QueryNotAnswered              nobody has answered a query in the time that was given; it goes on waiting
 ├── UnexpectedAnswer              an answer that is not of this protocol
 ├── NotTrusted                    what the coordinator says contradicts what it said before; the hospital stops
 │   ├── BadAssignment             signature, study, client, settings or model digest
 │   ├── LedgerNotExtended         a shorter or rewritten ledger
 │   ├── LedgerContradicted        an entry says what this hospital knows to be otherwise
 │   ├── LedgerForked              another hospital vouches for another ledger
+│   ├── AnswerNotSigned           the answer to a query is not the coordinator's own, or answers something else
 │   ├── EvidenceKept              an earlier one of these three was proved, and nobody has looked at the proof
 │   ├── RosterNotPinned           a member that the pinned roster does not hold
 │   └── UpdateDisputed            the coordinator holds another update under this hospital's name
@@ -35,10 +38,14 @@ WardroundError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from client_sdk.protocol.study.messages import Problem
+from client_sdk.protocol.study.query_words import state_in_words
 from client_sdk.protocol.wire.shown import shown
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.study.queries import Query
 
 
 class WardroundError(Exception):
@@ -104,6 +111,23 @@ class ServerFailure(ApiError):
     """The coordinator failed or is away."""
 
 
+class QueryFailed(WardroundError):
+    """`query` is the query, `code` says why it failed, for programs; the text says what to do."""
+
+    def __init__(self, query: Query) -> None:
+        self.query, self.code = query, query.reason or "unknown"
+        super().__init__(shown(f"query {query.number} of {query.study} {state_in_words(query)}"))
+
+
+class QueryNotAnswered(WardroundError):
+    """`query` is the query as it was seen last. Asking again costs nothing and waits for the same answer."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        text = f"query {query.number} of {query.study} is not answered yet ({state_in_words(query)}); ask again later"
+        super().__init__(shown(f"{text}: it is the same query, and costs nothing more"))
+
+
 class UnexpectedAnswer(WardroundError):
     """Something between here and the coordinator answered, or the two speak different versions."""
 
@@ -147,6 +171,12 @@ class LedgerForked(NotTrusted):
     """Two hospitals were shown two ledgers."""
 
     code = "ledger-forked"
+
+
+class AnswerNotSigned(NotTrusted):
+    """Not signed by the coordinator's key, or the answer to something else."""
+
+    code = "answer-not-signed"
 
 
 class EvidenceKept(NotTrusted):

@@ -22,6 +22,7 @@ _EXTRAS = {
     "traces": ("opentelemetry",),
     "documents": ("typst", "vl_convert"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
+    "frames": ("pandas",),
     "parquet": ("pyarrow",),
     "images": ("PIL",),
 }

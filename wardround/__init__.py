@@ -32,6 +32,11 @@ Leading a study (a principal investigator; extra `client`)
     enough. All before anybody trains, from public numbers alone.
     average_models makes the mean of released models, which costs no privacy.
 
+Asking about patients (a statistician; extras `operator` and `frames`)
+    Client.ask asks all hospitals a question, from a dictionary, a file or a QueryDocument, and gives an Answered: its
+    tables as pandas data frames, its signature verified. QueryFailed says why a query came to nothing, QueryNotAnswered
+    that nobody has answered it yet.
+
 Accounting and private training (researchers; accounting needs no extra, gradients and noise need `client`)
     ClassicalAccountant, BayesianAccountant, AveragedAccountant, IndividualFilter, Odometer and Reservation compose
     steps into a Guarantee: at a Level, by a Definition, in a Relation, against an Observer; BayesianSpec, EstimateSpec

@@ -1,4 +1,5 @@
 from accounting import *  # noqa: F403
+from client_sdk.api.answered import Answered as Answered
 from client_sdk.api.client import AsyncClient as AsyncClient
 from client_sdk.api.client import Client as Client
 from client_sdk.api.client import OperatorKey as OperatorKey
@@ -21,6 +22,8 @@ from client_sdk.errors import ApiError as ApiError
 from client_sdk.errors import ConfigurationError as ConfigurationError
 from client_sdk.errors import ConnectionFailed as ConnectionFailed
 from client_sdk.errors import NotTrusted as NotTrusted
+from client_sdk.errors import QueryFailed as QueryFailed
+from client_sdk.errors import QueryNotAnswered as QueryNotAnswered
 from client_sdk.errors import Refused as Refused
 from client_sdk.errors import TrainingStopped as TrainingStopped
 from client_sdk.errors import WardroundError as WardroundError
@@ -38,6 +41,7 @@ from client_sdk.protocol.study.averaging import average_models as average_models
 from client_sdk.protocol.study.messages import InvitationCreate as InvitationCreate
 from client_sdk.protocol.study.messages import StudyCreate as StudyCreate
 from client_sdk.protocol.study.plan_of import plan_of as plan_of
+from client_sdk.protocol.study.queries import QueryDocument as QueryDocument
 from client_sdk.protocol.study.settings import StudySettings as StudySettings
 from client_sdk.released import ReleasedModel as ReleasedModel
 from client_sdk.released import load_model as load_model

@@ -22,6 +22,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from client_sdk.api.asks import Asks, AwaitedAsks
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
 from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
@@ -122,10 +123,18 @@ class ServerClock:
 
 
 class _Base:
-    def __init__(self, connection: Connection, credentials: Credentials | None, clock: ServerClock | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        credentials: Credentials | None,
+        clock: ServerClock | None,
+        coordinator_key: str | None,
+    ) -> None:
         self.connection = connection
         self.credentials = credentials
         self.clock = clock or ServerClock()
+        # Its key or fingerprint, as somebody knows it; answers are verified with it.
+        self.coordinator_key = coordinator_key
 
         # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
         self.on_pause: OnPause | None = None
@@ -137,9 +146,11 @@ class _Base:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
 
 
-class Client(_Base, Methods):
+class Client(_Base, Methods, Asks):
     """Blocking. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer; any other call goes through `send`.
 
+    coordinator_key: the coordinator's key or fingerprint (`wardround doctor` prints it at a hospital): `ask` verifies
+    answers with it, else with the key that the coordinator shows.
     transport, clock, sleep: the network and the time, given by tests.
     """
 
@@ -148,11 +159,12 @@ class Client(_Base, Methods):
         connection: Connection,
         credentials: Credentials | None = None,
         *,
+        coordinator_key: str | None = None,
         transport: Transport | None = None,
         clock: ServerClock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(connection, credentials, clock)
+        super().__init__(connection, credentials, clock, coordinator_key)
         self._transport = transport or Transport(connection)
         self.sleep = sleep
 
@@ -180,7 +192,7 @@ class Client(_Base, Methods):
         self.close()
 
 
-class AsyncClient(_Base, Methods):
+class AsyncClient(_Base, Methods, AwaitedAsks):
     """Without blocking: `await client.study("sepsis")`; otherwise as `Client`."""
 
     def __init__(
@@ -188,11 +200,12 @@ class AsyncClient(_Base, Methods):
         connection: Connection,
         credentials: Credentials | None = None,
         *,
+        coordinator_key: str | None = None,
         transport: AsyncTransport | None = None,
         clock: ServerClock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(connection, credentials, clock)
+        super().__init__(connection, credentials, clock, coordinator_key)
         self._transport = transport or AsyncTransport(connection)
         self.sleep = sleep
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client_sdk.commands.charges import read_charges, show_charges
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -29,19 +30,27 @@ if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
 
 app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
+Everything = Annotated[bool, typer.Option("--all", help="every charge, not the newest alone")]
 Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
 
 
 def budget(
-    study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
+    study: StudyName,
+    everything: Everything = False,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the budget of a study: the enforced numbers first, what each one means below."""
+    """Print the budget of a study: the enforced numbers first, what each means, and what each round and query cost."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         statement = client.budget(study)
+        charges = read_charges(client, study, statement, everything=everything)
     if as_json:
-        print_json(statement)
+        print_json(statement.model_dump(mode="json") | {"charges": [one.as_json() for one in charges]})
     else:
         show(statement)
+        show_charges(charges, everything=everything, rounds=statement.round)
 
 
 def show(statement: BudgetStatement) -> None:

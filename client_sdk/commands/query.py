@@ -1,25 +1,22 @@
-"""`wardround ask` and `wardround query …`: questions about the hospitals' patients, and a hospital's word on them."""
+"""`wardround query …`: see what is asked about patients; at a hospital, allow it or not; write a question's file."""
 
 from __future__ import annotations
 
-import csv
-import json
-import time
-import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client_sdk.commands.answers_shown import require_new
+from client_sdk.commands.ask import Columns, Csv, Noise, TableName, hand_out
 from client_sdk.commands.shared import (
     AsJson,
     Home,
     KeyFile,
     Server,
     StudyName,
+    asks_with_key,
     hospital,
-    number,
-    operator,
     plain_errors,
     print_json,
     reader,
@@ -27,45 +24,15 @@ from client_sdk.commands.shared import (
     since,
     table,
 )
-from client_sdk.protocol.wire.rounded import at_least
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.protocol.statistics.answer import AnswerTable
-    from client_sdk.protocol.study.queries import Query, QueryDocument, QueryForecast
+    from client_sdk.protocol.study.queries import Query
 
 app = typer.Typer(no_args_is_help=True, help="See what is asked about patients; at a hospital, allow it or not.")
-QuestionFile = Annotated[Path, typer.Argument(help="the question, TOML or JSON")]
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
-Plan = Annotated[bool, typer.Option("--plan", help="say what it would cost and how exact it would be; ask nobody")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="do not wait for the answer; `wardround query show` has it")]
-Csv = Annotated[Path | None, typer.Option("--csv", help="write the answer's first table there; not overwritten")]
-_LOOK_SECONDS = 2.0
-
-
-def ask(
-    study: StudyName,
-    question: QuestionFile,
-    plan: Plan = False,
-    no_wait: NoWait = False,
-    csv_file: Csv = None,
-    server: Server = None,
-    key_file: KeyFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Ask all hospitals a question about their patients. The answer has noise, and its cost is in the budget."""
-    with plain_errors():
-        document = read_question(question)
-        if csv_file is not None:
-            _require_new(csv_file)
-        with operator(server, key_file) as client:
-            if plan:
-                _show_forecast(client.forecast_query(study, document), as_json)
-                return
-            found = client.ask_query(study, document)
-            if found.state != "answered" and not no_wait:
-                found = _awaited(client, found)
-        _show(found, as_json, csv_file)
+Yes = Annotated[bool, typer.Option("--yes", help="without asking; needed where there is no terminal")]
+What = Annotated[str, typer.Argument(help="a kind of question, a ready one, or `columns`")]
 
 
 @app.command("list")
@@ -73,12 +40,17 @@ def list_queries(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """List the queries of a study."""
+    from client_sdk.protocol.study.query_words import state_in_words, title_of
+
     with plain_errors(), reader(study, server, key_file, home) as client:
-        found = list(_all(client, study))
+        found = all_queries(client, study)
     if as_json:
         print_json([one.model_dump(mode="json") for one in found])
         return
-    rows = [[str(q.number), q.document.question.kind, _title(q), _state(q), since(q.created_at)] for q in found]
+    rows = [
+        [str(one.number), one.document.question.kind, title_of(one), state_in_words(one), since(one.created_at)]
+        for one in found
+    ]
     table(f"Queries of {study}", ["number", "kind", "question", "state", "asked"], rows)
 
 
@@ -87,83 +59,53 @@ def show(
     study: StudyName,
     query: Number,
     csv_file: Csv = None,
+    only: TableName = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a query and its answer."""
+    """Show a query and its answer. At a hospital: what is asked in plain words, and what was decided here."""
     with plain_errors():
         if csv_file is not None:
-            _require_new(csv_file)
+            require_new(csv_file)
         with reader(study, server, key_file, home) as client:
             found = client.query(study, query)
-        _show(found, as_json, csv_file)
+        if not as_json and not asks_with_key(key_file, home):
+            _say_words(found, decided_here(home, study, found))
+        hand_out(found, as_json, csv_file, only)
 
 
 @app.command()
-def approve(study: StudyName, query: Number, home: Home = None) -> None:
+def approve(study: StudyName, query: Number, home: Home = None, yes: Yes = False) -> None:
     """Allow this hospital to answer a query. `wardround join`, where it runs, tells the coordinator."""
-    _decide(study, query, home, approved=True)
+    _decide(study, query, home, approved=True, yes=yes)
 
 
 @app.command()
 def deny(study: StudyName, query: Number, home: Home = None) -> None:
     """Say no to a query for this hospital."""
-    _decide(study, query, home, approved=False)
+    _decide(study, query, home, approved=False, yes=True)
 
 
-def read_question(path: Path) -> QueryDocument:
-    """What a file asks.
-
-    Raises:
-        ConfigurationError: no TOML or JSON, or no question; every wrong entry is named.
-    """
-    from pydantic import ValidationError
-
-    from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.queries import QueryDocument
-    from client_sdk.protocol.wire.documents import load_json
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
-
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-        values: dict[str, Any] = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
-        version = {"data_version": values.pop("data_version")} if "data_version" in values else {}
-        return QueryDocument.model_validate_json(json.dumps({"question": values, **version}))
-    except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, QueryDocument))
-        raise ConfigurationError(f"{path} is not a question:\n{wrong}") from error
-    except (UnicodeDecodeError, RecursionError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is neither TOML nor JSON: {error}") from error
-
-
-def _decide(study: str, query: int, home: Path | None, *, approved: bool) -> None:
-    from client_sdk.guard.approvals import Approvals
+@app.command()
+def template(
+    what: What,
+    columns: Columns = None,
+    noise: Noise = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="file to write, not overwritten; left out: standard output")
+    ] = None,
+) -> None:
+    """Print a question file of a kind, every entry described; a ready question, to change it; or a columns file."""
+    from client_sdk.commands.templates import hand_out as hand_out_text
 
     with plain_errors():
-        here = hospital(home)
-        with here.client(study) as client:
-            found = client.query(study, query)
-        words = found.document.question.in_words()
-        Approvals(here.directory / "outbox" / study).decide(found.document.digest(), approved=approved, words=words)
-        say(f"query {query} of {study}, {words}: {'approved' if approved else 'denied'} for this hospital")
+        hand_out_text(_template(what, columns, noise), output)
 
 
-def _awaited(client: Client, query: Query) -> Query:
-    said = ""
-    while query.state in ("waiting", "asked"):
-        if (state := _state(query)) != said:
-            said = state
-            say(f"query {query.number}: {state}", err=True)
-        time.sleep(_LOOK_SECONDS)
-        query = client.query(query.study, query.number)
-    return query
-
-
-def _all(client: Client, study: str) -> list[Query]:
+def all_queries(client: Client, study: str) -> list[Query]:
+    """Every query of a study, without answers, in order of their numbers."""
     found: list[Query] = []
     after: int | None = None
     while True:
@@ -174,75 +116,61 @@ def _all(client: Client, study: str) -> list[Query]:
         after = page.next
 
 
-def _title(query: Query) -> str:
-    return query.document.question.title or query.document.question.in_words()
+def decided_here(home: Path | None, study: str, query: Query) -> str:
+    """What a person at this hospital has decided, in words."""
+    from client_sdk.guard.approvals import Approvals
+
+    approvals = Approvals(hospital(home).directory / "outbox" / study)
+    if approvals.has(query.document.digest()):
+        return "approved here"
+    return "denied here" if approvals.denied(query.document.digest()) else "nobody here has decided"
 
 
-def _state(query: Query) -> str:
-    if query.state == "waiting":
-        refused = f", {query.refused} say no" if query.refused else ""
-        return f"waiting: {query.allowed} of at least {query.needed} hospitals say yes{refused}"
-    if query.state == "failed":
-        return f"failed: {query.reason}; ask again to try anew"
-    return f"asked in round {query.round}" if query.state == "asked" else "answered"
+def _template(what: str, columns: Path | None, noise: float | None) -> str:
+    from client_sdk.commands.query_template import COLUMNS, kinds
+    from client_sdk.commands.query_template import template as template_of
+    from client_sdk.commands.ready_questions import declared, ready_question
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.statistics.ready import READY
+
+    if what == "columns":
+        return COLUMNS
+    if what in kinds() and columns is None:
+        return template_of(kinds()[what])
+    if what not in READY:
+        raise ConfigurationError(
+            f"no template {what!r}: kinds are {', '.join(sorted(kinds()))}; ready questions, with --columns, are "
+            f"{', '.join(READY)}; and columns"
+        )
+    asked = ready_question(what, declared(columns, None), 6.0 if noise is None else noise).question
+    return template_of(kinds()[asked.kind], asked.model_dump(mode="json", exclude_defaults=True) | {"kind": asked.kind})
 
 
-def _show(query: Query, as_json: bool, csv_file: Path | None) -> None:
-    if csv_file is not None and query.answered is not None:
-        _write_csv(csv_file, query.answered.published.answer.tables[0])
-    if as_json:
-        print_json(query)
-        return
-    say(f"query {query.number} of {query.study}: {_title(query)}")
-    if query.answered is None:
-        say(_state(query))
-        return
-    stated = query.answered.published
-    for one in stated.answer.tables:
-        table(one.title, list(one.columns), [[_cell(cell) for cell in row] for row in one.rows])
-    for note in stated.answer.notes:
-        say(note)
+def _say_words(query: Query, decided: str) -> None:
+    """What a person has to know before deciding: the words first, then the numbers."""
+    question = query.document.question
+    say(question.in_words())
+    say(f"about records of version {query.document.data_version}; columns: {', '.join(question.columns) or 'none'}")
     say(
-        f"{stated.hospitals} hospitals in the sum; noise of standard deviation {number(stated.noise.present)} on every "
-        f"number, of which {at_least(stated.noise.guaranteed)} is sure to protect"
+        f"{question.cells} numbers leave, with noise of {question.noise_multiplier:g} times what one patient can change"
     )
-    say(stated.warning)
+    say(f"at this hospital: {decided}")
 
 
-def _show_forecast(found: QueryForecast, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    if found.known is not None:
-        say(f"this very question is query {found.known}: asking again costs nothing")
-    say(
-        f"{found.cells} numbers; one patient changes them by at most {found.sensitivity:.4g}; noise of standard "
-        f"deviation {found.noise_std:.4g} is sure, {found.noise_expected:.4g} if every hospital answers"
-    )
-    rows = [
-        [one.level, one.definition, number(one.before), number(one.after), f"{one.epsilon:g}"] for one in found.limits
-    ]
-    table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
-    if found.allowed:
-        return
-    least = found.least_noise_multiplier
-    helps = "" if least is None else f"; a noise_multiplier of {least:g} would fit"
-    say(f"it would be refused: {found.reason}{helps}")
+def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: bool) -> None:
+    from client_sdk.commands.agreement import at_a_terminal
+    from client_sdk.errors import ConfigurationError, NotAgreed
+    from client_sdk.guard.approvals import Approvals
 
-
-def _write_csv(path: Path, answer: AnswerTable) -> None:
-    with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(answer.columns)
-        writer.writerows(answer.rows)
-
-
-def _require_new(path: Path) -> None:
-    if path.exists():
-        raise FileExistsError(f"{path} exists already: name another file, or move it away")
-
-
-def _cell(value: float | str | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.5g}"
+    with plain_errors():
+        here = hospital(home)
+        with here.client(study) as client:
+            found = client.query(study, query)
+        _say_words(found, decided_here(home, study, found))
+        if not yes and not at_a_terminal():
+            raise ConfigurationError("nobody can be asked here, because there is no terminal: --yes approves it")
+        if not yes and not typer.confirm("Answer it?", default=False, err=True):
+            raise NotAgreed("not approved: nothing was written or sent")
+        digest, words = found.document.digest(), found.document.question.in_words()
+        Approvals(here.directory / "outbox" / study).decide(digest, approved=approved, words=words)
+        say(f"query {query} of {study}: {'approved' if approved else 'denied'} for this hospital")

@@ -214,19 +214,20 @@ def study_template(
                     "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
                     "and a query counts patients, not hospitals"
                 )
-            _hand_out(study_text(statistics_values(masked=masked)), output)
+            hand_out(study_text(statistics_values(masked=masked)), output)
             return
-        _hand_out(study_text(study_values(bayesian=bayesian, masked=masked, client_level=client_level)), output)
+        hand_out(study_text(study_values(bayesian=bayesian, masked=masked, client_level=client_level)), output)
 
 
 @policy_app.command("template")
 def policy_template(output: Out = None) -> None:
     """Print a whole site policy, every entry described; it belongs into the hospital's directory as policy.toml."""
     with plain_errors():
-        _hand_out(policy_text(), output)
+        hand_out(policy_text(), output)
 
 
-def _hand_out(text: str, output: Path | None) -> None:
+def hand_out(text: str, output: Path | None) -> None:
+    """On standard output, or into a new file. Raises FileExistsError: it is there already."""
     if output is None:
         typer.echo(text, nl=False)
         return

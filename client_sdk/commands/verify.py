@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,6 +220,7 @@ def named_key(given: str | None, shown: str, *, needed: bool) -> Trusted:
         ConfigurationError: none is named, and there is nobody to ask.
         LedgerNotExtended: the coordinator shows another one.
     """
+    from client_sdk.api.answered import names
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
     from client_sdk.protocol.wire.signing import SigningError, decode_public_key, fingerprint
 
@@ -229,8 +229,7 @@ def named_key(given: str | None, shown: str, *, needed: bool) -> Trusted:
     except SigningError as error:
         raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
     if given is not None:
-        # A fingerprint is read out in groups; a key tells small letters from capitals.
-        if given.strip() != shown and re.sub(r"[\s.,:-]", "", given).lower() != mark:
+        if not names(given, shown, mark):
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
         return Trusted(shown, "the key that you named")
     if needed:

@@ -111,7 +111,7 @@ class Hospital:
     def client(self, study: str) -> Client:
         """A client that signs as this hospital in `study`; any call of the API a hospital may make."""
         membership = self.identity.membership(study)
-        return self._client(membership.url, self._signature(membership))
+        return self._client(membership.url, self._signature(membership), membership.coordinator_key)
 
     def join(
         self,
@@ -218,10 +218,15 @@ class Hospital:
     def _signature(self, membership: Membership) -> Signature:
         return Signature(self.identity.key, membership.client, membership.study, membership.origin)
 
-    def _client(self, url: str, credentials: Signature | None = None) -> Client:
+    def _client(self, url: str, credentials: Signature | None = None, pinned: str | None = None) -> Client:
         connection = self._connection(url)
         return Client(
-            connection, credentials, transport=self._transport(connection), clock=self._clock, sleep=self._sleep
+            connection,
+            credentials,
+            coordinator_key=pinned,
+            transport=self._transport(connection),
+            clock=self._clock,
+            sleep=self._sleep,
         )
 
     def __repr__(self) -> str:

@@ -19,7 +19,6 @@ from client_sdk.protocol.study.queries import LimitAfter, QueryDocument, QueryNo
 
 # Beyond the last second that a message can say: nothing falls due by itself.
 NEVER = 253_402_300_799.0
-REFUSED = "refused-by-hospitals"
 _MOST_NOISE = 1e6
 WARNING = (
     "No noise protects against a hospital that falsifies its own part of the sum: an answer is as honest as the "

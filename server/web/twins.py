@@ -9,11 +9,16 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
 from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
+from client_sdk.protocol.study.queries import Query as Queried
 from client_sdk.protocol.terms import in_words
+from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.values import NAME_PATTERN, Message
 from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
+from server.api.queries import QueryNumber
+from server.api.rounds import own, sees_clients
 from server.domain.errors import Rejected
 from server.services import overview, views
+from server.services.queries import show
 from server.services.studies import lifecycle
 
 router = APIRouter(prefix="/dashboard", route_class=SignedRoute, tags=["dashboard"])
@@ -79,6 +84,22 @@ class StudyPage(Message):
     most_rounds: int
 
 
+class ShownQuery(Queried):
+    """A query with what a page shows beside it.
+
+    words   what is asked, in plain words
+    signed  the canonical JSON of the published answer: the very text whose digest is signed
+    """
+
+    words: str
+    signed: str | None
+
+
+class ShownQueries(Message):
+    queries: list[ShownQuery] = Field(description="in order of their numbers, without answers")
+    next: int | None = Field(description="ask for more with `after`; null at the end")
+
+
 class Sentence(Message):
     about: str = Field(description="which part of the settings")
     text: str = Field(description="what it says, in plain words")
@@ -138,6 +159,22 @@ def study_terms_json(study: StudyName, _: Reader, here: Here) -> Terms:
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in said])
 
 
+@router.get("/{study}/queries.json", responses=_SAME, response_model=ShownQueries)
+def queries_json(request: Request, study: StudyName, who: Reader, here: Here, after: After = 0) -> Response:
+    """Queries above `after` in plain words, without their answers. Who consents is for operators alone."""
+    found = show.list_queries(
+        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=MOST_ROUNDS
+    )
+    return _unless_same(request, ShownQueries(queries=[_asked(one) for one in found.queries], next=found.next))
+
+
+@router.get("/{study}/queries/{query}.json", responses=_SAME, response_model=ShownQuery)
+def query_json(request: Request, study: StudyName, query: QueryNumber, who: Reader, here: Here) -> Response:
+    """One query in plain words, with its answer once it has one."""
+    found = show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
+    return _unless_same(request, _asked(found))
+
+
 @router.get(
     "/{study}/ledger.txt",
     response_class=Response,
@@ -161,6 +198,12 @@ def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
         )
     )
     return ShownRound.model_validate({**dict(view), "answers": answers})
+
+
+def _asked(query: Queried) -> ShownQuery:
+    answered = query.answered
+    signed = None if answered is None else canonical_json(answered.published.model_dump(mode="json")).decode()
+    return ShownQuery.model_validate({**dict(query), "words": query.document.question.in_words(), "signed": signed})
 
 
 def _unless_same(request: Request, body: Message) -> Response:

@@ -46,6 +46,7 @@ COMMANDS = (
         "query deny",
         "query list",
         "query show",
+        "query template",
         "roster pin",
         "roster show",
     ),

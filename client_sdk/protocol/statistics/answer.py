@@ -28,7 +28,9 @@ def value(number: float) -> float | None:
     return float(number) + 0.0 if math.isfinite(number) else None
 
 
-def rows_of(labels: Iterable[Sequence[str]], *columns: Iterable[float]) -> tuple[tuple[float | str | None, ...], ...]:
+def rows_of(
+    labels: Iterable[Sequence[float | str]], *columns: Iterable[float]
+) -> tuple[tuple[float | str | None, ...], ...]:
     """Rows of a table: of each its labels, then its number in every column."""
     numbers = zip(*columns, strict=True)
     return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
@@ -99,7 +101,11 @@ class Answer(Message):
     notes: tuple[Text, ...] = Field(default=(), description="what a reader should know")
 
     def suppressed(self, below: int) -> Answer:
-        """Without the rows whose published estimate of patients is below this."""
+        """Without the rows whose published estimate of patients is below this; a note says that some are gone."""
         if below <= 0:
             return self
-        return self.model_copy(update={"tables": tuple(table.suppressed(below) for table in self.tables)})
+        tables = tuple(table.suppressed(below) for table in self.tables)
+        gone = sum(len(whole.rows) - len(kept.rows) for whole, kept in zip(self.tables, tables, strict=True))
+        rows = "1 row is not shown" if gone == 1 else f"{gone} rows are not shown"
+        note = f"{rows}: each counts fewer than {below} patients, and this study shows no smaller numbers."
+        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if gone else []))})

@@ -79,7 +79,7 @@ def counted(tables: list[Floats], std: float) -> Counted:
         noise = std**2 * (1 - 1 / size) + variance / size**2
         shown = on_simplex(raw, max(patients, 0.0))
         cells.append(counts(raw, np.full(len(raw), noise), shown))
-        shares.append(_shares(raw, shown, patients, noise, variance / size, variance))
+        shares.append(shares_of(raw, shown, patients, noise, variance / size, variance))
     return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
 
 
@@ -91,8 +91,10 @@ def on_simplex(values: Floats, total: float) -> Floats:
     return np.maximum(values - excess[kept], 0.0)
 
 
-def _shares(raw: Floats, shown: Floats, total: float, noise: float, with_total: float, of_total: float) -> Estimates:
-    """raw / total. with_total: covariance of a cell's noise with the total's.
+def shares_of(
+    raw: Floats, shown: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
+) -> Estimates:
+    """raw / total. noise: variance in a cell; with_total: its covariance with the total's noise, which has of_total.
 
     The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together: Fieller's
     and Wilson's intervals in one. It is [0, 1] where the total might be zero; then there are no estimates (NaN).

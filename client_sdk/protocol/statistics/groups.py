@@ -38,6 +38,12 @@ def size_of(partition: Partition) -> int:
     return math.prod(len(variable.labels) for variable in partition)
 
 
+def evenly(partition: Partition, patients: int) -> Floats:
+    """(groups,) so many patients, spread over the groups in which one expects any."""
+    usual = np.array([all(cell) for cell in itertools.product(*(variable.usual for variable in partition))], bool)
+    return patients * usual / usual.sum()
+
+
 def places_of(partition: Partition, patients: Patients, count: int) -> Places:
     """(count,) the group of every patient. Raises UnreadableColumn."""
     if not partition:

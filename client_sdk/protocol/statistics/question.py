@@ -120,6 +120,13 @@ class BaseQuestion(Message):
     def in_words(self) -> str:
         """What is asked, in a sentence for a person who decides whether to answer."""
 
+    def assumed(self, patients: int) -> NDArray[np.float64] | None:
+        """(cells,) the sum over so many patients as one may imagine them, to say how exact an answer will be.
+
+        None: the kind does not say.
+        """
+        return None
+
     def grid(self) -> Grid:
         """Where the sum is made, and its noise."""
         least = self.noise_multiplier * self.sensitivity / _STD_STEPS

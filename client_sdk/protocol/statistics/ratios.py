@@ -31,6 +31,15 @@ def of_share(total: Floats) -> Quadratic:
     return Quadratic(np.zeros_like(total), total, -total)
 
 
+def of_weights(numerator: Floats, denominator: Floats, squares: Quadratic) -> Quadratic:
+    """Sampling of a ratio of weighted counts: as it is at the ratio found, whatever the ratio.
+
+    squares: Σ (above - r·below)²·count over the cells
+    """
+    ratio = numerator / np.where(denominator > 0, denominator, 1.0)
+    return Quadratic(squares.at(ratio), np.zeros_like(ratio), np.zeros_like(ratio))
+
+
 def ratios(
     numerator: Floats,
     denominator: Floats,

@@ -1,78 +1,132 @@
-"""Counts in bins, and in groups of neighbouring bins: sums of many bins are then as exact as those of a few.
+"""A row of leaves, counted at several levels: exact least squares over all counts, and the errors of its sums.
 
-Noise of one standard deviation is on every node. Least squares makes the levels agree; since every node is the sum of
-its children, one pass up and one down is exact (Hay, Rastogi, Miklau, Suciu 2010, here for any number of children).
+One patient is in one node of every level. Sums of neighbouring leaves need few nodes, so that their noise grows with
+the logarithm of the leaves and not with their number. Hay, Rastogi, Miklau, Suciu 2010.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.counting import Floats
+Floats = NDArray[np.float64]
+MOST_LEAVES = 4096
+# Leaves up to here -> levels. One patient changes a number in each level, so that for equal privacy the variance of the
+# noise grows with the levels. In the variance of Σ_{leaves < i} - i/leaves · Σ, averaged over i, these lie within 7 %
+# of the best number of levels at every size from 33 on; a branching of 2, 4, 8 or 16 everywhere lies up to 75, 34, 45
+# or 70 % above it. A flat row is up to 27 % above it at 32 leaves, and the best below 20.
+_LEVELS = ((32, 1), (100, 2), (700, 3), (MOST_LEAVES, 4))
 
-BRANCHES = 4
-# Up to so many bins a level above them would cost more than it gives.
-FLAT = 8
+
+@dataclass(frozen=True)
+class SumErrors:
+    """In units of one count's variance. starts: (leaves + 1,) the sum of the leaves before each edge; total: of all.
+
+    leaves: (leaves,) each leaf; with_total: (leaves + 1,) covariances of `starts` with the sum of all.
+    """
+
+    leaves: Floats
+    starts: Floats
+    with_total: Floats
+    total: float
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Levels over `leaves` bins: every one has a fourth of the nodes below it, up to one of at most `flat` nodes.
-
-    A patient is counted in one node of every level: Δ = √levels. With at most `flat` leaves: the leaves alone.
-    """
+    """leaves: how many; flat: rows of at most so many are one level."""
 
     leaves: int
-    flat: int = FLAT
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Nodes of every level, leaves first."""
-        sizes = [self.leaves]
-        while sizes[-1] > self.flat:
-            sizes.append(-(-sizes[-1] // BRANCHES))
-        return tuple(sizes)
+    flat: int = 32
 
     @property
     def levels(self) -> int:
-        return len(self.sizes)
+        """The root is none of them: the sum of the top level says the same, and it would cost as much as a level."""
+        if self.leaves <= self.flat:
+            return 1
+        return max(2, next(levels for most, levels in _LEVELS if self.leaves <= most))
 
     @property
-    def nodes(self) -> int:
-        return sum(self.sizes)
+    def branching(self) -> int:
+        """The least number of children with which so many levels have enough leaves."""
+        return next(k for k in range(1, self.leaves + 1) if k**self.levels >= self.leaves)
 
-    def grown(self, leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(..., leaves) counts to (..., nodes), level by level, leaves first."""
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Nodes of each level, the top one first; a level's last node may have fewer children."""
+        widths = (self.branching**below for below in reversed(range(self.levels)))
+        return tuple(-(-self.leaves // width) for width in widths)
+
+    def count(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(nodes,) patients in every node, of patients in these leaves."""
+        return self.grown(np.bincount(places, minlength=self.leaves).astype(np.int64))
+
+    def grown(self, leaves: NDArray[Any]) -> NDArray[Any]:
+        """(…, leaves) counts to (…, nodes): levels one after another, the top one first."""
         levels = [leaves]
-        for size in self.sizes[:-1]:
-            levels.append(np.add.reduceat(levels[-1], np.arange(0, size, BRANCHES), axis=-1))
+        for _ in self.sizes[1:]:
+            levels.insert(0, np.add.reduceat(levels[0], self._firsts(levels[0].shape[-1]), axis=-1))
         return np.concatenate(levels, axis=-1)
 
-    def fitted(self, nodes: Floats) -> Floats:
-        """(..., nodes) noised to (..., leaves): the least squares estimate from all levels. Linear, unbiased."""
+    def least_squares(self, nodes: Floats) -> Floats:
+        """(…, nodes) to (…, leaves): counts that fit all nodes best, linear in them. Up: a node and the sum of its
+        children, each by its variance; down: what a node's children differ from it by, shared out by their variances.
+        """
         levels = np.split(nodes, np.cumsum(self.sizes)[:-1], axis=-1)
-        # Up: what a node and all below it say of its count, and the variance of that.
-        best, variances = [levels[0]], [np.ones(self.leaves)]
-        sums: list[Floats] = []
-        spreads: list[Floats] = []
-        for size, own in zip(self.sizes[:-1], levels[1:], strict=True):
-            first = np.arange(0, size, BRANCHES)
-            sums.append(np.add.reduceat(best[-1], first, axis=-1))
-            spreads.append(np.add.reduceat(variances[-1], first))
-            variances.append(spreads[-1] / (1 + spreads[-1]))
-            best.append(sums[-1] + (own - sums[-1]) * variances[-1])
-        # Down: what is left over goes to the children in proportion to their variances.
-        found = best[-1]
-        lower = zip(best[:-1], variances[:-1], sums, spreads, strict=True)
-        for below, variance, total, spread in reversed(list(lower)):
-            parent = np.arange(len(variance)) // BRANCHES
-            found = below + ((found - total) / spread)[..., parent] * variance
+        spreads = self._spreads()
+        best = [levels[-1]]
+        for own, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
+            firsts = self._firsts(len(below))
+            children, spread = np.add.reduceat(best[0], firsts, axis=-1), np.add.reduceat(below, firsts)
+            best.insert(0, (own * spread + children) / (1 + spread))
+        found = best[0]
+        for children, spread in zip(best[1:], spreads[1:], strict=True):
+            firsts, parents = self._firsts(len(spread)), self._parents(len(spread))
+            missing = found - np.add.reduceat(children, firsts, axis=-1)
+            found = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
         return found
 
     def covariance(self) -> Floats:
-        """(leaves, leaves) of what is fitted, where the noise in every node has variance 1."""
-        applied = self.fitted(np.eye(self.nodes))
+        """(leaves, leaves) of `least_squares`, if every node has noise of variance 1: for few leaves."""
+        applied = self.least_squares(np.eye(sum(self.sizes)))
         return applied.T @ applied
+
+    def errors(self) -> SumErrors:
+        """Of `least_squares`, if every node has noise of variance 1.
+
+        A child is its share w of its parent x plus a rest, and no rest is correlated with any node above it. So
+        variances of nodes, of sums before them, and their covariances go down level by level.
+        """
+        spreads = self._spreads()
+        node = of_total = spreads[0]
+        before = before_total = np.cumsum(node) - node
+        both = np.zeros(len(node))
+        for spread in spreads[1:]:
+            firsts, up = self._firsts(len(spread)), self._parents(len(spread))
+            whole = np.add.reduceat(spread, firsts)[up]
+            running = np.cumsum(spread) - spread
+            smaller = running - running[firsts][up]
+            share, part = spread / whole, smaller / whole
+            before = before[up] + 2 * part * both[up] + part**2 * node[up] + smaller * (1 - part)
+            both = share * both[up] + share * part * node[up] - smaller * share
+            node = share**2 * node[up] + spread * (1 - share)
+            before_total, of_total = before_total[up] + part * of_total[up], share * of_total[up]
+        total = float(spreads[0].sum())
+        return SumErrors(node, np.append(before, total), np.append(before_total, total), total)
+
+    def _spreads(self) -> list[Floats]:
+        """Variance of every node as its own count and all below say it, level by level, the top one first."""
+        spreads = [np.ones(self.leaves)]
+        for _ in self.sizes[1:]:
+            below = np.add.reduceat(spreads[0], self._firsts(len(spreads[0])))
+            spreads.insert(0, below / (1 + below))
+        return spreads
+
+    def _firsts(self, nodes: int) -> NDArray[np.int64]:
+        """(parents,) the first child of each."""
+        return np.arange(0, nodes, self.branching)
+
+    def _parents(self, nodes: int) -> NDArray[np.int64]:
+        return np.arange(nodes) // self.branching

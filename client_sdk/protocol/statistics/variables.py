@@ -69,6 +69,11 @@ class Variable(Message):
             return (f"below {edges[0]}", *between, f"{edges[-1]} and above", MISSING)
         return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
 
+    @property
+    def usual(self) -> tuple[bool, ...]:
+        """Of each cell, whether one expects patients in it without having looked: not among others or missing."""
+        return tuple(self.presence or label not in (OTHER, MISSING) for label in self.labels)
+
     def places(self, patients: Patients) -> Places:
         """(n,) the cell of every patient.
 

@@ -7,6 +7,9 @@ BY_OPERATOR = "operator"
 SAME_MODEL_AGAIN = "same-model-again"
 SUM_OF_THREE = "sum-of-three"
 TOO_FEW_DRAWN = "too-few-drawn"
+# Of a query alone.
+REFUSED_BY_HOSPITALS = "refused-by-hospitals"
+STUDY_FINISHED = "study-finished"
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
@@ -42,6 +45,12 @@ _WORDS = {
     "= true in the policy.toml of each, with privacy.masking.allow_three in the study's settings",
     SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals; if one has left for good, end "
     "the study (`wardround study stop`)",
+    REFUSED_BY_HOSPITALS: "so many hospitals said no that too few are left: `wardround query show` shows operators who "
+    "and why; talk to them, then ask again or ask something else",
+    STUDY_FINISHED: "the study ended before it was its turn: a new study may ask",
+    "budget-exhausted": "others were charged meanwhile, and now it could pass a limit: `wardround ask --plan` says "
+    "what noise would fit",
+    "max-queries-reached": "as many queries as statistics.max_queries allows are charged",
     "updates-lost": "files of updates are gone from the coordinator's store: mend the store first",
     "noised-sum-lost": "the file of the noised sum is gone from the coordinator's store: mend the store first",
     "not-finite": "the new model held NaN or an infinity: a new study with a smaller learning rate is needed",

@@ -8,13 +8,14 @@ from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
 from accounting.plan.queries import QueryCost
 from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
+from client_sdk.protocol.study.reasons import REFUSED_BY_HOSPITALS
 from server.db import rows
 from server.db.ledger_store import budget_of, lock_account
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.queries import REFUSED, effects, least_noise, noise_of
+from server.domain.queries import effects, least_noise, noise_of
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
 from server.services.queries.schedule import again, queue, same
@@ -110,7 +111,7 @@ def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
     """Whether its round may begin now, later, or never."""
     counted = consents(tx, study, query.number)
     if counted.hopeless:
-        query.state, query.reason, query.due_at = "failed", REFUSED, None
+        query.state, query.reason, query.due_at = "failed", REFUSED_BY_HOSPITALS, None
         rows.append_event(tx, study, "query-failed", work=False)
         return
     patience = rows.settings_of(study).schedule.round_deadline_seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from accounting.budget.ledger import Kind
 from accounting.plan.report import report_to_dict
@@ -20,7 +20,7 @@ from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, de
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundState, StopReason
 from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.reasons import in_words
+from client_sdk.protocol.study.reasons import STUDY_FINISHED, in_words
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
@@ -213,6 +213,9 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
     """No round after this."""
     # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
+    # Whoever waits for an answer must not wait for ever.
+    waiting = (QueryRow.study_id == study.id, QueryRow.state == "waiting")
+    tx.session.execute(update(QueryRow).where(*waiting).values(state="failed", reason=STUDY_FINISHED, due_at=None))
     rows.enter_state(tx, study, "finished", stop_reason=reason)
 
 

@@ -9,7 +9,7 @@ export function cards() {
   const node = element("div", { class: "cards" });
   const update = (model) => {
     if (model.budget === null) return redraw(node, null, () => []);
-    const drawn = [roundsLeft(model), ...model.limits.map(budgetLeft), measured(model), present(model)];
+    const drawn = [model.trains ? roundsLeft(model) : null, model.asks ? questions(model) : null, ...model.limits.map(budgetLeft), model.trains ? measured(model) : null, present(model)].filter(Boolean);
     redraw(node, drawn, () => drawn.map(card));
   };
   return { node, update };
@@ -43,6 +43,19 @@ function roundsLeft(model) {
       first ? `The limit for ${limitName(first)} ends the study first` : null,
       model.study.rounds ? "If rounds go on to cost what the last one did" : "If every round costs its worst case",
       begun,
+    ],
+  };
+}
+
+function questions(model) {
+  const counted = (state) => model.queries.filter((query) => query.state === state).length;
+  const others = [["waiting", "waits for hospitals", "wait for hospitals"], ["asked", "is being computed", "are being computed"], ["failed", "came to nothing", "came to nothing"]];
+  return {
+    name: "Questions answered",
+    figure: String(counted("answered")),
+    lines: [
+      ...others.map(([state, one, many]) => (counted(state) ? `${counted(state)} ${counted(state) === 1 ? one : many}` : null)),
+      `At most ${model.study.settings.statistics.max_queries} are charged`,
     ],
   };
 }

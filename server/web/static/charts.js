@@ -35,6 +35,7 @@ function config() {
     axis: { labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 400 },
     text: { color: ink, fontSize: 12 },
     rule: { color: soft },
+    legend: { labelColor: ink, labelFontSize: 12, labelLimit: 220 },
     range: { category: [1, 2, 3, 4].map((number) => colour(`line-${number}`)) },
   };
 }
@@ -49,12 +50,13 @@ export class Chart {
   #waiting = null;
 
   // words: what the picture shows, for whoever does not see it
-  constructor(place, specification, words) {
+  // adapt: changes the specification to the data's form
+  constructor(place, specification, words, adapt = (plain) => plain) {
     Object.assign(place, { className: "chart" });
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", words);
     this.#place = place;
-    this.#specification = fetch(specification).then((answer) => answer.json());
+    this.#specification = fetch(specification).then((answer) => answer.json()).then(adapt);
     new IntersectionObserver((all) => {
       this.#seen = all.at(-1).isIntersecting;
       if (this.#seen && this.#waiting) this.show(this.#waiting);

@@ -2,6 +2,7 @@
 const encoder = new TextEncoder();
 const GENESIS = "0".repeat(64);
 const HEAD_LABEL = "wardround/1/ledger-head";
+const ANSWER_LABEL = "wardround/1/query-answer";
 const KEY_LABEL = "wardround/1/key";
 
 export class Broken extends Error {}
@@ -44,6 +45,15 @@ function read(line, sequence) {
 
 // True, or null where this browser has no Ed25519. Throws Broken where the signature is wrong.
 export async function checkSignature(study, head, signature, key) {
+  // Keys in the order of their names, as canonical JSON has them; a study's name needs no escapes.
+  const document = JSON.stringify({ entries: head.entries, sha256: head.sha256, study });
+  return check(HEAD_LABEL, document, signature, key, "The signature on the head is not the coordinator's.");
+}
+
+// text: the canonical JSON of a published answer. As above.
+export const checkAnswer = (text, signature, key) => check(ANSWER_LABEL, text, signature, key, "The signature on this answer is not the coordinator's.");
+
+async function check(name, text, signature, key, wrong) {
   let known;
   try {
     known = await crypto.subtle.importKey("raw", fromBase64url(key), { name: "Ed25519" }, false, ["verify"]);
@@ -51,12 +61,11 @@ export async function checkSignature(study, head, signature, key) {
     if (error.name === "NotSupportedError") return null;
     throw new Broken("The coordinator's key is no Ed25519 key.");
   }
-  // Keys in the order of their names, as canonical JSON has them; a study's name needs no escapes.
-  const digest = await sha256(encoder.encode(JSON.stringify({ entries: head.entries, sha256: head.sha256, study })));
-  const label = encoder.encode(HEAD_LABEL);
+  const digest = await sha256(encoder.encode(text));
+  const label = encoder.encode(name);
   const message = new Uint8Array([0, 0, 0, label.length, ...label, ...digest]);
   if (!(await crypto.subtle.verify({ name: "Ed25519" }, known, fromBase64url(signature), message))) {
-    throw new Broken("The signature on the head is not the coordinator's.");
+    throw new Broken(wrong);
   }
   return true;
 }

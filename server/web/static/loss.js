@@ -19,13 +19,16 @@ export function lossCharts() {
   const jump = element("p", { class: "note" });
   let model = null;
   const draw = () => loss.update(model, () => lossRows(model, choice));
-  const beside = element("div", { class: "beside" },
-    section("accuracy", "Accuracy", measured.node), section("participation", "Hospitals that answered", answerKey(), answers.node));
+  const accuracies = section("accuracy", "Accuracy", measured.node);
+  const beside = element("div", { class: "beside" }, accuracies, section("participation", "Hospitals that answered", answerKey(), answers.node));
+  const about = element("p", { class: "note" });
   const node = section("loss", "Privacy loss, round by round",
     chartsAreHere ? element("div", { class: "controls" }, ...choices(choice, draw), legend) : element("p", { class: "notice care" }, MISSING),
-    loss.node, chartsAreHere ? element("p", { class: "note" }, "Strong lines: spent. Fine dots: a forecast, if every further round costs what the last one did. A thick stroke: reserved for the round under way.") : null, jump, beside);
+    loss.node, chartsAreHere ? about : null, jump, beside);
   const update = (now) => {
     model = now;
+    accuracies.hidden = !model.trains;
+    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs what the last one did. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: spent. A thick stroke: reserved for the question under way.";
     redraw(legend, model.limits.map(limitName), () => legendOf(model.limits, choice, draw));
     redraw(jump, jumpWords(model), () => jumpWords(model));
     draw();
@@ -57,6 +60,8 @@ const answerKey = () => element("p", { class: "legend" }, ...ANSWERS.map((name, 
 
 // The first round pays what a fixed order costs once; without a word it looks like a mistake.
 function jumpWords(model) {
+  // Without training nothing is kept at one order; a question may cost whatever its noise says.
+  if (!model.trains || model.rounds.some((round) => round.query)) return "";
   for (const limit of model.limits) {
     const points = model.history(limit);
     if (points.length < 3) continue;

@@ -10,7 +10,7 @@ const WHOSE = {
   "client bayesian": "whether a hospital that is typical of such hospitals took part",
 };
 
-const GUESSERS = { releases: "Somebody who sees the released models", coordinator: "The coordinator, which sees who takes part and what they send," };
+const GUESSERS = { releases: "Somebody who sees what is released", coordinator: "The coordinator, which sees who takes part and what they send," };
 
 export function meanings() {
   const list = element("div", { class: "meanings" });

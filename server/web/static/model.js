@@ -7,6 +7,7 @@ export class StudyModel {
   budget = null;
   version = 0;
   mostRounds = 0;
+  queries = [];
   #rounds = new Map();
   #ordered = [];
   #histories = new Map();
@@ -37,6 +38,24 @@ export class StudyModel {
     return (this.budget?.limits ?? []).filter((limit) => limit.epsilon === null);
   }
 
+  // Whether rounds of training belong to the study; whether questions do.
+  get trains() {
+    return this.study.settings.training !== undefined;
+  }
+
+  get asks() {
+    return (this.study.settings.statistics ?? null) !== null;
+  }
+
+  // Queries in order of their numbers, from `first` on; those before are known and have an answer, which stays.
+  mergeQueries(first, found) {
+    this.queries = [...this.queries.filter((query) => query.number < first), ...found];
+  }
+
+  get firstOpenQuery() {
+    return this.queries.find((query) => query.state !== "answered")?.number ?? this.queries.length + 1;
+  }
+
   get underWay() {
     return this.rounds.findLast((round) => round.ended_at === null) ?? null;
   }
@@ -61,6 +80,20 @@ export class StudyModel {
     const left = this.limits.map((limit) => limit.rounds_left_estimate ?? 0);
     if (!this.goesOn || Math.max(...left) === Math.min(...left)) return null;
     return this.limits[left.indexOf(Math.min(...left))];
+  }
+
+  // What a round added to a limit; null where it is not charged.
+  cost(round, limit) {
+    const points = this.history(limit), place = points.findIndex(([number]) => number === round.round);
+    return place < 0 ? null : Math.max(0, points[place][1] - (place > 0 ? points[place - 1][1] : 0));
+  }
+
+  // [before, after] of a query's charges, first to last; null where it was never charged.
+  spentBy(query, limit) {
+    const points = this.history(limit), own = new Set(this.rounds.filter((round) => round.query === query.number).map((round) => round.round));
+    const places = points.flatMap(([number], place) => (own.has(number) ? [place] : []));
+    if (places.length === 0) return null;
+    return [places[0] > 0 ? points[places[0] - 1][1] : 0, points[places.at(-1)][1]];
   }
 
   // [round, ε] of one limit, for every round that is charged.

@@ -21,6 +21,15 @@ export const accuracy = (value) => `${(Math.floor(value * 1000) / 10).toFixed(1)
 
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
+// Of an estimate as many digits as it can have a meaning in; the CSV has all of them.
+export function estimate(value) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-4) return value.toPrecision(3);
+  return String(Number(size >= 100 ? value.toFixed(1) : value.toPrecision(4)));
+}
+
 // Made once: a formatter costs more than all the times that it writes.
 const CLOCK = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 

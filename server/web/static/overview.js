@@ -78,7 +78,7 @@ function studies(found) {
       element("span", { class: "name" }, link, study.title ? element("span", { class: "note" }, study.study) : null),
       cell({}, element("span", { class: `badge ${tone}` }, name)),
       cell({}, limits === null ? "not shown" : budget(limits)),
-      cell({}, roundsLeft(study, limits), element("span", { class: "note" }, `${study.rounds} of at most ${most} begun`)),
+      cell({}, roundsLeft(study, limits), element("span", { class: "note" }, begun(study, most))),
       cell({}, hospitals(study)),
       cell({}, element("time", { datetime: last, title: when(last) }, ago(last))),
     ];
@@ -97,9 +97,18 @@ function budget(limits) {
     element("span", {}, `${left} %`), element("span", { class: "note" }, limitName(scarce)));
 }
 
+const trains = (study) => study.settings.training !== undefined;
+
+function begun(study, most) {
+  if (!trains(study)) return `${count(study.rounds, "question")} asked`;
+  const asked = study.settings.statistics ? ", and questions" : "";
+  return `${study.rounds} of at most ${most} begun${asked}`;
+}
+
 function roundsLeft(study, limits) {
   if (study.stop_reason !== null) return "none: it has ended";
   if (limits === null) return "not shown";
+  if (!trains(study)) return "no training";
   const left = Math.min(...protectedLimits(limits).map((limit) => limit.rounds_left_estimate ?? 0));
   return `about ${count(left, "round")}`;
 }

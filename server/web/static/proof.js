@@ -5,7 +5,7 @@ import { Broken, checkChain, checkSignature, fingerprint } from "/static/ledger.
 import { count } from "/static/numbers.js";
 
 const PAGE = 500;
-const KINDS = { reserved: "rounds reserved", settled: "settled by their report", "charged-in-full": "charged in full", cancelled: "cancelled, nothing was seen", roster: "changes of the membership" };
+const KINDS = { reserved: "rounds reserved", asked: "questions reserved", settled: "settled by their report", "charged-in-full": "charged in full", cancelled: "cancelled, nothing was seen", roster: "changes of the membership" };
 
 export function proof(name) {
   const command = `wardround ledger verify ${name} --server ${location.origin} --coordinator-key FINGERPRINT`;

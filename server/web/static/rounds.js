@@ -2,7 +2,8 @@
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { spentOf } from "/static/model.js";
 import { count, upward, when } from "/static/numbers.js";
-import { limitName, reasonWords, roundState } from "/static/words.js";
+import { addressOf } from "/static/questions.js";
+import { limitName, queryTitle, reasonWords, roundState } from "/static/words.js";
 
 // Few on a phone, where every round takes several lines.
 const PAGE = matchMedia("(max-width: 46rem)").matches ? 8 : 25;
@@ -20,7 +21,7 @@ export function roundsTable(name) {
     const pages = Math.max(1, Math.ceil(groups.length / PAGE));
     choice.page = Math.min(choice.page, pages - 1);
     const shown = groups.slice(choice.page * PAGE, (choice.page + 1) * PAGE);
-    redraw(list, [shown, model.limits.map(limitName)], () => (shown.length ? rows(model, shown) : element("p", { class: "empty" }, model.rounds.length ? "No round fits." : "No round has begun.")));
+    redraw(list, [shown, model.limits.map(limitName), titles(model, shown)], () => (shown.length ? rows(model, shown) : element("p", { class: "empty" }, model.rounds.length ? "No round fits." : "No round has begun.")));
     redraw(summary, groups.length, () => (choice.text || choice.kind !== "all" ? `${count(groups.length, "line")} found` : ""));
     redraw(pager, [choice.page, pages], () => (pages > 1 ? turners(choice, pages, draw) : []));
   };
@@ -28,7 +29,7 @@ export function roundsTable(name) {
     Object.assign(choice, { [field]: event.target.value, page: 0 });
     draw();
   };
-  const node = section("rounds", "Rounds",
+  const node = section("rounds", "Rounds, with what each cost",
     element("div", { class: "controls" },
       element("label", { class: "choice" }, "Find a round ", element("input", { type: "search", placeholder: "12, or a word", autocomplete: "off", oninput: change("text") })),
       element("label", { class: "choice" }, "Which ", element("select", { onchange: change("kind") }, ...Object.entries(KINDS).map(([value, text]) => element("option", { value }, text)))),
@@ -65,7 +66,7 @@ export function grouped(rounds) {
   const groups = [];
   for (const round of rounds) {
     const last = groups.at(-1)?.at(-1);
-    const same = last && last.state === "abandoned" && round.state === "abandoned" && last.reason === round.reason && last.round === round.round + 1;
+    const same = last && last.state === "abandoned" && round.state === "abandoned" && last.reason === round.reason && last.query === round.query && last.round === round.round + 1;
     if (same) groups.at(-1).push(round);
     else groups.push([round]);
   }
@@ -73,16 +74,32 @@ export function grouped(rounds) {
 }
 
 function rows(model, groups) {
-  const spent = (group) => model.limits.map((limit) => cell({ class: "number" }, upward(spentOf(group[0], limit) ?? null)));
+  const spent = (group) => model.limits.map((limit) => cell({ class: "number" }, upward(spentOf(group[0], limit) ?? null), added(model, group[0], limit)));
   const lines = groups.map((group) => [
     group.length > 1 ? `${group.at(-1).round}–${group[0].round}` : String(group[0].round),
-    what(group), cell({ class: "number" }, answered(group)), ...spent(group), measured(group[0]), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
+    what(model, group), cell({ class: "number" }, answered(group)), ...spent(group), ...(model.trains ? [measured(group[0])] : []), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
   ]);
-  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Measured", "When"], lines, { stacks: true });
+  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), ...(model.trains ? ["Measured"] : []), "When"], lines, { stacks: true });
 }
 
-function what(group) {
+// Of the queries that these rounds answer.
+const titles = (model, groups) => groups.flat().filter((round) => round.query).map((round) => titleOf(model, round));
+const titleOf = (model, { query }) => `Question ${query}${model.queries[query - 1] ? `: ${queryTitle(model.queries[query - 1])}` : ""}`;
+
+function added(model, round, limit) {
+  const cost = model.cost(round, limit);
+  return cost === null ? null : element("span", { class: "note" }, ` + ${upward(cost)}`);
+}
+
+function what(model, group) {
+  const happened = outcome(group);
+  if (!group[0].query) return happened;
+  return element("span", {}, element("a", { href: addressOf(group[0].query) }, titleOf(model, group[0])), " ", happened);
+}
+
+function outcome(group) {
   const [newest] = group;
+  if (newest.query && newest.state === "released") return "answered";
   if (!isNothing(newest) || newest.reason === null) return roundState(newest);
   const [happened, doing] = reasonWords(newest.reason) ?? [newest.reason, ""];
   const many = group.length > 1 ? `${group.length} rounds ${roundState(newest)}` : roundState(newest);
@@ -100,9 +117,9 @@ const measured = (round) => Object.entries(round.metrics?.values ?? {}).map(([na
 // No cell may begin a formula in a spreadsheet: texts here are words and numbers of the coordinator's own.
 function csv(model) {
   const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
-  const head = ["round", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), "measured"];
+  const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), "measured"];
   const lines = model.rounds.map((round) => [
-    round.round, round.state, round.reason, round.started_at, round.ended_at,
+    round.round, round.query, round.state, round.reason, round.started_at, round.ended_at,
     ...["received", "refused", "missing", "waiting"].map((kind) => round.answers?.[kind]),
     ...model.limits.map((limit) => spentOf(round, limit)), measured(round),
   ]);

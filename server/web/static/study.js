@@ -8,6 +8,7 @@ import { meanings } from "/static/meaning.js";
 import { StudyModel } from "/static/model.js";
 import { ago, when } from "/static/numbers.js";
 import { proof } from "/static/proof.js";
+import { questionsTab } from "/static/questions.js";
 import { roundsTable } from "/static/rounds.js";
 import { complain, tell, title } from "/static/shell.js";
 import { stateOf } from "/static/words.js";
@@ -24,7 +25,7 @@ export function openStudy(place, wrongKey) {
       if (await readNews(name, model, twin)) {
         complain("");
         parts ??= build(place, name, model);
-        for (const part of parts) part.update(model);
+        parts.update(model);
       }
     } catch (error) {
       if (error.wrongKey) return void wrongKey(`${error.title}: ${error.message}`);
@@ -47,17 +48,64 @@ async function readNews(name, model, twin) {
     model.merge(more, model.version);
     next = more.next;
   }
+  if (model.asks && model.budget !== null) await readQueries(name, model);
   model.version = version;
   return true;
 }
 
+// From the first that may have changed: an answer stays what it is.
+async function readQueries(name, model) {
+  const first = model.firstOpenQuery, found = [];
+  for (let after = first - 1; after !== null; ) {
+    const page = await (await ask(`/dashboard/${name}/queries.json?after=${after}`)).json();
+    found.push(...page.queries);
+    after = page.next;
+  }
+  model.mergeQueries(first, found);
+}
+
+// Two tabs where questions may be asked; what is not looked at is not drawn, since nothing out of sight has a width.
 function build(place, name, model) {
-  const parts = [heading(), cards()];
+  const top = heading(), tabs = tabBar(), own = element("div", {}), asked = questionsTab(name);
+  const parts = [cards()];
   // No numbers where the database is not what was signed: they may be anybody's.
   if (model.budget !== null) parts.push(lossCharts(), meanings(), agreement(name), proof(name), roundsTable(name));
-  place.replaceChildren(...parts.map((part) => part.node));
-  return parts;
+  own.append(...parts.map((part) => part.node));
+  const two = model.asks && model.budget !== null;
+  place.replaceChildren(top.node, ...(two ? [tabs.node] : []), own, ...(two ? [asked.node] : []));
+  let questions = false, known = model;
+  const update = (now) => {
+    known = now;
+    top.update(now);
+    tabs.update(now, questions);
+    if (questions) asked.update(now);
+    else for (const part of parts) part.update(now);
+  };
+  const turn = (moved) => {
+    // Other fragments, such as the link past the bar, stay where they are.
+    const found = location.hash.match(/^#(study|questions|question-(\d+))?$/);
+    if (!two || found === null) return;
+    questions = (found[1] ?? "study") !== "study";
+    own.hidden = questions;
+    asked.node.hidden = !questions;
+    if (questions) asked.show(found[2] ? Number(found[2]) : null);
+    if (moved) window.scrollTo(0, 0);
+    update(known);
+  };
+  addEventListener("hashchange", () => turn(true));
+  turn(false);
+  return { update };
 }
+
+function tabBar() {
+  const node = element("nav", { class: "tabs", "aria-label": "Parts of the study" });
+  const update = (model, questions) => redraw(node, [questions, model.queries.length], () => [
+    tab("#study", "Budget and rounds", !questions), tab("#questions", `Questions (${model.queries.length})`, questions),
+  ]);
+  return { node, update };
+}
+
+const tab = (href, text, current) => element("a", { href, "aria-current": current ? "page" : null }, text);
 
 function heading() {
   const node = element("header", { class: "top" });
@@ -68,7 +116,7 @@ function heading() {
     redraw(node, [study.title, state, sentence, last?.round, last?.state, budget === null], () => [
       element("p", { class: "crumbs" }, element("a", { href: "/dashboard" }, "All studies"), ` / ${study.study}`),
       element("h1", {}, study.title || study.study),
-      element("p", { class: "state" }, element("span", { class: `badge ${tone}` }, state), last ? ` Round ${last.round}, begun ` : " Opened ", time(last?.started_at ?? study.created_at)),
+      element("p", { class: "state" }, element("span", { class: `badge ${tone}` }, state), last ? (last.query ? ` Question ${last.query}, asked in round ${last.round}, begun ` : ` Round ${last.round}, begun `) : " Opened ", time(last?.started_at ?? study.created_at)),
       sentence ? element("p", { class: `notice ${tone}` }, ...phrase(sentence)) : null,
     ].filter(Boolean));
   };

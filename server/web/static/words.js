@@ -61,6 +61,10 @@ const REASONS = {
   "unordered-deadlines": ["The secure sum's deadlines do not fit", SETTINGS],
   "malformed-parameters": ["The secure sum could not be set up", SETTINGS],
   "unknown-suite": ["The secure sum could not be set up", SETTINGS],
+  "refused-by-hospitals": ["Too many hospitals said no", "Operators see who and why below. Talk to them, then ask again or ask something else."],
+  "study-finished": ["The study ended before it was asked", "A new study may ask."],
+  "budget-exhausted": ["It could have passed a limit", "Others were charged meanwhile. `wardround ask --plan` says what noise would fit."],
+  "max-queries-reached": ["As many queries as statistics.max_queries are charged", "A new study may ask."],
   "repeated-vector": ["The secure sum could not be set up", SETTINGS],
 };
 
@@ -69,7 +73,29 @@ export const reasonWords = (reason) => REASONS[reason];
 const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "came to nothing", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;
 
-const OBSERVERS = { releases: "whoever sees the released models", coordinator: "the coordinator, which sees who takes part and what they send" };
+// [tone, name, sentence]. A failed query that is asked again waits once more.
+const QUERY_STATES = {
+  waiting: (query) => ["care", "Waits for hospitals", `${query.allowed} of at least ${query.needed} hospitals say yes${query.refused ? `, ${query.refused} no` : ""}.`],
+  asked: (query) => ["live", "Hospitals compute", `Round ${query.round} is under way.`],
+  answered: () => ["good", "Answered", ""],
+  failed: (query) => ["care", "Came to nothing", `${failureWords(query.reason).join(". ")} Asking again tries anew.`],
+};
+export const queryState = (query) => QUERY_STATES[query.state](query);
+const failureWords = (reason) => reasonWords(reason) ?? [`Reason: ${reason}`, ""];
+// Without a title what it asks, without which of several rows counts.
+export const queryTitle = (query) => query.document.question.title || query.words.split(". ")[0];
+
+const QUERY_KINDS = {
+  count: "number of patients", table: "table", tables: "several tables", moments: "means and standard deviations", covariance: "covariances",
+  quantiles: "quantiles", survival: "survival", evaluation: "evaluation of a model", "linear-regression": "linear regression",
+};
+export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
+
+// Columns of answers; others are the question's own.
+const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before it was made to fit", patients: "Patients" };
+export const columnName = (name) => COLUMNS[name] ?? name;
+
+const OBSERVERS = { releases: "whoever sees the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };
 export const observerName = (observer) => OBSERVERS[observer] ?? observer;
 
 // Against whom a number is void, in its certificate's own words; "" where it holds against everybody it names.

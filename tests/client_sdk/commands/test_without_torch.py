@@ -65,7 +65,7 @@ TYPED = [
     "ask registry {home}/question.toml --plan --key-file {home}/operator.key",
     "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
     "query list registry --key-file {home}/operator.key",
-    "query approve registry 1 --home {home}/city",
+    "query approve registry 1 --yes --home {home}/city",
     "query deny registry 1 --home {home}/city",
     "query show registry 1 --home {home}/city",
     "withdraw stroke --home {home}/city",

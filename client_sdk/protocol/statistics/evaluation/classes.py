@@ -19,7 +19,7 @@ from client_sdk.protocol.statistics.evaluation.tables import (
     stacked,
 )
 from client_sdk.protocol.statistics.groups import GroupSum
-from client_sdk.protocol.statistics.ratios import Quadratic, of_share, ratios
+from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
 from client_sdk.protocol.statistics.second_moments import simulated
 
 MEANS = ("macro F1", "balanced accuracy")
@@ -77,7 +77,7 @@ class Confusion:
             below,
             # The diagonal counts twice in both, 2(classes - 1) others once below.
             Quadratic(4 * noise, -8 * noise, (4 + 2 * (size - 1)) * noise),
-            Quadratic(4 * hits, -8 * hits, 4 * hits + wrong),
+            of_weights(right, below, Quadratic(4 * hits, -8 * hits, 4 * hits + wrong)),
         )
 
     def means(self, generator: np.random.Generator) -> Estimates:

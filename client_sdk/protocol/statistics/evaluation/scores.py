@@ -11,7 +11,8 @@ import numpy as np
 
 from client_sdk.protocol.statistics.answer import SIMULATIONS
 from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
-from client_sdk.protocol.statistics.ratios import Quadratic, of_share, ratios
+from client_sdk.protocol.statistics.monotone import rising
+from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
 from client_sdk.protocol.statistics.second_moments import simulated
 from client_sdk.protocol.statistics.tree import Tree
 
@@ -49,7 +50,7 @@ class Scores:
 
     @classmethod
     def of(cls, raw: Floats, variance: float, tree: Tree, covariance: Floats) -> Scores:
-        return cls(raw, np.stack([rising(row) for row in raw]), variance, tree, covariance)
+        return cls(raw, np.stack([made_to_fit(row) for row in raw]), variance, tree, covariance)
 
     def ratio(self, weights: Weights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
         """Estimates of what is shown; errors and intervals of what is raw."""
@@ -59,13 +60,8 @@ class Scores:
         noise = Quadratic(
             self.variance * total(above @ self.covariance, above), -2 * total(smeared, above), total(smeared, below)
         )
-        sampling = (
-            of_share(denominator)
-            if weights.share
-            else Quadratic(
-                total(above**2, self.shown), -2 * total(above * below, self.shown), total(below**2, self.shown)
-            )
-        )
+        squares = Quadratic(*(total(one, self.shown) for one in (above**2, -2 * above * below, below**2)))
+        sampling = of_share(denominator) if weights.share else of_weights(numerator, denominator, squares)
         found = ratios(numerator, denominator, noise, sampling, low, high)
         patients = self.patients(weights)
         fitting = total(above, self.shown) / np.where(patients > 0, patients, np.nan)
@@ -92,8 +88,8 @@ class Scores:
         if bool((self.raw.sum(axis=1) <= max(least, 1e-6)).any()):
             nothing = np.full(4, np.nan)
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
-        nodes = generator.standard_normal((SIMULATIONS, 2, self.tree.nodes))
-        noise = np.sqrt(self.variance) * self.tree.fitted(nodes)
+        nodes = generator.standard_normal((SIMULATIONS, 2, sum(self.tree.sizes)))
+        noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
         sampling = generator.poisson(self.shown, (SIMULATIONS, *self.shown.shape)) - self.shown
         found = simulated(self.raw, noise, sampling, _areas)
         return replace(
@@ -109,36 +105,25 @@ def total(weights: Floats, table: Floats) -> Floats:
     return (weights * table).sum(axis=(-2, -1))
 
 
-def rising(counts: Floats) -> Floats:
+def made_to_fit(counts: Floats) -> Floats:
     """The counts whose cumulated sum rises from 0 to the same total and is nearest to the one given."""
     whole = max(float(counts.sum()), 0.0)
-    cumulated = np.clip(isotonic(np.cumsum(counts)[:-1]), 0.0, whole)
+    cumulated = np.clip(rising(np.cumsum(counts)[:-1]), 0.0, whole)
     return np.diff(cumulated, prepend=0.0, append=whole)
-
-
-def isotonic(values: Floats) -> Floats:
-    """The nearest numbers that never fall. Pool adjacent violators, Ayer et al. 1955."""
-    means: list[float] = []
-    sizes: list[int] = []
-    for value in values.tolist():
-        mean, size = value, 1
-        while means and means[-1] >= mean:
-            last, many = means.pop(), sizes.pop()
-            mean, size = (last * many + mean * size) / (many + size), many + size
-        means.append(mean)
-        sizes.append(size)
-    return np.repeat(np.array(means, np.float64), np.array(sizes, np.int64))
 
 
 def _areas(tables: Floats) -> Floats:
     """(s, 2, bins) to (s, 4)."""
     without, having = tables[:, 0], tables[:, 1]
-    pairs = without.sum(axis=1) * having.sum(axis=1)
+    # A draw may have nobody: such draws lie beyond the ends of the interval.
+    nobody = 1e-9
+    everybody = np.maximum(having.sum(axis=1), nobody)
+    pairs = np.maximum(without.sum(axis=1), nobody) * everybody
     below = np.cumsum(without, axis=1) - without
     won, tied = (having * below).sum(axis=1), (having * without).sum(axis=1)
     # From high scores to low: of those at least so high, the share that has the outcome.
     found = np.cumsum(having[:, ::-1], axis=1)[:, ::-1]
     called = np.cumsum(tables.sum(axis=1)[:, ::-1], axis=1)[:, ::-1]
-    precision = np.clip(found / np.maximum(called, 1e-9), 0.0, 1.0)
-    average = (having * precision).sum(axis=1) / having.sum(axis=1)
+    precision = np.clip(found / np.maximum(called, nobody), 0.0, 1.0)
+    average = (having * precision).sum(axis=1) / everybody
     return np.stack([(won + tied / 2) / pairs, won / pairs, (won + tied) / pairs, average], axis=1)

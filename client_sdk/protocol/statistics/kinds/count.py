@@ -45,6 +45,9 @@ class Count(BaseQuestion):
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
 
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        return np.array([float(patients)])
+
     def answer(self, noised: NoisedSum) -> Answer:
         found = counts(noised.total, np.array([noised.std**2]))
         columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)

@@ -16,7 +16,7 @@ from client_sdk.protocol.statistics.counting import Floats, counts
 from client_sdk.protocol.statistics.evaluation.binary import read_scores
 from client_sdk.protocol.statistics.evaluation.classes import read_classes
 from client_sdk.protocol.statistics.evaluation.numbers import read_numbers
-from client_sdk.protocol.statistics.groups import Partition, places_of, size_of, sums_by_group
+from client_sdk.protocol.statistics.groups import Partition, evenly, places_of, size_of, sums_by_group
 from client_sdk.protocol.statistics.kinds.table import require_columns_once
 from client_sdk.protocol.statistics.kinds.tables import root_up
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -36,6 +36,8 @@ from client_sdk.protocol.wire.values import Finite, Positive, Whole
 # Beside the columns of the hospital's table; a control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
 MOST_BINS = 256
+# More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
+FLAT_BINS = 8
 MOST_CLASSES = 64
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
@@ -140,13 +142,13 @@ class Evaluation(BaseQuestion):
 
     @property
     def tree(self) -> Tree:
-        return Tree(len(self.ends) - 1)
+        return Tree(len(self.ends) - 1, flat=FLAT_BINS)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one group's numbers."""
         if self.prediction == "binary":
-            return 2, self.tree.nodes
+            return 2, sum(self.tree.sizes)
         return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
 
     @property
@@ -210,13 +212,32 @@ class Evaluation(BaseQuestion):
     def _range(self) -> tuple[float, float, float]:
         return self.low or 0.0, self.high or 0.0, self.largest_error or 1.0
 
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        """As many in each group. Probabilities are spread evenly and right on average; of classes, all as frequent, 3
+        of 4 are right; of numbers, outcomes are spread evenly, and errors have a quarter of the largest as deviation.
+        """
+        parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
+        return np.concatenate([*(part.ravel() for part in parts), [0.0]])
+
+    def _assumed(self) -> Floats:
+        """(*shape) of one patient, on average."""
+        if self.prediction == "number":
+            return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
+        if self.prediction == "classes":
+            count = self.classes or 1
+            wrong = np.full(self.shape, 1 / 4 / (count - 1) / count)
+            return np.where(np.eye(count) > 0, 3 / 4 / count, wrong)
+        ends = np.array(self.ends)
+        middles, widths = (ends[:-1] + ends[1:]) / 2, np.diff(ends)
+        return self.tree.grown(np.stack([(1 - middles) * widths, middles * widths]))
+
     def answer(self, noised: NoisedSum) -> Answer:
         sizes = [size_of(one) * math.prod(self.shape) for one in self.partitions]
         *parts, unusable = np.split(noised.total, np.cumsum(sizes))
         shaped = [part.reshape(-1, *self.shape) for part in parts]
         left_out = counts(unusable, np.array([noised.std**2]))
         if self.prediction == "binary":
-            shaped = [self.tree.fitted(part) for part in shaped]
+            shaped = [self.tree.least_squares(part) for part in shaped]
         sums = sums_by_group(self.partitions, shaped, noised.std)
         if self.prediction == "binary":
             return read_scores(sums, self.tree, self.ends, left_out, noised.generator())

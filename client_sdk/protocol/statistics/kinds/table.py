@@ -27,6 +27,7 @@ from client_sdk.protocol.statistics.answer import (
     rows_of,
 )
 from client_sdk.protocol.statistics.counting import Estimates, counted
+from client_sdk.protocol.statistics.groups import evenly
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import Patients, Variable
 from client_sdk.protocol.statistics.words import listed, variable_in_words
@@ -60,6 +61,9 @@ class Table(BaseQuestion):
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return patients_in(self.variables, patients, self.included(patients)) * round(1 / spacing)
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        return evenly(self.variables, patients)
 
     def answer(self, noised: NoisedSum) -> Answer:
         names = tuple(variable.column for variable in self.variables)

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
 from client_sdk.protocol.statistics.counting import counted, joined
+from client_sdk.protocol.statistics.groups import evenly
 from client_sdk.protocol.statistics.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import Patients
@@ -53,6 +54,9 @@ class Tables(BaseQuestion):
         included = self.included(patients)
         counts = [patients_in(variables, patients, included) for variables in self.tables]
         return np.concatenate(counts) * round(1 / spacing)
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        return np.concatenate([evenly(variables, patients) for variables in self.tables])
 
     def answer(self, noised: NoisedSum) -> Answer:
         ends = np.cumsum([cells_of(variables) for variables in self.tables])

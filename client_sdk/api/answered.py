@@ -1,0 +1,137 @@
+"""An answer as a program has it: its signature checked, its tables as data frames."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from client_sdk.errors import AnswerNotSigned, ConfigurationError
+from client_sdk.protocol.statistics.answer import AnswerTable
+from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryDocument, QueryNoise
+from client_sdk.protocol.wire.signing import (
+    QUERY_ANSWER,
+    SigningError,
+    decode_public_key,
+    fingerprint,
+    verify_document,
+)
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingTypeStubs]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to a query, signed by the coordinator.
+
+    query    the query as the coordinator tells it
+    key      the coordinator's key that the signature was verified with, base64url
+    pinned   whether that key was known beforehand, from a person or from enrolment; False: the coordinator shows it,
+             and nobody has compared it
+    """
+
+    query: Query
+    published: PublishedAnswer
+    key: str
+    pinned: bool
+
+    @property
+    def tables(self) -> tuple[AnswerTable, ...]:
+        """The first is the answer itself; others are beside it."""
+        return self.published.answer.tables
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know."""
+        return self.published.answer.notes
+
+    @property
+    def warning(self) -> str:
+        """What no noise protects against."""
+        return self.published.warning
+
+    @property
+    def noise(self) -> QueryNoise:
+        """The noise that is sure, and that is really there, on the scale of one patient's part."""
+        return self.published.noise
+
+    @property
+    def hospitals(self) -> int:
+        """How many are in the sum."""
+        return self.published.hospitals
+
+    def table(self, name: str | None = None) -> AnswerTable:
+        """One of `tables`; without a name the first.
+
+        Raises:
+            KeyError: there is none of this name; says which there are.
+        """
+        if name is None:
+            return self.tables[0]
+        found = [one for one in self.tables if one.name == name]
+        if not found:
+            raise KeyError(f"no table {name!r}: the answer has {', '.join(one.name for one in self.tables)}")
+        return found[0]
+
+    def frame(self, table: str | None = None) -> pandas.DataFrame:
+        """One table as a pandas data frame; without a name the first.
+
+        Columns that hold estimates are `estimate`, `dp_error`, `sampling_error`, `low`, `high`, and `raw` where it
+        differs; before them stand those that say what a row is about. Notes and the warning are in `attrs`.
+
+        Raises:
+            KeyError: there is no table of this name.
+            ConfigurationError: pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingTypeStubs]
+        except ModuleNotFoundError as error:
+            raise ConfigurationError("data frames need pandas: pip install 'wardround[frames]'") from error
+        found = self.table(table)
+        made = pandas.DataFrame([list(row) for row in found.rows], columns=list(found.columns))
+        made.attrs.update({"title": found.title, "notes": list(self.notes), "warning": self.warning})
+        return made
+
+    def to_frame(self, table: str | None = None) -> pandas.DataFrame:
+        """As `frame`."""
+        return self.frame(table)
+
+    def __repr__(self) -> str:
+        named = ", ".join(one.name for one in self.tables)
+        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {named})"
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: the first table."""
+        shown: Any = self.frame()
+        return str(shown._repr_html_())
+
+
+def verified(query: Query, document: QueryDocument, shown: str, known: str | None) -> Answered:
+    """The answer, if it is the coordinator's own and to this very question.
+
+    shown  the key that the coordinator shows
+    known  its key, or its fingerprint, from enrolment or from a person; None: nobody compared it
+
+    Raises:
+        AnswerNotSigned: another key, a signature that does not hold, or the answer to something else.
+    """
+    if query.answered is None:
+        raise AnswerNotSigned(f"the coordinator calls query {query.number} answered and shows no answer")
+    signed, published = query.answered, query.answered.published
+    if (published.study, published.query, published.sha256) != (query.study, query.number, document.digest()):
+        raise AnswerNotSigned(f"what the coordinator shows for query {query.number} answers something else")
+    try:
+        key = decode_public_key(shown)
+        if known is not None and not names(known, shown, fingerprint(key)):
+            raise AnswerNotSigned("the coordinator shows another key than the one that you know")
+        verify_document(key, QUERY_ANSWER, published.model_dump(mode="json"), signed.signature)
+    except SigningError as error:
+        raise AnswerNotSigned(f"the signature of answer {query.number} is not the coordinator's") from error
+    return Answered(query, published, shown, pinned=known is not None)
+
+
+def names(given: str, key: str, mark: str) -> bool:
+    """Whether a person means this key: by itself, or by its fingerprint, which is read out in groups."""
+    # A key tells small letters from capitals.
+    return given.strip() == key or re.sub(r"[\s.,:-]", "", given).lower() == mark

@@ -1,0 +1,53 @@
+"""Ask and wait, step by step, for the client that blocks and the one that is awaited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from client_sdk.api import calls
+from client_sdk.api.answered import Answered, verified
+from client_sdk.api.transport import Call
+from client_sdk.errors import QueryFailed, QueryNotAnswered
+from client_sdk.protocol.study.queries import Query, QueryDocument
+
+OnState = Callable[[Query], None]
+Step = Call[Any] | float
+"""A request, whose answer is sent back; or seconds to wait."""
+FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.25, 5.0
+
+
+def asking(
+    study: str,
+    document: QueryDocument,
+    *,
+    wait: bool,
+    timeout: float | None,
+    on_state: OnState | None,
+    known: str | None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[Step, Any, Answered | Query]:
+    """The requests and pauses between a question and its answer.
+
+    Raises:
+        QueryFailed, QueryNotAnswered, AnswerNotSigned: as `Client.ask`.
+    """
+    began, pause = clock(), FIRST_LOOK_SECONDS
+    query: Query = yield calls.ask_query(study, document)
+    while query.state in ("waiting", "asked"):
+        if on_state is not None:
+            on_state(query)
+        if not wait:
+            return query
+        left = None if timeout is None else timeout - (clock() - began)
+        if left is not None and left <= 0:
+            raise QueryNotAnswered(query)
+        yield pause if left is None else min(pause, left)
+        # At first often, because a small query is answered at once; hospitals' people take their time.
+        pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
+        query = yield calls.query(study, query.number)
+    if query.state == "failed":
+        raise QueryFailed(query)
+    shown: str = (yield calls.study(study)).coordinator_key
+    return verified(query, document, shown, known)

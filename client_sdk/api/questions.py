@@ -1,0 +1,67 @@
+"""A question as a person has it: a file, a dictionary, a question or a whole document."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.statistics.question import BaseQuestion
+from client_sdk.protocol.study.queries import QueryDocument
+from client_sdk.protocol.wire.documents import load_json
+from client_sdk.protocol.wire.wrong_entries import wrong_entries
+
+AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLike[str]
+"""A dictionary has the same entries as a file; a text is the path of one, TOML or (`.json`) JSON."""
+
+
+def read_question(given: AnyQuestion) -> QueryDocument:
+    """What is asked.
+
+    Raises:
+        ConfigurationError: no TOML or JSON, or no question; every wrong entry is named.
+        OSError: the file cannot be read.
+    """
+    if isinstance(given, QueryDocument):
+        return given
+    if isinstance(given, BaseQuestion):
+        return _document(given.model_dump(mode="json"), "this")
+    if isinstance(given, Mapping):
+        return _document(given, "this")
+    path = Path(given)
+    return _document(_read(path), str(path))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        values: Any = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is neither TOML nor JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one")
+    return cast("Mapping[str, Any]", values)
+
+
+def _document(values: Mapping[str, Any], name: str) -> QueryDocument:
+    """values: the entries of a question, and perhaps `data_version` beside them; or a whole document's."""
+    entries = dict(values)
+    if "question" not in entries:
+        version = {"data_version": entries.pop("data_version")} if "data_version" in entries else {}
+        entries = {"question": entries, **version}
+    try:
+        # As JSON, where a list is what a tuple is in Python.
+        return QueryDocument.model_validate_json(json.dumps(entries))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, QueryDocument))
+        raise ConfigurationError(f"{name} is not a question:\n{wrong}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{name} is not a question: it is no TOML or JSON of one") from error

@@ -1,0 +1,142 @@
+"""A query and its answer at a terminal, and its tables as CSV."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from client_sdk.commands.shared import number, say, table
+from client_sdk.protocol.study.query_words import refusals_of, state_in_words, title_of
+from client_sdk.protocol.wire.rounded import at_least
+
+if TYPE_CHECKING:
+    from client_sdk.protocol.statistics.answer import Answer, AnswerTable
+    from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryForecast
+
+# Of a curve, which stands above: `--csv` and `--json` have every row.
+_MOST_ROWS = 24
+# A bin may begin with a negative number, which is none.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d. ])")
+
+
+def show_query(query: Query, *, only: str | None = None) -> None:
+    """What is asked, how far it has come, and its answer. only: name of the one table to show."""
+    say(f"query {query.number} of {query.study}: {title_of(query)}")
+    if query.document.question.title:
+        say(query.document.question.in_words())
+    if query.answered is None:
+        say(state_in_words(query))
+        for line in refusals_of(query):
+            say(f"  {line}")
+        return
+    _show_answer(query.answered.published, only)
+
+
+def _show_answer(stated: PublishedAnswer, only: str | None) -> None:
+    for one in tables_of(stated.answer, only):
+        show_table(one)
+    for note in stated.answer.notes:
+        say(note)
+    say(
+        f"{stated.hospitals} hospitals in the sum; noise of standard deviation {number(stated.noise.present)} on every "
+        f"number, of which {at_least(stated.noise.guaranteed)} is sure to protect"
+    )
+    say(f"charged in round {stated.round}, ledger entry {stated.ledger_entries}")
+    say(stated.warning)
+
+
+def show_table(one: AnswerTable) -> None:
+    """Its curves, then its rows, each with a picture of its interval where it has one."""
+    from client_sdk.commands.text_charts import curves, intervals
+
+    drawn, beside = curves(one), intervals(one)
+    if drawn is not None:
+        say(one.title)
+        for line in drawn:
+            say(line)
+    rows = [[_cell(cell) for cell in row] for row in one.rows]
+    columns = list(one.columns)
+    if beside is not None:
+        columns, rows = [*columns, ""], [[*row, picture] for row, picture in zip(rows, beside, strict=True)]
+    shown = rows if drawn is None else rows[:_MOST_ROWS]
+    table(one.title, columns, shown)
+    if len(shown) < len(rows):
+        say(f"{len(rows) - len(shown)} more rows: --csv and --json have all of them")
+
+
+def tables_of(answer: Answer, only: str | None) -> list[AnswerTable]:
+    """All tables, or the one of this name.
+
+    Raises:
+        ConfigurationError: there is none of this name; says which there are.
+    """
+    from client_sdk.errors import ConfigurationError
+
+    found = [one for one in answer.tables if only in (None, one.name)]
+    if not found:
+        named = ", ".join(one.name for one in answer.tables)
+        raise ConfigurationError(f"the answer has no table {only!r}, but {named}")
+    return found
+
+
+def csv_files(path: Path, answer: Answer, only: str | None) -> list[tuple[Path, AnswerTable]]:
+    """Which table goes into which file: the first into `path`, others beside it under their names.
+
+    Raises:
+        ConfigurationError: as `tables_of`.
+    """
+    first, *others = tables_of(answer, only)
+    return [(path, first), *((path.with_name(f"{path.stem}-{one.name}{path.suffix}"), one) for one in others)]
+
+
+def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
+    """Write the tables; the files' names. Raises FileExistsError: one is there already, and nothing is written."""
+    files = csv_files(path, answer, only)
+    for file, _ in files:
+        require_new(file)
+    for file, one in files:
+        with file.open("x", newline="", encoding="utf-8") as open_file:
+            writer = csv.writer(open_file)
+            writer.writerow(one.columns)
+            writer.writerows([[plain(cell) for cell in row] for row in one.rows])
+    return [file for file, _ in files]
+
+
+def plain(cell: float | str | None) -> float | str | None:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def require_new(path: Path) -> None:
+    """Raises FileExistsError."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists already: name another file, or move it away")
+
+
+def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:
+    """What a query would cost, and how exact it would be. errors: of each table of counts its title and errors."""
+    if found.known is not None:
+        say(f"this very question is query {found.known}: asking again costs nothing")
+    say(
+        f"{found.cells} numbers; one patient changes them by at most {found.sensitivity:.4g}; noise of standard "
+        f"deviation s = {found.noise_std:.4g} is sure, {found.noise_expected:.4g} if every hospital answers"
+    )
+    if errors:
+        table("How exact it would be, from the noise alone", ["counts of", "standard error", "95 %"], errors)
+    rows = [
+        [one.level, one.definition, number(one.before), number(one.after), f"{one.epsilon:g}"] for one in found.limits
+    ]
+    table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
+    if found.allowed:
+        return
+    least = found.least_noise_multiplier
+    helps = "" if least is None else f"; a noise_multiplier of {least:g} would fit"
+    say(f"it would be refused: {found.reason}{helps}")
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.5g}"

@@ -1,0 +1,95 @@
+"""Rounds of training and queries in one column: what each has charged to every limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from client_sdk.commands.shared import number, say, since, table
+
+if TYPE_CHECKING:
+    from client_sdk.api.client import Client
+    from client_sdk.protocol.study.messages import BudgetStatement, RoundView
+
+NEWEST = 20
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A round that is charged. before: per limit what was spent before it; None: of the round before nothing is known.
+
+    title  of the query that it answers; None: a round of training
+    """
+
+    view: RoundView
+    title: str | None
+    before: tuple[float, ...] | None
+
+    @property
+    def what(self) -> str:
+        """In a few words."""
+        if self.view.query is None:
+            return "round of training"
+        return f"query {self.view.query}: {self.title}" if self.title else f"query {self.view.query}"
+
+    def cells(self) -> list[str]:
+        """Per limit: ε afterwards, and what came on top."""
+        after = [one.spent for one in self.view.spent or []]
+        if self.before is None:
+            return [number(one) for one in after]
+        # Rounded up like everything that is spent.
+        return [
+            f"{number(one)} (+{number(max(0.0, one - past))})" for one, past in zip(after, self.before, strict=True)
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        spent = None if self.view.spent is None else [one.model_dump(mode="json") for one in self.view.spent]
+        about = {"round": self.view.round, "query": self.view.query, "title": self.title, "state": self.view.state}
+        return about | {"ended_at": self.view.model_dump(mode="json")["ended_at"], "spent": spent}
+
+
+def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[Charge]:
+    """The newest charges, or all of them, in order."""
+    from client_sdk.commands.query import all_queries
+    from client_sdk.protocol.study.query_words import title_of
+
+    views: list[RoundView] = []
+    # One more than is shown: what it left is what the first shown one began with.
+    after: int | None = 0 if everything else max(0, statement.round - NEWEST - 1)
+    begins = after
+    while after is not None:
+        page = client.rounds(study, after=after)
+        views += page.rounds
+        after = page.next
+    titles: dict[int, str] = {}
+    if any(view.query is not None for view in views):
+        titles = {query.number: title_of(query) for query in all_queries(client, study)}
+    found: list[Charge] = []
+    before: tuple[float, ...] | None = None
+    for view in views:
+        if view.spent is None:
+            continue
+        # Before the first round nothing is spent.
+        past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
+        found.append(Charge(view, None if view.query is None else titles.get(view.query), past))
+        before = tuple(one.spent for one in view.spent)
+    return found if everything else found[-NEWEST:]
+
+
+def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> None:
+    """The table; nothing where nothing was charged."""
+    if not charges:
+        return
+    limits = [f"ε {one.level} {one.definition}" for one in charges[0].view.spent or []]
+    rows = [
+        [str(one.view.round), one.what, _state(one.view), since(one.view.ended_at or one.view.started_at), *one.cells()]
+        for one in charges
+    ]
+    table("Charges: ε afterwards (and what came on top)", ["round", "what", "state", "when", *limits], rows)
+    if not everything and rounds > len(charges):
+        say(f"the newest {len(charges)}; --all has every charge")
+
+
+def _state(view: RoundView) -> str:
+    return view.state if view.reason is None else f"{view.state}: {view.reason}"

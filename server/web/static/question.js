@@ -1,0 +1,143 @@
+// One question: what was asked, who consents, what it cost, and its answer with pictures.
+import { csvOf, plotted } from "/static/answer_rows.js";
+import { Chart, chartsAreHere } from "/static/charts.js";
+import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
+import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
+import { count, estimate, upward, when } from "/static/numbers.js";
+import { onTheme } from "/static/theme.js";
+import { columnName, kindName, limitName, queryState, queryTitle } from "/static/words.js";
+
+// More rows are shown when somebody opens them.
+const MOST_ROWS = 24;
+
+export function questionView(name) {
+  const node = element("div", {});
+  const charts = [];
+  onTheme(() => charts.forEach((chart) => chart.recolour()));
+  const update = (model, query) => {
+    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit)]);
+    redraw(node, [query, costs], () => {
+      charts.length = 0;
+      if (query === null) return missing();
+      const answer = query.signed === null ? null : JSON.parse(query.signed);
+      return [about(model, query, costs), ...(answer === null ? [] : [results(name, query, answer, charts), certificate(model, query, answer)])];
+    });
+  };
+  return { node, update };
+}
+
+const back = () => element("p", { class: "crumbs" }, element("a", { href: "#questions" }, "All questions"));
+
+const missing = () => section("question", "Question", back(), element("p", { class: "empty" }, "Loading the question. If nothing comes, the study has none of this number."));
+
+function about(model, query, costs) {
+  const [tone, state, sentence] = queryState(query), { question, data_version: version } = query.document;
+  const facts = [
+    ["Kind", kindName(question.kind)],
+    ["Asked", when(query.created_at)],
+    ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
+    ["Noise", `${question.noise_multiplier} times what one patient can change`],
+    ...costs.map(([limit, spent]) => [`Cost, ${limit}`, spent === null ? "not charged" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
+    query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no; at least ${query.needed} must say yes`],
+  ].filter(Boolean);
+  return section("question", `${query.number}. ${queryTitle(query)}`, back(),
+    element("p", {}, element("span", { class: `badge ${tone}` }, state)),
+    sentence ? element("p", { class: `notice ${tone}` }, ...phrase(sentence)) : null,
+    element("p", {}, query.words),
+    element("dl", { class: "facts" }, ...facts.flatMap(([about, text]) => [element("dt", {}, about), element("dd", {}, text)])),
+    consents(query));
+}
+
+// Who said what is for operators; a hospital sees its own word.
+function consents(query) {
+  if (query.consents === null) return query.state === "answered" ? null : element("p", { class: "note" }, "Which hospital said what is shown to operators.");
+  if (query.consents.length === 0) return element("p", { class: "note" }, "No hospital has said anything yet.");
+  const rows = query.consents.map(({ client, consent }) => [client, cell({}, consent.allowed ? "yes" : "no"), cell({}, consent.detail || consent.code)]);
+  const list = table("What hospitals said", ["Hospital", "Says", "Why"], rows, { stacks: true });
+  return query.state === "answered" ? element("details", {}, element("summary", {}, "What hospitals said"), list) : list;
+}
+
+function results(name, query, { answer, warning }, charts) {
+  return section("answer", "Answer",
+    ...answer.notes.map((note) => element("p", { class: "note" }, note)),
+    ...answer.tables.map((one) => result(name, query, one, charts)),
+    element("p", { class: "notice" }, warning));
+}
+
+function result(name, query, one, charts) {
+  const rows = shownRows(one), caption = `${one.title}, ${count(one.rows.length, "row")}`;
+  const list = table(caption, rows.head, rows.lines, { stacks: true });
+  return element("article", { class: "result" },
+    element("h3", {}, one.title),
+    picture(one, charts),
+    one.rows.length === 0 ? element("p", { class: "empty" }, "No row is shown: each counts fewer patients than the study shows.")
+      : one.rows.length > MOST_ROWS ? element("details", {}, element("summary", {}, `All ${one.rows.length} rows`), list) : list,
+    element("p", {}, element("button", { type: "button", class: "plain", onclick: () => save(`${name}-${query.number}-${one.name}.csv`, new Blob([csvOf(one)], { type: "text/csv" })) }, `Download “${one.title}” as CSV`)));
+}
+
+// Low and high as one column; the others as they are, the question's own first.
+function shownRows({ columns, rows }) {
+  const place = Object.fromEntries(columns.map((column, number) => [column, number]));
+  const hasInterval = "low" in place && "high" in place;
+  const kept = columns.filter((column) => !hasInterval || (column !== "low" && column !== "high"));
+  const at = kept.indexOf("estimate") + 1;
+  const head = kept.map(columnName);
+  const made = (row) => kept.map((column) => (typeof row[place[column]] === "number" || row[place[column]] === null ? cell({ class: "number" }, estimate(row[place[column]])) : row[place[column]]));
+  const between = (row) => cell({ class: "number" }, row[place.low] === null ? "–" : `${estimate(row[place.low])} to ${estimate(row[place.high])}`);
+  if (hasInterval) head.splice(at, 0, "95 % interval");
+  const lines = rows.map((row) => (hasInterval ? made(row).toSpliced(at, 0, between(row)) : made(row)));
+  // A row needs a name of its own: what a screen reader says first.
+  return typeof rows[0]?.[0] === "string" ? { head, lines } : { head: ["", ...head], lines: lines.map((line, number) => [lines.length === 1 ? "all" : String(number + 1), ...line]) };
+}
+
+function picture(one, charts) {
+  if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
+  const { rows, left, numeric } = plotted(one);
+  if (rows.length === 0) return null;
+  const place = element("div", {});
+  const chart = new Chart(place, `/static/charts/question-${one.plot.kind}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, numeric));
+  charts.push(chart);
+  chart.show({ rows });
+  return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `The first ${rows.length} rows are drawn, ${left} more are in the table.`) : null);
+}
+
+// What only the data know: the axis' name and form, and whether there are groups at all.
+function fitted(plain, one, rows, numeric) {
+  const { encoding } = plain, curve = one.plot.kind === "steps" || one.plot.kind === "line";
+  if (curve) {
+    encoding.x.title = one.plot.x;
+    if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
+  }
+  const colours = [plain, ...plain.layer].map((part) => part.encoding?.color).filter(Boolean);
+  if (one.plot.by === null) {
+    delete encoding.yOffset;
+    for (const colour of colours) colour.legend = null;
+  } else for (const colour of colours) if (colour.legend) colour.legend.title = one.plot.by;
+  return plain;
+}
+
+function certificate(model, query, answer) {
+  const signed = element("dd", {}, "checking …");
+  checked(query, model.study.coordinator_key).then((words) => signed.replaceChildren(words));
+  const facts = [
+    ["Hospitals in the sum", String(answer.hospitals)],
+    ["Noise that is sure to protect", `standard deviation ${estimate(answer.noise.guaranteed)} on every number of the sum`],
+    ["Noise that is really there", `standard deviation ${estimate(answer.noise.present)}; errors and intervals count with it`],
+    ["Charged", `in round ${answer.round}, ledger entry ${answer.ledger_entries}`],
+    ["Hash of that entry", answer.ledger_sha256],
+  ];
+  return section("answer-proof", "What this answer rests on",
+    element("dl", { class: "facts" }, ...facts.flatMap(([about, text]) => [element("dt", {}, about), element("dd", { class: "long" }, text)]), element("dt", {}, "Signature"), signed),
+    element("p", { class: "note" }, ...phrase("This page came from the coordinator itself. `wardround ask --coordinator-key FINGERPRINT` with the same question, and `client.ask` in Python, verify the signature on your own machine with a key that you know.")));
+}
+
+async function checked({ answered, signed }, key) {
+  if (!globalThis.crypto?.subtle) return "not checked: this browser checks signatures only on pages that were opened over https";
+  try {
+    if ((await checkAnswer(signed, answered.signature, key)) === null) return "not checked: this browser knows no Ed25519";
+    return `this browser has verified it with the key that the coordinator shows, fingerprint ${await fingerprint(key)}`;
+  } catch (error) {
+    if (error instanceof Broken) return element("strong", { class: "wrong" }, `${error.message} Do not rely on these numbers.`);
+    throw error;
+  }
+}
