@@ -51,7 +51,8 @@ def settings_json(
 
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
     masked    None: where the scheme cannot do without
-    training, schedule, robustness, statistics, evaluation, and keyword by keyword the section `privacy`: replace single settings
+    training, schedule, robustness, statistics, evaluation, and keyword by keyword the section `privacy`: replace single
+    settings
     """
     masked = scheme in ("sequential", "joint") if masked is None else masked
     return {
