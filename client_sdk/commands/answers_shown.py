@@ -12,7 +12,10 @@ from client_sdk.protocol.study.query_words import refusals_of, state_in_words, t
 from client_sdk.protocol.wire.rounded import at_least
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_sdk.protocol.statistics.answer import Answer, AnswerTable
+    from client_sdk.protocol.statistics.expected import ExpectedError
     from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
 # Of a curve, which stands above: `--csv` and `--json` have every row.
@@ -134,6 +137,32 @@ def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:
     least = found.least_noise_multiplier
     helps = "" if least is None else f"; a noise_multiplier of {least:g} would fit"
     say(f"it would be refused: {found.reason}{helps}")
+
+
+def show_expected(errors: Sequence[ExpectedError], patients: int) -> None:
+    """How exact figures would be with so many patients: the noise against having no more of them."""
+    if not errors:
+        say("for a question of this kind, errors are not foretold by the number of patients")
+        return
+    names = ["figure", "if it were", "error from noise", "error from sampling", ""]
+    rows = [
+        [one.figure, *(_figure(part) for part in (one.estimate, one.dp_error, one.sampling_error)), _judged(one)]
+        for one in errors
+    ]
+    table(f"With {patients} patients", names, rows)
+    if any(one.noise_decides for one in errors):
+        say(
+            "warning: where the noise decides, an answer says less than the patients could. Ask for fewer cells, bins "
+            "or groups, with less noise, or when there are more patients"
+        )
+
+
+def _judged(one: ExpectedError) -> str:
+    return "the noise decides" if one.noise_decides else ""
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
 
 
 def _cell(value: float | str | None) -> str:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from client_sdk.commands.answers_shown import require_new, show_forecast, show_query, tables_of, write_csv
+from client_sdk.commands.answers_shown import (
+    require_new,
+    show_expected,
+    show_forecast,
+    show_query,
+    tables_of,
+    write_csv,
+)
 from client_sdk.commands.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 
 if TYPE_CHECKING:
@@ -31,6 +38,11 @@ Columns = Annotated[
     typer.Option("--columns", help="with --ready: which columns; left out: those that the study trains on"),
 ]
 Noise = Annotated[float | None, typer.Option("--noise", help="with --ready: its noise multiplier")]
+Model = Annotated[int | None, typer.Option("--model", help="with --ready evaluation: number of the model", min=0)]
+Patients = Annotated[
+    int | None,
+    typer.Option("--patients", help="with --plan: how many patients you expect, to compare errors", min=1, max=10**9),
+]
 CoordinatorKey = Annotated[
     str | None,
     typer.Option("--coordinator-key", help="verify the answer with this key or fingerprint, not with the one shown"),
@@ -43,7 +55,9 @@ def ask(
     ready: Ready = None,
     columns: Columns = None,
     noise: Noise = None,
+    model: Model = None,
     plan: Plan = False,
+    patients: Patients = None,
     no_wait: NoWait = False,
     csv_file: Csv = None,
     only: TableName = None,
@@ -53,14 +67,18 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask all hospitals a question about their patients. The answer has noise, and its cost is in the budget."""
+    from client_sdk.errors import ConfigurationError
+
     with plain_errors():
         if csv_file is not None:
             require_new(csv_file)
+        if patients is not None and not plan:
+            raise ConfigurationError("--patients goes with --plan; a question that is asked needs no such number")
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
-            document = _document(client, study, question, ready, columns, noise)
+            document = _document(client, study, question, ready, columns, noise, model)
             if plan:
-                _plan(client.forecast_query(study, document), document, as_json)
+                _plan(client.forecast_query(study, document), document, patients, as_json)
                 return
             found, said = _asked(client, study, document, wait=not no_wait)
         hand_out(found, as_json, csv_file, only)
@@ -109,7 +127,13 @@ def _ends(values: Sequence[float], times: float) -> str:
 
 
 def _document(
-    client: Client, study: str, question: Path | None, ready: str | None, columns: Path | None, noise: float | None
+    client: Client,
+    study: str,
+    question: Path | None,
+    ready: str | None,
+    columns: Path | None,
+    noise: float | None,
+    model: int | None,
 ) -> QueryDocument:
     from client_sdk.api.questions import read_question
     from client_sdk.errors import ConfigurationError
@@ -117,15 +141,18 @@ def _document(
     if (question is None) == (ready is None):
         raise ConfigurationError("pass a question file, or --ready with the name of a ready question")
     if question is not None:
-        if columns is not None or noise is not None:
-            raise ConfigurationError("--columns and --noise go with --ready; a file says both itself")
+        if columns is not None or noise is not None or model is not None:
+            raise ConfigurationError("--columns, --noise and --model go with --ready; a file says them itself")
         return read_question(question)
     if noise is None:
         raise ConfigurationError("--ready needs --noise, the noise multiplier: more costs less; --plan says how much")
     from client_sdk.commands.ready_questions import declared, ready_question
 
+    if model is not None and columns is None:
+        # Groups are wanted by name: those of every column that a study trains on would cost too much.
+        return ready_question(ready or "", (), noise, model)
     settings = None if columns is not None else client.study(study).settings
-    return ready_question(ready or "", declared(columns, settings), noise)
+    return ready_question(ready or "", declared(columns, settings), noise, model)
 
 
 def _asked(client: Client, study: str, document: QueryDocument, *, wait: bool) -> tuple[Query, str]:
@@ -157,9 +184,14 @@ class _Shown:
             say(f"query {query.number}: {state}", err=True)
 
 
-def _plan(found: QueryForecast, document: QueryDocument, as_json: bool) -> None:
+def _plan(found: QueryForecast, document: QueryDocument, patients: int | None, as_json: bool) -> None:
+    from client_sdk.protocol.statistics.expected import expected_errors as of_patients
+
+    expected = () if patients is None else of_patients(document.question, patients, found.noise_expected)
     if as_json:
-        print_json(found)
+        print_json(found.model_dump(mode="json") | {"expected": [one.model_dump(mode="json") for one in expected]})
         return
     say(document.question.in_words())
     show_forecast(found, expected_errors(document, found.noise_expected))
+    if patients is not None:
+        show_expected(expected, patients)

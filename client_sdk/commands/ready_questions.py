@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.statistics.ready import READY, Declared
+from client_sdk.protocol.statistics.ready import READY, READY_OF_MODEL, Declared
 from client_sdk.protocol.statistics.variables import Range, Variable
 from client_sdk.protocol.wire.values import Message
 
@@ -25,14 +25,25 @@ class Columns(Message):
     columns: Annotated[tuple[Range | Variable, ...], Field(min_length=1)] = Field(description="what is declared")
 
 
-def ready_question(name: str, columns: Sequence[Declared], noise_multiplier: float) -> QueryDocument:
-    """Raises ConfigurationError: no such ready question, or these columns or this noise make none."""
+def ready_question(
+    name: str, columns: Sequence[Declared], noise_multiplier: float, model: int | None = None
+) -> QueryDocument:
+    """model: for those about a released model, its number.
+
+    Raises ConfigurationError: no such ready question, or these columns or this noise make none.
+    """
     from client_sdk.protocol.study.queries import QueryDocument
 
-    if name not in READY:
-        raise ConfigurationError(f"no ready question {name!r}: there are {', '.join(READY)}")
+    if name not in (*READY, *READY_OF_MODEL):
+        raise ConfigurationError(f"no ready question {name!r}: there are {', '.join((*READY, *READY_OF_MODEL))}")
+    if (model is not None) != (name in READY_OF_MODEL):
+        raise ConfigurationError(f"--model goes with --ready {' or '.join(READY_OF_MODEL)}, which needs it")
     try:
-        question = READY[name](columns, noise_multiplier)
+        question = (
+            READY[name](columns, noise_multiplier)
+            if model is None
+            else READY_OF_MODEL[name](columns, noise_multiplier, model)
+        )
         return QueryDocument.model_validate({"question": question.model_dump(mode="json")})
     except ValueError as error:
         raise ConfigurationError(f"these columns do not make a question {name}: {_first_line(error)}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from client_sdk.protocol.statistics.kinds.evaluation import Evaluation
 from client_sdk.protocol.statistics.kinds.tables import Tables
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import Range, Variable
@@ -25,9 +26,28 @@ def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
 
 
+def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
+    """How good a released model of a yes or no is, for all patients and for each column's groups: the 2 x 2 table at
+    a half, which is right with few patients. Δ = √columns, 1 without a column."""
+    groups = tuple(binned(one) if isinstance(one, Range) else one for one in columns)
+    return Evaluation(
+        kind="evaluation",
+        title=f"How good model {model} is",
+        noise_multiplier=noise_multiplier,
+        model=model,
+        prediction="binary",
+        edges=(0.5,),
+        groups=groups,
+        apart=len(groups) > 1,
+    )
+
+
 Ready = Callable[[Sequence[Declared], float], BaseQuestion]
 """columns, noise_multiplier -> the question."""
 READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness}
+ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
+"""columns, noise_multiplier, number of a released model -> the question. It needs no columns: they are groups."""
+READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}
 
 
 def binned(number: Range, most: int = 8) -> Variable:

@@ -80,6 +80,17 @@ def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     assert json.loads(run("query", "list", "registry", "--json", operator=True).stdout) == []
     plan = json.loads(run("ask", "registry", asked, "--plan", "--json", operator=True).stdout)
     assert plan["allowed"] is True
+    assert plan["expected"] == []
+    few = " ".join(run("ask", "registry", asked, "--plan", "--patients", "40", operator=True).stdout.split())
+    for words in ("With 40 patients", "error from sampling", "the noise decides", "Ask for fewer cells"):
+        assert words in few
+    many = run("ask", "registry", asked, "--plan", "--patients", "40000", operator=True).stdout
+    assert "With 40000 patients" in many
+    assert "the noise decides" not in many
+    plan = json.loads(run("ask", "registry", asked, "--plan", "--patients", "40", "--json", operator=True).stdout)
+    assert [one["estimate"] for one in plan["expected"]] == [10.0]
+    refused = run("ask", "registry", asked, "--patients", "40", code=1, operator=True).output
+    assert "--patients goes with --plan" in refused
 
 
 def test_an_answer_is_shown_with_pictures_and_written_as_tables(

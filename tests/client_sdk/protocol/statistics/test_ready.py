@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from client_sdk.protocol.statistics.ready import READY, binned
+from client_sdk.protocol.statistics.ready import READY, READY_OF_MODEL, binned
 from client_sdk.protocol.statistics.variables import Range, Variable
-from tests.factories.questions import answer_without_noise, column, patients
+from tests.factories.questions import answer_without_noise, column, patients, question
 
 DECLARED = (
     Range(column="age", low=18, high=90),
@@ -43,3 +43,13 @@ def test_missingness_counts_who_has_a_value() -> None:
     age, pressure = (int((columns[name] == columns[name]).sum()) for name in ("age", "pressure"))
     sex = sum(one is not None for one in columns["sex"])
     assert found == pytest.approx([age, 500 - age, pressure, 500 - pressure, sex, 500 - sex])
+
+
+def test_evaluation_is_of_one_model_for_all_and_by_every_column() -> None:
+    asked = READY_OF_MODEL["evaluation"](DECLARED, 4.0, 12)
+    assert asked.model_number == 12
+    assert asked.columns == ("age", "pressure", "sex")
+    assert asked.sensitivity == pytest.approx(3**0.5)
+    alone = READY_OF_MODEL["evaluation"]((), 4.0, 12)
+    assert (alone.columns, alone.cells, alone.sensitivity) == ((), 5, 1.0)
+    assert question(alone.model_dump(mode="json")) == alone
