@@ -88,7 +88,7 @@ def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     assert "With 40000 patients" in many
     assert "the noise decides" not in many
     plan = json.loads(run("ask", "registry", asked, "--plan", "--patients", "40", "--json", operator=True).stdout)
-    assert [one["estimate"] for one in plan["expected"]] == [10.0]
+    assert [one["estimate"] for one in plan["expected"]] == [pytest.approx(40 / 3)]
     refused = run("ask", "registry", asked, "--patients", "40", code=1, operator=True).output
     assert "--patients goes with --plan" in refused
 
@@ -194,6 +194,8 @@ def test_what_cannot_be_asked_is_said(here: Live, run: Run, tmp_path: Path, aske
         (ready, "--noise"),
         (("--ready", "nothing", "--noise", "3", "--columns", columns), "no ready question"),
         ((asked, "--noise", "3"), "go with --ready"),
+        (("--ready", "evaluation", "--noise", "3", "--columns", columns), "--model goes with --ready evaluation"),
+        ((*ready, "--noise", "3", "--columns", columns, "--model", "1"), "--model goes with --ready evaluation"),
         ((*ready, "--noise", "3", "--columns", asked), "no file of columns"),
         ((*ready, "--noise", "-3", "--columns", columns), "do not make a question"),
     ):

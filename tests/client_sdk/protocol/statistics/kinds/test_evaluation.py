@@ -181,6 +181,7 @@ ROWS = "Of a patient with several rows, the first counts."
             "size)",
         ),
     ],
+    ids=["threshold", "apart", "classes", "number"],
 )
 def test_an_officer_reads_which_model_is_evaluated_and_how(form: str, words: str) -> None:
     assert question(EVALUATIONS[form]).in_words() == f"How good model 7 of this study is: {words}, of patients. {ROWS}"
