@@ -19,7 +19,7 @@ from accounting.budget.accounts import (
     LimitAccount,
 )
 from accounting.budget.bodies import Standing, event_in, settings_in
-from accounting.budget.feasibility import require_feasible
+from accounting.budget.feasibility import require_evaluations, require_feasible
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.plan.limits import LimitPlan
@@ -77,10 +77,11 @@ class Budget:
 
         Raises:
             FirstRoundOverspends: none does; says which noise would fit.
-            PlanError: no noise would.
+            PlanError: no noise would; or the scheduled evaluations of all rounds do not fit.
         """
         if isinstance(plan, Plan):
             require_feasible(plan, lambda candidate: [account_of(candidate, limit) for limit in candidate.limits])
+            require_evaluations(plan, [account_of(plan, limit) for limit in plan.limits])
         return cls(plan)
 
     def authorise(self, round: int | None = None) -> Authorisation:
@@ -106,6 +107,8 @@ class Budget:
         queries = self.plan.queries
         if queries is None or cost.cells > queries.max_cells:
             raise InvalidArgument("query", "the study allows no queries, or none with so many cells")
+        if cost.bears == "evaluated" and queries.evaluation is None:
+            raise InvalidArgument("query", "the study sets no patients aside who could bear an evaluation")
         if self.charged_queries >= queries.max_queries:
             return Authorisation(False, "max-queries-reached")
         for account in self.accounts:

@@ -1,4 +1,4 @@
-"""Before a study starts: does even one round fit, and if not, with how much noise would it?"""
+"""Before a study starts: does even one round fit, and every scheduled evaluation; if not, with how much noise?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from accounting.accountants.calibration import most_steps
 from accounting.budget.accounts.base import LimitAccount
 from accounting.plan.limits import FirstRoundOverspends, PlanError
 from accounting.plan.plan import Plan
@@ -31,6 +32,49 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         if one is None:
             raise PlanError(*_obstacle(offending))
         raise FirstRoundOverspends(offending.limit, one, whole)
+
+
+def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
+    """Pass if the scheduled evaluations of as many rounds as can begin fit every limit.
+
+    Raises:
+        PlanError: they do not; says which noise multiplier of theirs (rounded up to 3 digits) would.
+    """
+    evaluation = None if plan.queries is None else plan.queries.evaluation
+    if evaluation is None or evaluation.cost is None:
+        return
+    cost, count = evaluation.cost, evaluation.due_by(_most_rounds(plan, accounts))
+
+    def over(noise: float) -> LimitAccount | None:
+        # Only the ratio of noise and sensitivity counts.
+        tried = replace(cost, sensitivity=cost.noise_std / noise)
+        return next((a for a in accounts if not a.epsilon_of_evaluations(tried, count) <= a.limit.epsilon), None)
+
+    offending = over(cost.noise_multiplier)
+    if offending is None:
+        return
+    least = _least(lambda noise: over(noise) is None, cost.noise_multiplier)
+    limit = offending.limit
+    helps = "no noise would help" if least is None else f"a noise_multiplier of {least:g} would fit"
+    raise PlanError(
+        "evaluation",
+        f"the {count} scheduled evaluations could pass the {limit.definition} limit at level {limit.level}: {helps}; "
+        "so would fewer of them (a larger every)",
+    )
+
+
+def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
+    """Whatever the data cost: no classical limit lets more begin."""
+    found = plan.rounds
+    for account in accounts:
+        limit = account.limit
+        if limit.definition is Definition.CLASSICAL:
+
+            def worst(rounds: int, account: LimitAccount = account) -> float:
+                return account.epsilon_at_worst(rounds, plan.published_by(rounds))
+
+            found = min(found, most_steps(epsilon=limit.epsilon, delta=limit.delta, account=worst, at_most=found))
+    return found
 
 
 def _obstacle(account: LimitAccount) -> tuple[str, str]:
@@ -60,11 +104,16 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None
     def over(noise: float) -> LimitAccount | None:
         return _first_over(replace(plan, noise_multiplier=noise), accounts, rounds)
 
-    if over(MOST_NOISE) is not None:
+    return _least(lambda noise: over(noise) is None, plan.noise_multiplier)
+
+
+def _least(fits: Callable[[float], bool], too_small: float) -> float | None:
+    """The least noise multiplier that fits, rounded up to three digits; None: not even MOST_NOISE does."""
+    if not fits(MOST_NOISE):
         return None
-    low, high = plan.noise_multiplier, MOST_NOISE
+    low, high = too_small, MOST_NOISE
     # In ratios, for noise may lie decades apart; finer than the third digit, which is rounded up below.
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if over(middle) is None else (middle, high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return rounded_up(high, 3)

@@ -37,6 +37,7 @@ class LimitForecast:
                   at_most  the same after the forecast's `at_most_rounds`
     least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
                   `rounds`; None where the size is not declared, or nothing of the kind is known
+    evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds; None: none is
     reports       tighter numbers beside it after `rounds`, each valid under what its certificate says
     """
 
@@ -52,11 +53,12 @@ class LimitForecast:
     epsilon: float
     at_most: float
     least: float | None
+    evaluated: float | None
     reports: tuple[tuple[str, Guarantee], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; an infinite ε is null."""
-        numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least")
+        numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least", "evaluated")
         return {
             "level": str(self.limit.level),
             "definition": str(self.limit.definition),
@@ -189,8 +191,16 @@ def _of_limit(
         # Whatever the data cost, the limit is kept.
         at_most=min(shown(most), account.limit.epsilon),
         least=_least(account, rounds, records, shown(rounds)),
+        evaluated=_evaluated(account, most),
         reports=tuple(reports),
     )
+
+
+def _evaluated(account: LimitAccount, rounds: int) -> float | None:
+    evaluation = None if account.plan.queries is None else account.plan.queries.evaluation
+    if evaluation is None or evaluation.cost is None:
+        return None
+    return account.epsilon_of_evaluations(evaluation.cost, evaluation.due_by(rounds))
 
 
 def _least(account: LimitAccount, rounds: int, records: int | None, shown: float) -> float | None:

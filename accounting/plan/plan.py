@@ -210,7 +210,7 @@ class Plan:
                 fields["release"] = HistogramRelease(**fields["release"])
             fields["observer"] = Observer(fields["observer"])
             if fields["queries"] is not None:
-                fields["queries"] = QueryPlan(**fields["queries"])
+                fields["queries"] = QueryPlan.from_dict(fields["queries"])
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise InvalidArgument("plan", f"is not a plan: {error}") from error

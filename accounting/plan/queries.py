@@ -19,13 +19,51 @@ MOST_CELLS = 1 << 17
 
 
 @dataclass(frozen=True)
+class EvaluationPlan:
+    """Every patient is on one side for ever: trained on, or set aside for questions about released models.
+
+    every  rounds of training between two scheduled questions; the last model is asked about, too. None: none is
+    cost   of a scheduled question; None: none is
+
+    Raises InvalidArgument.
+    """
+
+    every: int | None = None
+    cost: QueryCost | None = None
+
+    def __post_init__(self) -> None:
+        if (self.every is None) != (self.cost is None):
+            raise InvalidArgument("every", "comes together with what a scheduled evaluation costs")
+        if self.every is not None:
+            check_count("every", self.every)
+        if self.cost is not None and self.cost.bears != "evaluated":
+            raise InvalidArgument("cost", "of an evaluation is borne by those who are set aside for it")
+
+    def due_by(self, rounds: int) -> int:
+        """How many scheduled questions so many rounds of training bring at most, that on the last model included."""
+        return 0 if self.every is None else -(-rounds // self.every)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of `asdict`. InvalidArgument: a field is missing, unknown or wrong."""
+        try:
+            fields: dict[str, Any] = dict(value)
+            if fields["cost"] is not None:
+                fields["cost"] = QueryCost.from_dict(fields["cost"])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise InvalidArgument("evaluation", f"is not an evaluation's plan: {error}") from error
+
+
+@dataclass(frozen=True)
 class QueryPlan:
     """What is fixed before round 1 of all queries together.
 
     max_queries  the most that are charged over the study
     max_cells    the most numbers in the sum of one
     allowance    the most Σ (Δ/s)² of queries on all patients, which a Bayesian limit against a path carries whole from
-                 round 1; None where there is no such limit
+                 round 1, together with unscheduled evaluations; None where there is no such limit
+    evaluation   who bears questions about released models, and which are scheduled; None: nobody is set aside
 
     Raises InvalidArgument.
     """
@@ -33,6 +71,7 @@ class QueryPlan:
     max_queries: int
     max_cells: int
     allowance: float | None = None
+    evaluation: EvaluationPlan | None = None
 
     def __post_init__(self) -> None:
         check_count("max_queries", self.max_queries, least=1, most=MOST_QUERIES)
@@ -44,6 +83,17 @@ class QueryPlan:
     def cells(self) -> int:
         """Noised numbers over the whole study, at most."""
         return self.max_queries * self.max_cells
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of `asdict`. InvalidArgument: a field is missing, unknown or wrong."""
+        try:
+            fields: dict[str, Any] = dict(value)
+            if fields["evaluation"] is not None:
+                fields["evaluation"] = EvaluationPlan.from_dict(fields["evaluation"])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise InvalidArgument("queries", f"is not a plan of queries: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class StatisticsPlan:
 
     def __post_init__(self) -> None:
         require_limits(self.rules, self.limits, None)
+        if self.queries.evaluation is not None:
+            raise PlanError("evaluation", "belongs to a study that trains: here there is no model to be evaluated")
 
     @property
     def rules(self) -> Scheme:
@@ -65,7 +67,7 @@ class StatisticsPlan:
         try:
             fields: dict[str, Any] = dict(value)
             fields["limits"] = tuple(LimitPlan.from_dict(item) for item in fields["limits"])
-            fields["queries"] = QueryPlan(**fields["queries"])
+            fields["queries"] = QueryPlan.from_dict(fields["queries"])
             fields["observer"] = Observer(fields["observer"])
             if fields["scheme"] != "statistics":
                 raise PlanError("scheme", "of a study of queries alone is statistics")

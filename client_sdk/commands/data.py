@@ -57,11 +57,13 @@ def check(
 
 def _show(found: DataCheck, study: StudySettings) -> None:
     several = f", of up to {found.longest} rows each" if found.longest > 1 else ""
-    drawn = study.privacy.sampling_rate * found.patients
+    drawn = study.privacy.sampling_rate * found.patients * (1 - found.set_aside)
+    aside = [["of them set aside for evaluation", f"about {found.set_aside:.0%}, never trained on"]]
     rows = [
         ["rows read", str(found.rows)],
         ["patients left out by the policy", str(found.excluded)],
         ["patients used", f"{found.patients}{several}"],
+        *(aside if found.set_aside else []),
         ["rows of each label", ", ".join(f"{label}: {count}" for label, count in found.labels.items()) or "-"],
         ["model", f"{study.training.task}, {found.parameters} parameters"],
         ["drawn in a step", f"{drawn:.1f} on average; the study counts on {study.privacy.expected_batch_size:g}"],

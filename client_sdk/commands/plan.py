@@ -169,6 +169,8 @@ def _rows(one: LimitForecast) -> list[list[str]]:
     order = f"{one.order:g} (at least {one.least_order:g})"
     rows = [[name, worst, str(one.rounds), first, number(one.further_round), order]]
     rows += [[f"  {name}", number(stated.epsilon), "", "", "", ""] for name, stated in one.reports]
+    if one.evaluated is not None:
+        rows.append(["  patients set aside, all evaluations", number(one.evaluated), "", "", "", ""])
     if one.least is not None:
         rows.append(["  whatever the data", f"{number(one.least, left=True)} at least", "", "", "", ""])
     return rows

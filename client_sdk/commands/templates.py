@@ -30,6 +30,12 @@ ClientLevel = Annotated[
     bool, typer.Option("--client-level", help="protects hospitals as a whole, not patients; needs --masked")
 ]
 
+Evaluated = Annotated[
+    bool,
+    typer.Option(
+        "--evaluation", help="a fifth of the patients is set aside, and models are evaluated on them by queries"
+    ),
+]
 Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone: nothing is trained")]
 
 _TRAINING: Mapping[str, Any] = {
@@ -126,6 +132,12 @@ POLICY_HEAD = """\
 
 
 _STATISTICS: Mapping[str, Any] = {"max_queries": 200, "max_cells": 10_000}
+# Three evaluations of 30 rounds keep a limit of 3, with noise to spare for questions about everybody.
+_EVALUATION: Mapping[str, Any] = {
+    "share": 0.2,
+    "every": 10,
+    "question": {"prediction": "binary", "noise_multiplier": 4.0},
+}
 
 
 def statistics_values(*, masked: bool = False) -> dict[str, Any]:
@@ -138,7 +150,9 @@ def statistics_values(*, masked: bool = False) -> dict[str, Any]:
     }
 
 
-def study_values(*, bayesian: bool = False, masked: bool = False, client_level: bool = False) -> dict[str, Any]:
+def study_values(
+    *, bayesian: bool = False, masked: bool = False, client_level: bool = False, evaluation: bool = False
+) -> dict[str, Any]:
     """What a template of a study writes down, as JSON.
 
     Raises:
@@ -157,6 +171,11 @@ def study_values(*, bayesian: bool = False, masked: bool = False, client_level: 
             "--client-level with --bayesian: a Bayesian limit of hospitals is estimated from as many values as there "
             "are hospitals, too few to be below the classical one. Leave one of the two out"
         )
+    if evaluation and (client_level or bayesian):
+        raise ConfigurationError(
+            "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
+            "they draw on statistics.allowance, which somebody has to choose (docs/statistics.md)"
+        )
     training, privacy, clients = dict(_TRAINING), dict(_PRIVACY), 4
     if masked:
         privacy["masking"] = dict(_MASKING)
@@ -168,7 +187,8 @@ def study_values(*, bayesian: bool = False, masked: bool = False, client_level: 
     if bayesian:
         privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
     schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
-    return {"training": training, "privacy": privacy, "schedule": schedule}
+    queries = {"statistics": dict(_STATISTICS), "evaluation": dict(_EVALUATION)} if evaluation else {}
+    return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
 
 
 def study_text(values: Mapping[str, Any]) -> str:
@@ -203,6 +223,7 @@ def study_template(
     bayesian: Bayesian = False,
     masked: Masked = False,
     client_level: ClientLevel = False,
+    evaluation: Evaluated = False,
     statistics: Statistics = False,
     output: Out = None,
 ) -> None:
@@ -211,14 +232,15 @@ def study_template(
 
     with plain_errors():
         if statistics:
-            if bayesian or client_level:
+            if bayesian or client_level or evaluation:
                 raise ConfigurationError(
                     "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
                     "and a query counts patients, not hospitals"
                 )
             hand_out(study_text(statistics_values(masked=masked)), output)
             return
-        hand_out(study_text(study_values(bayesian=bayesian, masked=masked, client_level=client_level)), output)
+        chosen = study_values(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
+        hand_out(study_text(chosen), output)
 
 
 @policy_app.command("template")

@@ -20,6 +20,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritte
 from client_sdk.guard import ledger_file
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
+from client_sdk.guard.split import Split
 
 # Stands beside the studies' sums under what can be no study's name.
 _INDIVIDUAL = "/individual"
@@ -127,10 +128,37 @@ class HospitalLedger:
         """What was written when this hospital first joined `study`; None if it never did."""
         return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
 
-    def open_study(self, study: str, facts: Mapping[str, Any]) -> None:
-        """Write down that this hospital takes part in `study`, under which settings."""
+    def open_study(self, study: str, facts: Mapping[str, Any], split: Split | None = None) -> None:
+        """Write down that this hospital takes part in `study`, under which settings, and on which side patients are."""
         with self._writing():
-            self._append("opened", study, None, facts)
+            if split is not None:
+                kept = (1, split.secret, split.share)
+                self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", kept)
+            self._append("opened", study, None, {**facts, "split_sha256": None if split is None else split.digest})
+
+    def split(self, study: str, share: float) -> Split:
+        """Who is evaluated and who is trained on in `study`: one split for all studies on these records.
+
+        A new one is kept only once `open_study` has written it.
+
+        Raises:
+            ConfigurationError: another study on these records sets another share aside.
+            LedgerDamaged: it is not the one that the study began with.
+        """
+        row = self._connection.execute("SELECT secret, share FROM split").fetchone()
+        found, opened = Split.draw(share) if row is None else Split(*row), self.opened(study)
+        if opened is not None and opened["split_sha256"] != found.digest:
+            raise LedgerDamaged(
+                f"which patients study {study} trains on and which it evaluates is not what was written: restore this "
+                "hospital's directory from a backup"
+            )
+        # Whoever lies between two shares would be trained on in one study and evaluated in the other.
+        if found.share != share:
+            raise ConfigurationError(
+                f"evaluation.share is {share:g}, and these records are split at {found.share:g} for other studies: ask "
+                "for a study with that share, or name another data set if these are other patients (join --dataset)"
+            )
+        return found
 
     def charges(self) -> list[Charge]:
         """Every charge of every study, also for rounds whose update never became ready."""
@@ -299,7 +327,12 @@ class HospitalLedger:
     def _queries(self, study: str) -> set[int]:
         """Rounds that answered a query, or began to."""
         paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
-        return {entry.round or 0 for entry in paid if entry.body["bears"] != "trained"}
+        return {entry.round or 0 for entry in paid if entry.body["asks"]}
+
+    def evaluations(self, study: str, *, besides: int | None = None) -> int:
+        """Questions about released models that were answered, or begun, in other rounds than `besides`."""
+        others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
+        return sum(entry.body["bears"] == "evaluated" for entry in others)
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")

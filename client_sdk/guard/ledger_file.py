@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS entries (
     sha256   TEXT NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_charge_per_round ON entries (study, round, kind);
+CREATE TABLE IF NOT EXISTS split (one INTEGER PRIMARY KEY CHECK (one = 1), secret BLOB NOT NULL, share REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS running_sums (study TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS egress_log (
     number   INTEGER PRIMARY KEY,

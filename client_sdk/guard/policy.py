@@ -263,7 +263,9 @@ class OwnLimit:
 class Charge:
     """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
 
-    bears  whose loss it is: of patients who are trained on, of those set aside for evaluation, or everybody's
+    bears  whose loss it is: of patients who are trained on, of those set aside for evaluation, or everybody's, as
+           where a study trains on everybody
+    asks   it is a query's
     scheme client: the noise is the coordinator's, and protects against those who see releases only; in shares of the
     hospitals it is counted whole, because this hospital's own checks open no sum with fewer honest shares.
     histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
@@ -275,12 +277,13 @@ class Charge:
     steps: int
     histograms: int = 0
     histogram_noise: float = 0.0
-    bears: Literal["trained", "evaluated", "all"] = "trained"
+    bears: Literal["trained", "evaluated", "all"] = "all"
+    asks: bool = False
 
     @classmethod
     def of_query(cls, cost: QueryCost) -> Charge:
         """A query: one step at rate 1, with the noise that is sure to be in its sum."""
-        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears)
+        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears, asks=True)
 
     @classmethod
     def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
@@ -294,7 +297,9 @@ class Charge:
             noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
         # What this hospital's own noise protects: in scheme joint its records, which come first.
         level = plan.levels[0].value
-        return cls(level, plan.noise_multiplier, plan.sampling_rate, plan.steps_per_round, published, noise)
+        bears = "all" if settings.evaluation is None else "trained"
+        rate, steps = plan.sampling_rate, plan.steps_per_round
+        return cls(level, plan.noise_multiplier, rate, steps, published, noise, bears)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
@@ -307,7 +312,8 @@ class Charge:
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021).
 
-    Of whoever has lost more: patients who are trained on, or those set aside for evaluation.
+    Of whoever has lost more: patients who are trained on, or those set aside for evaluation. Each is on one side in all
+    studies, for a data set has one split (`HospitalLedger.split`).
     """
     releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
     sides = ({"all", "trained"}, {"all", "evaluated"})

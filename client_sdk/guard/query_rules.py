@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from client_sdk.errors import PolicyRefused
-from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.rules import Rule
+from client_sdk.guard.rule import Rule
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.queries import QueryDocument
 
 
@@ -22,12 +22,15 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 
-def approval_of(policy: SitePolicy, approvals: Approvals, document: QueryDocument) -> bool | None:
-    """What a person here has decided, or the policy for all questions; None: a person has to decide first."""
-    digest = document.digest()
-    if approvals.denied(digest):
-        return False
-    return True if policy.statistics.queries == "allow" or approvals.has(digest) else None
+def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: str) -> None:
+    """Whether this hospital answers the questions that the study asks by itself, about these very records.
+
+    Raises:
+        PolicyRefused: as `require_answerable`.
+    """
+    document = None if settings.evaluation is None else settings.evaluation.document(1)
+    if document is not None:
+        require_answerable(policy, document, data_version)
 
 
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:

@@ -7,24 +7,17 @@ the coordinator: names of other studies or data sets are not in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.query_rules import query_rules
+from client_sdk.guard.rule import Rule
 from client_sdk.protocol.secure_sum.messages import least_survivors, least_threshold
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
 from client_sdk.protocol.study.settings import StudySettings
 
 _OTHER_STUDY = "or take part in another study only"
-
-
-class Rule(NamedTuple):
-    """One comparison; `code` and `text` are a refusal's."""
-
-    allowed: bool
-    code: str
-    text: str
 
 
 def require_allowed(
@@ -72,6 +65,7 @@ def rules(
     if isinstance(settings, StudySettings):
         yield from _noise(policy, settings)
         yield from _disclosure(policy, settings)
+        yield from _scheduled(policy, settings)
     elif policy.statistics.queries == "refuse":
         refused = '[statistics] queries = "refuse", and the study has queries alone: change the entry'
         yield Rule(False, "policy-queries", f"{refused}, {_OTHER_STUDY}")
@@ -105,6 +99,16 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
         f"least_noise_multiplier = {policy.least_noise_multiplier:g}, and the study is sure of {noise:.3g}: ask its "
         "operator for a study with more noise (privacy.noise_multiplier), or lower the entry",
     )
+
+
+def _scheduled(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
+    """Who takes part agrees to the scheduled evaluations, so that no person is asked later."""
+    document = None if settings.evaluation is None else settings.evaluation.document(1)
+    if document is None:
+        return
+    for rule in query_rules(policy, document, document.data_version):
+        text = f"the study evaluates its models on a schedule (evaluation.question): {rule.text}, {_OTHER_STUDY}"
+        yield rule._replace(text=text)
 
 
 def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:

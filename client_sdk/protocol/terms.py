@@ -8,6 +8,7 @@ from __future__ import annotations
 from client_sdk.protocol.secure_sum.promises import sums
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
+from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.statistics import Statistics
 from client_sdk.protocol.study.who_sees_what import WHOM, seen
@@ -32,6 +33,8 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         rows += _of_training(settings)
     if settings.statistics is not None:
         rows += [("queries", line) for line in _of_queries(settings.statistics)]
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        rows += [("evaluation", line) for line in _of_evaluation(settings, settings.evaluation)]
     rows += [
         ("waiting", _waiting(settings)),
         *(("who sees what", line) for line in seen(settings, mine=mine)),
@@ -58,6 +61,21 @@ def _of_queries(statistics: Statistics) -> list[str]:
         f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers",
         "each is asked of this hospital first, states its noise, and is charged to the same limits",
         *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
+    ]
+
+
+def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> list[str]:
+    question, most = evaluation.question, evaluation.plan().due_by(settings.rounds)
+    aside = f"about {100 * evaluation.share:g} % of the patients, by a secret coin of each, are never trained on"
+    models = "released model" if evaluation.every == 1 else f"{evaluation.every} released models"
+    if question is None:
+        return [f"{aside}; questions about models are asked one by one"]
+    return [
+        aside,
+        f"after every {models} and the last one, at most {most} times, without asking a person again: "
+        f"{question.in_words()}",
+        f"each with noise of {question.noise_multiplier:g} times what one patient can change, about data version "
+        f'"{evaluation.data_version}"',
     ]
 
 

@@ -64,7 +64,8 @@ def watch(
                 return
             client.sleep(every)
             continue
-        if view.state == "released" and view.metrics is None:
+        # A query's round releases an answer and no model.
+        if view.state == "released" and view.query is None and view.metrics is None:
             model = model_of(client.model(study, number), f"model {number} of {study}", chosen)
             values = values_of(_evaluated(model, dataset))
             client.put_metrics(study, number, Metrics(evaluation_set=name, values=values))

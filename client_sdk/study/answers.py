@@ -3,59 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.data import Records, Table
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
-from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
-from client_sdk.guard.query_rules import approval_of, require_answerable
+from client_sdk.guard.query_rules import require_answerable
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
+from client_sdk.protocol.statistics.kinds import Question
+from client_sdk.protocol.statistics.kinds.evaluation import Evaluation
 from client_sdk.protocol.statistics.question import Grid
+from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.protocol.study.messages import AssignmentBody
+from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.failpoints import failpoint
 from client_sdk.study.delivery import Able, Delivery
-from client_sdk.study.patients import AskedPatients
+from client_sdk.study.evaluated import require_form
+from client_sdk.study.models import StudyModels
+from client_sdk.study.permission import Permission
 from client_sdk.study.work import Books, Make
 
 
-class AnsweringWork:
-    """This hospital's part of a query's sum. approvals: what people here decided about questions."""
+@dataclass(frozen=True)
+class _Part:
+    """Whose vectors are summed, and how they are found once everything that can say no has not."""
 
-    def __init__(self, party: str, books: Books, able: Able, delivery: Delivery, approvals: Approvals) -> None:
-        self._party, self._books, self._able, self._delivery = party, books, able, delivery
-        self._approvals = approvals
+    identifiers: tuple[str, ...]
+    columns: Callable[[NDArray[np.bool_] | None], Patients]
+
+
+class AnsweringWork:
+    """This hospital's part of a query's sum. permission: what people here decided about questions."""
+
+    def __init__(
+        self,
+        party: str,
+        books: Books,
+        able: Able,
+        models: StudyModels | None,
+        delivery: Delivery,
+        permission: Permission,
+    ) -> None:
+        self._party, self._books, self._able = party, books, able
+        self._models, self._delivery, self._permission = models, delivery, permission
 
     def subject(self, assignment: AssignmentBody) -> str:
         return _asked(assignment).document.digest()
 
     def open(self, assignment: AssignmentBody) -> Make:
-        """Raises Refused: the site policy, the records or the patients' own limit cannot answer it."""
-        asked, able, books = _asked(assignment), self._able, self._books
-        patients = able.patients
+        """Raises Refused: the site policy, the records or the patients' own limit cannot answer it. BadAssignment: the
+        model that it is about is not the one that is shown.
+        """
+        asked, books = _asked(assignment), self._books
+        require_answerable(books.policy, asked.document, self._able.data_version)
+        # Asked again: a coordinator may say that this hospital has consented when nobody here has.
+        if not self._permission.of(asked.document, besides=assignment.round):
+            raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
+        part = self._asked_about_everybody(asked) if asked.model is None else self._evaluated(asked, asked.model)
+        return partial(self._make, assignment, asked, part, books.individual(part.identifiers))
+
+    def _asked_about_everybody(self, asked: QueryAsked) -> _Part:
+        question, patients = asked.document.question, self._able.patients
+        if question.model_number is not None:
+            raise BadAssignment("the question is about a released model, and the assignment names none")
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
-        require_answerable(books.policy, asked.document, able.data_version)
-        # Asked again: a coordinator may say that this hospital has consented when nobody here has.
-        if not approval_of(books.policy, self._approvals, asked.document):
-            raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
-        # Of the table's form alone: a refusal that depended on a value would tell of it.
-        if lacking := [name for name in asked.document.question.columns if name not in patients.records.columns]:
-            raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")
-        return partial(self._make, assignment, asked, patients, books.individual(patients.identifiers))
+        _require_columns(question, patients.records)
+        return _Part(patients.identifiers, partial(patients.columns, question))
+
+    def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
+        question, evaluated = asked.document.question, self._able.evaluated
+        if question.model_number != model.version or not isinstance(question, Evaluation):
+            raise BadAssignment("the assignment names another model than the question is about")
+        if evaluated is None or self._models is None:
+            raise Refused("no-evaluation", "the study sets no patients aside who could bear an evaluation")
+        _require_columns(question, evaluated.records)
+        require_form(evaluated.training.task, question)
+        weights = self._models.assigned(model)
+        return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
 
     def _make(
         self,
         assignment: AssignmentBody,
         asked: QueryAsked,
-        patients: AskedPatients,
+        part: _Part,
         individual: IndividualBudget | None,
         vectors: Sequence[VectorSpec],
         *,
@@ -66,7 +106,7 @@ class AnsweringWork:
         if not paid:
             books.pay(round, price, self.subject(assignment))
         # Who has no room left adds zero, like somebody who is not there.
-        columns = patients.columns(question, None if individual is None else individual.room_for(price))
+        columns = part.columns(None if individual is None else individual.room_for(price))
         total = question.total(columns, question.grid().spacing)
         source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round)
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
@@ -77,6 +117,16 @@ class AnsweringWork:
             individual.charge_query(price)
             own = individual.to_bytes(entries=books.ledger.next_sequence)
         books.finish(round, body, individual=own)
+
+
+def _require_columns(question: Question, records: Records | None) -> None:
+    """Of the table's form alone: a refusal that depended on a value would tell of it. Raises Refused."""
+    if not question.columns or records is None:
+        return
+    if not isinstance(records, Table):
+        raise Refused("no-table", "this hospital takes part with records that have no columns")
+    if lacking := [name for name in question.columns if name not in records.columns]:
+        raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")
 
 
 def noise_share(grid: Grid, shares: int, cells: int, source: RandomSource) -> NDArray[np.int64]:

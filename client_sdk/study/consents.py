@@ -10,12 +10,12 @@ import logging
 from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
 from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
-from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.query_rules import approval_of, require_answerable
+from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.queries import Consent, Query
 from client_sdk.study.delivery import Able
+from client_sdk.study.permission import Permission
 
 _LOG = logging.getLogger(__name__)
 # Between two looks for questions: an assignment is waited for meanwhile.
@@ -28,10 +28,10 @@ class Consents:
     """What this hospital says to the queries of one study."""
 
     def __init__(
-        self, client: Client, membership: Membership, policy: SitePolicy, able: Able, approvals: Approvals
+        self, client: Client, membership: Membership, policy: SitePolicy, able: Able, permission: Permission
     ) -> None:
         self._client, self._membership, self._policy, self._able = client, membership, policy, able
-        self._approvals, self._told = approvals, set[str]()
+        self._permission, self._told = permission, set[str]()
 
     def speak(self) -> float:
         """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
@@ -51,7 +51,7 @@ class Consents:
             require_answerable(self._policy, query.document, self._able.data_version)
         except PolicyRefused as refused:
             return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
-        decided = approval_of(self._policy, self._approvals, query.document)
+        decided = self._permission.of(query.document)
         if decided is None:
             self._tell(query)
             return None

@@ -21,6 +21,7 @@ from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import AssignmentBody, SignedParameters
 from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
+from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
 from client_sdk.training import Contribution, LocalTraining
@@ -33,6 +34,7 @@ class Able:
     training      None where the study trains nothing
     patients      None where it asks nothing, or the records have no columns
     data_version  what people here call the records as they are now
+    evaluated     who is never trained on; None where the study sets nobody aside
     """
 
     settings: AnySettings
@@ -40,6 +42,7 @@ class Able:
     training: LocalTraining | None
     patients: AskedPatients | None
     data_version: str = "1"
+    evaluated: EvaluatedPatients | None = None
 
     @property
     def noise_shares(self) -> int:
@@ -51,7 +54,8 @@ class Able:
     def records(self) -> int:
         """How many patients take part here."""
         if self.training is not None:
-            return len(self.training.dataset)
+            aside = 0 if self.evaluated is None else len(self.evaluated.identifiers)
+            return len(self.training.dataset) + aside
         return 0 if self.patients is None else len(self.patients.identifiers)
 
     def summed(self, party: str) -> Summed:

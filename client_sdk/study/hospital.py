@@ -20,12 +20,14 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import Records
-from client_sdk.errors import BadAssignment, PolicyRefused
+from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
+from client_sdk.guard.split import Split
 from client_sdk.identity import Identity, Membership
 from client_sdk.protocol.randomness.source import Randomness
 from client_sdk.protocol.study.any_settings import AnySettings
@@ -168,13 +170,24 @@ class Hospital:
             if agree is not None:
                 agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
             allowed()
+            require_schedule(rules, settings, data_version)
+            split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
-                task, data, rules, settings, randomness, device, checkpoint_seconds, membership.client, data_version
+                task,
+                data,
+                rules,
+                settings,
+                randomness,
+                device,
+                checkpoint_seconds,
+                membership.client,
+                data_version,
+                split,
             )
             # 3. Freeze what was agreed to.
             _warn(rules, settings, records=found.records, pinned=pinned)
-            _freeze(settings, ledger, membership, dataset)
+            _freeze(settings, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
@@ -291,14 +304,22 @@ def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership
     return shown.settings
 
 
-def _freeze(settings: AnySettings, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
+def _freeze(
+    settings: AnySettings, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None
+) -> None:
     if ledger.opened(membership.study) is None:
         facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
-        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key})
+        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key}, split)
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
+    if settings.evaluation is not None and reported - ledger.rounds_known(membership.study):
+        # The split was in it: with another one patients would be trained on and evaluated in one study.
+        raise ConfigurationError(
+            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
+            "on with it. Restore the ledger from a backup, or take part in a new study"
+        )
     if reported - ledger.rounds_known(membership.study):
         # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)

@@ -46,6 +46,7 @@ from client_sdk.study.delivery import Able, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
+from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
 from client_sdk.study.work import Books, TrainingWork, Work
@@ -107,13 +108,13 @@ class Participation:
         self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
         books = Books(self.study, ledger, policy, self._outbox)
         self._training = self._answers = self._consents = None
-        if able.training is not None:
-            models = StudyModels(client, self.study, able.training, ledger)
+        models = None if able.training is None else StudyModels(client, self.study, able.training, ledger)
+        if able.training is not None and models is not None:
             self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
-        if able.patients is not None:
-            approvals = Approvals(outbox)
-            self._answers = AnsweringWork(self.name, books, able, self._delivery, approvals)
-            self._consents = Consents(client, membership, policy, able, approvals)
+        if able.patients is not None or able.evaluated is not None:
+            permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger)
+            self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
+            self._consents = Consents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
 

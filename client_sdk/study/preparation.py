@@ -12,16 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table, records_of
-from client_sdk.errors import ConfigurationError, WardroundError
+from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.split import Split
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import Training
 from client_sdk.study.delivery import Able
+from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.patients import AskedPatients
 from client_sdk.tasks import Classification, Task, TaskDataset, TaskError, load
 from client_sdk.tasks.dataset import ABSENT
@@ -43,14 +47,21 @@ def prepare(
     checkpoint_seconds: float,
     *,
     party: str,
+    split: Split | None = None,
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
+
+    split  whoever it sets aside is not trained on
 
     Raises:
         ConfigurationError, DataError, TaskError: the task, the records or the policy's list do not fit.
     """
     chosen = _task(task, settings.training)
-    dataset = _patients(chosen, records_of(data), rules, settings.training)
+    records = records_of(data)
+    trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
+    if trained is None:
+        raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
+    dataset = _patients(chosen, trained, rules, settings.training)
     coins = randomness or SecureRandomness()
     training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party)
     _asked(chosen, "make its model", lambda: training.spec)
@@ -76,15 +87,51 @@ def able(
     checkpoint_seconds: float,
     party: str,
     data_version: str,
+    split: Split | None = None,
 ) -> Able:
-    """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`."""
+    """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
+
+    split  where the study sets patients aside for evaluation, which needs it
+    """
     coins, records = randomness or SecureRandomness(), records_of(data)
-    training = patients = None
+    training = patients = evaluated = None
     if isinstance(settings, StudySettings):
-        training = prepare(task, records, rules, settings, coins, device, checkpoint_seconds, party=party)
-    if settings.statistics is not None:
+        training = prepare(task, records, rules, settings, coins, device, checkpoint_seconds, party=party, split=split)
+        if split is not None:
+            evaluated = _evaluated(training, records, rules, settings, split)
+    # Images have no columns to be asked about; a model is evaluated on them nevertheless.
+    if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of(records, rules)
-    return Able(settings, coins, training, patients, data_version)
+    return Able(settings, coins, training, patients, data_version, evaluated)
+
+
+def _evaluated(
+    training: LocalTraining, records: Records, rules: SitePolicy, settings: StudySettings, split: Split
+) -> EvaluatedPatients:
+    """Raises ConfigurationError: the study asks by itself what its model does not predict."""
+    question = None if settings.evaluation is None else settings.evaluation.question
+    if question is not None:
+        try:
+            require_form(training.task, question)
+        except Refused as refused:
+            raise ConfigurationError(f"evaluation.question: {refused.detail}") from refused
+    if not records.named:
+        _LOG.warning(
+            "the records name no patients, so that each row's place decides whether it is trained on or evaluated: "
+            "keep the order of the rows for as long as studies use them, and add new ones at the end"
+        )
+    excluded = set(rules.excluded_patients)
+    here = split.set_aside(records.patients) & [patient not in excluded for patient in records.patients]
+    found = EvaluatedPatients(training, _of_the_split(records, here))
+    # What the task says of a row that it cannot read is found here, as for training.
+    if found.records is not None:
+        _ = _asked(training.task, "read the records", lambda: training.task.dataset(records))
+    return found
+
+
+def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
+    """The rows of one side; None: it has none."""
+    return records.take(np.flatnonzero(keep)) if keep.any() else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +140,8 @@ class DataCheck:
 
     rows       of the records, those of patients who are left out included
     excluded   patients on the policy's list who were found
-    patients   who would be trained on, each as one record
+    patients   each as one record, whichever side of a split they would be on
+    set_aside  share of them who would be evaluated and never trained on; 0 where the study sets nobody aside
     longest    the most rows that one of them has, of those that are used
     labels     class, by the word of label-values or its number -> rows of it; empty where targets are not classes
     inputs     what became of each input, over the rows that are used
@@ -104,6 +152,7 @@ class DataCheck:
     rows: int
     excluded: int
     patients: int
+    set_aside: float
     longest: int
     labels: dict[str, int]
     inputs: tuple[InputUse, ...]
@@ -134,6 +183,7 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
         rows=len(records),
         excluded=len(gone & set(records.patients)),
         patients=len(training.dataset),
+        set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
         longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
         labels={str(names[label] if names else label): classes[label] for label in sorted(classes) if label != ABSENT},
         inputs=inputs,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
@@ -33,6 +34,7 @@ from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
+_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,7 @@ class LocalTraining:
         """
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
-        load_weights(self._model, weights)
-        for name, buffer in self._model.named_buffers():
-            buffer.copy_(self._buffers[name])
+        self._load(weights)
         try:
             if self.settings.privacy.rules.clips_updates:
                 plain = PlainGradients(
@@ -235,6 +235,22 @@ class LocalTraining:
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
+
+    def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
+        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite.
+
+        Nothing is drawn, kept or charged.
+        """
+        self._load(weights)
+        with torch.no_grad():
+            parts = (inputs[start : start + _BATCH] for start in range(0, len(inputs), _BATCH))
+            scores = [self._model(part.to(self.device)).double().cpu() for part in parts]
+            return self.task.predictions(torch.cat(scores)).numpy()
+
+    def _load(self, weights: Mapping[str, Array]) -> None:
+        load_weights(self._model, weights)
+        for name, buffer in self._model.named_buffers():
+            buffer.copy_(self._buffers[name])
 
     def _centre(
         self, weights: Mapping[str, Array], previous: Mapping[str, Array] | None

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from accounting.errors import Unreachable
 from experiments.demo import scenarios
+from experiments.demo.own_patients import with_evaluation
 from experiments.demo.run import Options, run
 from experiments.demo.scenarios import DataMissing, Scenario
 from experiments.demo.settings import LEAST_WITH_ONE_TO_SPARE, settings
@@ -45,6 +46,7 @@ def main() -> int:
             bayesian=options.bayesian,
             rounds=options.rounds,
         )
+        study = with_evaluation(study)
         run(scenario, study, Options(home, options.postgres, options.keep, options.drop_out), console)
     except KeyboardInterrupt:
         console.print(f"interrupted; nothing runs any more, files are in {home}")

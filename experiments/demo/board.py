@@ -15,6 +15,7 @@ from rich.text import Text
 from client_sdk.commands.shared import number
 from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView
 from client_sdk.protocol.study.settings import StudySettings
+from experiments.demo.own_patients import OwnPatients
 from experiments.demo.scenarios import Scenario
 from experiments.demo.verdict import meaning, verdict
 
@@ -52,6 +53,7 @@ class Board:
         lines = [
             f"[bold]{scenario.source}[/]",
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
+            *_aside(self._settings),
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
             f"Scheme {privacy.rules.named}; noise multiplier {privacy.noise_multiplier:g}, "
             f"clip norm {privacy.clip_norm:g}, {_drawn(privacy.sampling_rate)}.",
@@ -101,7 +103,7 @@ class Board:
 
     def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracies: Accuracies) -> None:
         reason = budget.stop_reason or "running"
-        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after round {budget.round})"
+        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after {accuracies.rounds} rounds)"
         self._panel("The study has ended", [why])
         self._certificates(budget.limits)
         told = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
@@ -136,6 +138,8 @@ class Board:
             _line("this study", accuracies.study, f"mean of its last {len(accuracies.averaged)} released models"),
             _line("its last model alone", accuracies.last, "with the noise of the last round"),
         ]
+        if (own := accuracies.own) is not None:
+            lines.append(_line("the same, on own patients", own.accuracy, own.in_words()))
         for kind, words in (("alone", "alone, no privacy"), ("private", "alone, same limits")):
             found: Mapping[str, float] = baselines.get(kind, {})
             lines += [_line(f"{name} {words}", value, "") for name, value in found.items()]
@@ -158,11 +162,17 @@ class Board:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one."""
+    """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one.
+
+    rounds  of training
+    own  of the last one on the hospitals' own patients, where a query asked for it
+    """
 
     study: float | None
     last: float | None
     averaged: Sequence[int]
+    rounds: int
+    own: OwnPatients | None = None
 
 
 def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
@@ -170,6 +180,16 @@ def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
     if level == "client":
         whom = {"bayesian": "a typical hospital", "classical": "any hospital at all"}[definition]
     return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
+
+
+def _aside(settings: StudySettings) -> list[str]:
+    evaluation = settings.evaluation
+    if evaluation is None or evaluation.question is None:
+        return []
+    return [
+        f"Of them about {evaluation.share:.0%} are set aside: the last model is evaluated on them by a query, within "
+        "the limit."
+    ]
 
 
 def _drawn(rate: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def write(
                 "by_round": by_round,
                 "study": accuracies.study,
                 "averaged_rounds": list(accuracies.averaged),
+                "own_patients": None if accuracies.own is None else asdict(accuracies.own),
                 "baselines": baselines,
             },
         ),
@@ -69,7 +71,7 @@ def _page(
         f"clip norm {privacy.clip_norm:g}, sampling rate {privacy.sampling_rate:g}, "
         f"at most {privacy.max_steps} noised steps.",
         "",
-        f"Ended after round {budget.round}: {budget.stop_reason}.",
+        f"Ended after {accuracies.rounds} rounds: {budget.stop_reason}.",
         "",
         "| level | definition | ε spent | limit | δ | enforced by |",
         "|---|---|---|---|---|---|",
@@ -95,6 +97,8 @@ def _page(
     lines += ["", "## Accuracy on the evaluation set", "", "| model | accuracy |", "|---|---|"]
     averaged = f"mean of its last {len(accuracies.averaged)} released models"
     lines.append(f"| this study, {averaged} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |")
+    if (own := accuracies.own) is not None:
+        lines.append(f"| its last model, {own.in_words()} | {own.accuracy:.4f} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")
     for kind, sentence in (("private", "alone, same limits"), ("alone", "alone, no privacy")):
         lines += [f"| {name} {sentence} | {value:.4f} |" for name, value in baselines.get(kind, {}).items()]

@@ -19,6 +19,7 @@ from experiments.demo import report, scenarios
 from experiments.demo.averaged import accuracy_of, averaged_model, averaged_rounds
 from experiments.demo.board import Accuracies, Board
 from experiments.demo.hospitals import Joined
+from experiments.demo.own_patients import answer
 from experiments.demo.scenarios import Scenario
 from experiments.demo.watch import Follower
 from experiments.live import (
@@ -137,7 +138,8 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
     last = accuracies[released[-1]] if released else None
     averaged = [released[number - 1] for number in averaged_rounds(len(released))] if released else []
-    reached = Accuracies(study, last, averaged)
+    rounds = 0 if follower.budget is None else follower.budget.charged_rounds
+    reached = Accuracies(study, last, averaged, rounds, answer(operator, STUDY))
     board.ending(budget, found, reached)
     page = report.write(
         options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, found
@@ -152,7 +154,7 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
             + ("" if options.keep else "   (while the coordinator is up: --keep)"),
         }
     )
-    return Ending(budget.stop_reason or "", budget.round, accuracies, found, page)
+    return Ending(budget.stop_reason or "", rounds, accuracies, found, page)
 
 
 def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str, LiveHospital]:

@@ -43,13 +43,16 @@ class Follower:
         Raises:
             LedgerError: the coordinator's ledger does not hang together or breaks its own rules.
         """
-        finished = False
+        finished, queries = False, set[int]()
         while not finished:
             self._check()
             for entry in self._news():
                 finished = finished or entry.kind == "finished"
                 budget = self._apply(entry)
-                if entry.kind in CHARGES and entry.round is not None:
+                if entry.kind == "asked" and entry.round is not None:
+                    # A query has a number like a round, and releases no model.
+                    queries.add(entry.round)
+                if entry.kind in CHARGES and entry.round is not None and entry.round not in queries:
                     yield RoundReport(self._view(entry.round), tuple(budget.statements()))
             time.sleep(0 if finished else PAUSE_SECONDS)
 

@@ -82,6 +82,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "different-update": ProblemKind(409, "Another update is recorded already"),
     "unknown-head": ProblemKind(409, "The signed head is not one of this ledger"),
     "no-queries": ProblemKind(409, "The study takes no queries"),
+    "no-evaluation": ProblemKind(409, "The study evaluates no model on its patients"),
     "query-overspends": ProblemKind(409, "The query could pass a limit"),
     "query-closed": ProblemKind(410, "The query waits for no consent any more"),
     "model-missing": ProblemKind(409, "The study has no initial model"),

@@ -25,6 +25,7 @@ StudyForbids = Literal[
     "study-finished",
     "model-missing",
     "no-queries",
+    "no-evaluation",
     "query-overspends",
     "query-closed",
 ]

@@ -44,6 +44,7 @@ def settings_json(
     schedule: Mapping[str, Any] | None = None,
     robustness: Mapping[str, Any] | None = None,
     statistics: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     **privacy: Any,
 ) -> dict[str, Any]:
     """What a request would say, unchecked; new containers at every call.
@@ -51,7 +52,8 @@ def settings_json(
     bayesian  a Bayesian limit beside every classical one; a mapping replaces single choices of its estimate
     scheme    the id of a row of `SCHEMES`: its two kinds of central noise are told apart by it
     masked    None: where the scheme cannot do without
-    training, schedule, robustness, statistics, and keyword by keyword the section `privacy`: replace single settings
+    training, schedule, robustness, statistics, evaluation, and keyword by keyword the section `privacy`: replace single
+    settings
     """
     masked = TRAINING_SCHEMES[scheme].pooled if masked is None else masked
     return {
@@ -62,6 +64,7 @@ def settings_json(
         "beyond_bounds": True,
         "robustness": dict(robustness or {}),
         **({} if statistics is None else {"statistics": dict(statistics)}),
+        **({} if evaluation is None else {"evaluation": dict(evaluation)}),
     }
 
 

@@ -140,6 +140,10 @@ class LimitAccount(Account):
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         """ε of the study's first rounds and as many published histograms as said, all at their most."""
 
+    def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
+        """ε of a patient who is set aside, after so many evaluations of this cost and nothing else."""
+        return self.epsilon_after_query(cost)
+
     def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
         """The tighter numbers that are known before anybody trains, after so many rounds and published histograms."""
         return []

@@ -25,11 +25,16 @@ class ChargedQueries:
     def __len__(self) -> int:
         return self._counts.total()
 
-    def plus(self, cost: QueryCost) -> ChargedQueries:
-        """These and one more."""
+    def plus(self, cost: QueryCost, times: int = 1) -> ChargedQueries:
+        """These and one more, or several."""
         counts = Counter(self._counts)
-        counts[cost.bears, cost.noise_std, cost.sensitivity] += 1
-        return ChargedQueries(counts)
+        counts[cost.bears, cost.noise_std, cost.sensitivity] += times
+        return ChargedQueries(+counts)
+
+    def beyond(self, cost: QueryCost, most: int) -> ChargedQueries:
+        """Without those of this cost, but for what is more than `most` of them."""
+        kind = (cost.bears, cost.noise_std, cost.sensitivity)
+        return ChargedQueries(+(self._counts - Counter({kind: most})))
 
     def events(self, *bears: Bears) -> Iterator[tuple[DiscreteGaussianEvent, int]]:
         """Those that any of `bears` bears, each with how often."""

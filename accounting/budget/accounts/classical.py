@@ -41,6 +41,9 @@ class ClassicalLimit(LimitAccount):
     def epsilon_after_query(self, cost: QueryCost) -> float:
         return self._filter_at(self.rounds, self.published, self.queries.plus(cost)).epsilon()
 
+    def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
+        return self._filter_at(0, 0, ChargedQueries().plus(cost, count)).epsilon()
+
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         self._stand_at(self.rounds + 1, self.published + publishes, self.queries)
 

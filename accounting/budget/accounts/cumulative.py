@@ -74,10 +74,15 @@ class CumulativeLimit(LimitAccount):
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
+        drawn = self._unscheduled(after, self.rounds).precision("all", "evaluated")
         # Written so that NaN is beyond it.
-        if allowance is not None and not after.precision("all") <= allowance:
+        if allowance is not None and not drawn <= allowance:
             return math.inf
         return self._read(self._enforced(), self.rounds, after)
+
+    def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
+        # With so many rounds that all of them are scheduled; nobody who is set aside takes part in one.
+        return self._read(0.0, self.plan.rounds, ChargedQueries().plus(cost, count))
 
     def charge_query(self, cost: QueryCost) -> None:
         self.queries = self.queries.plus(cost)
@@ -116,7 +121,8 @@ class CumulativeLimit(LimitAccount):
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        best = read_at_the_best_order(self._best(np.maximum(*self._with_queries(self._reported, self.queries))[1:]))
+        both = self._with_queries(self._reported, self.queries, self.rounds)
+        best = read_at_the_best_order(self._best(np.maximum(*both)[1:]))
         if self._papers is None:
             return [best]
         papers = dataclasses.replace(self._best(self._papers), assumption=_AS_IN_PAPERS, composition="holder")
@@ -207,10 +213,25 @@ class CumulativeLimit(LimitAccount):
             return 0.0
         row = np.full_like(self._cap, moment)
         order, conversion = self.bayesian.filter_order, self.bayesian.conversion
-        largest = max(float(total[0]) for total in self._with_queries(row, queries))
+        largest = max(float(total[0]) for total in self._with_queries(row, queries, rounds))
         return epsilon_from_moments([order], [largest], self.beta, conversion=conversion)[0]
 
-    def _with_queries(self, moments: FloatArray, queries: ChargedQueries) -> tuple[FloatArray, FloatArray]:
+    def _unscheduled(self, queries: ChargedQueries, rounds: int) -> ChargedQueries:
+        """Those that the schedule does not explain, after so many rounds."""
+        evaluation = None if self.plan.queries is None else self.plan.queries.evaluation
+        if evaluation is None or evaluation.cost is None:
+            return queries
+        return queries.beyond(evaluation.cost, evaluation.due_by(rounds))
+
+    def _scheduled(self, queries: ChargedQueries, rounds: int) -> float:
+        """Σ Δ²/s² of the scheduled evaluations among them, rounded up."""
+        evaluation = None if self.plan.queries is None else self.plan.queries.evaluation
+        if evaluation is None or evaluation.cost is None:
+            return 0.0
+        count = len(queries) - len(self._unscheduled(queries, rounds))
+        return ChargedQueries().plus(evaluation.cost, count).precision("evaluated")
+
+    def _with_queries(self, moments: FloatArray, queries: ChargedQueries, rounds: int) -> tuple[FloatArray, FloatArray]:
         """What those have lost who are trained on, and those who are set aside for evaluation.
 
         A query moves every record alike: its cost is a constant in both definitions, takes no weight and no step.
@@ -220,7 +241,9 @@ class CumulativeLimit(LimitAccount):
             return moments, np.zeros_like(moments)
         # Against a path the questions may not depend on answers: what they may cost at most counts from round 1.
         of_all = queries.precision("all") if allowance is None else allowance
-        both = self._constant(of_all), self._constant(queries.precision("evaluated"))
+        # Of evaluations the schedule stands in the settings; others are within the allowance.
+        rest = queries.precision("evaluated") if allowance is None else self._scheduled(queries, rounds)
+        both = self._constant(of_all), self._constant(rest)
         return np.nextafter(moments + both[0], np.inf), np.nextafter(both[0] + both[1], np.inf)
 
     def _constant(self, precision: float) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,25 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
         else:
             found[name] = column[first if question.rows == "mean" else _last_listed(column, read, whose, len(first))]
     return found
+
+
+def one_value_each(
+    rule: Literal["first", "last", "mean", "any"],
+    values: NDArray[np.float64],
+    patients: Sequence[str],
+    *,
+    numeric: bool,
+) -> NDArray[np.float64]:
+    """(patients,) of (rows,) values that stand in no column, merged by the same rule; NaN: missing.
+
+    numeric  mean and any are of numbers; otherwise the first row counts
+    """
+    whose, first, last = _places(patients)
+    if rule == "last":
+        return values[last]
+    if rule == "first" or not numeric:
+        return values[first]
+    return (_mean if rule == "mean" else _largest)(values, whose, len(first))
 
 
 def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:

@@ -68,6 +68,10 @@ class StatisticsSettings(Message):
         """Of training: none."""
         return 0
 
+    @property
+    def evaluation(self) -> None:
+        """Of released models: there are none."""
+
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 
 from client_sdk.protocol.study.any_settings import Settings
 from client_sdk.protocol.study.limits import LevelName
+from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.octets import Octets, SignatureOctets, as_text
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
@@ -59,12 +60,6 @@ class StudyCreate(Message):
     study: Name = Field(description="its name from then on")
     title: Text = Field(default="", max_length=200, description="for people")
     settings: Settings = Field(description="frozen from then on")
-
-
-class ModelInfo(Message):
-    version: int = Field(ge=0, description="the round that made it; 0 is the initial one")
-    sha256: Sha256 = Field(description="SHA-256 of the file")
-    bytes: int = Field(gt=0, description="size of the file")
 
 
 class PauseReason(Message):

@@ -54,7 +54,7 @@ def plan_of(settings: AnySettings) -> AnyPlan:
         disclosure=privacy.disclosure,
         release=None if noise is None else HistogramRelease(noise.std, noise.every),
         observer=_observer(settings),
-        queries=None if settings.statistics is None else settings.statistics.plan(),
+        queries=None if settings.statistics is None else settings.statistics.plan(settings.evaluation),
     )
 
 

@@ -12,6 +12,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.protocol.statistics.answer import Answer
 from client_sdk.protocol.statistics.kinds import Question
 from client_sdk.protocol.study.limits import LevelName
+from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.wire.signing import QUERY_ANSWER, SigningError, canonical_json, verify_document
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message, Name, Positive, Sha256
@@ -153,3 +154,4 @@ class QueryAsked(Message):
 
     number: int = Field(ge=1, description="from 1")
     document: QueryDocument = Field(description="what is asked")
+    model: ModelInfo | None = Field(default=None, description="the released model that it is about; null: about none")

@@ -23,6 +23,7 @@ from accounting.plan.limits import (
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
 from client_sdk.protocol.study.central_noise import CentralNoise
+from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.limits import Limit, Schedule
 from client_sdk.protocol.study.masking import Masking
 from client_sdk.protocol.study.robustness import Robustness, most_records
@@ -288,6 +289,11 @@ class StudySettings(Message):
     statistics: Statistics | None = Field(
         default=None, description="questions about the patients, on the same budget; none: it takes none"
     )
+    evaluation: EvaluationSettings | None = Field(
+        default=None,
+        description="patients who are never trained on, and questions about released models to them; needs "
+        "[statistics]; none: everybody is trained on",
+    )
     beyond_bounds: bool = Field(
         default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
     )
@@ -307,6 +313,24 @@ class StudySettings(Message):
     def _questions_fit_the_scheme(self) -> Self:
         if self.statistics is not None:
             require_queries(self.privacy.rules, self.statistics.plan(), self.privacy.bayesian_plan)
+        return self
+
+    @model_validator(mode="after")
+    def _evaluations_fit_the_study(self) -> Self:
+        if self.evaluation is None:
+            return self
+        if Level.CLIENT in self.privacy.rules.levels:
+            raise ValueError(
+                f"evaluation: scheme {self.privacy.rules.named} protects whole hospitals, and a query counts patients: "
+                "evaluate its models on a declared public set instead (wardround evaluate)"
+            )
+        if self.statistics is None:
+            raise ValueError("evaluation needs the section statistics, which says how many queries there may be")
+        plan, question = self.evaluation.plan(), self.evaluation.question
+        if (most := plan.due_by(self.rounds)) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {most}: so many evaluations are scheduled")
+        if question is not None and question.cells > self.statistics.max_cells:
+            raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from accounting.plan.queries import MOST_CELLS, MOST_QUERIES, QueryPlan
+from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.wire.values import Message, Positive, Whole
 
 
@@ -28,6 +29,7 @@ class Statistics(Message):
         "Σ 1 / noise_multiplier², which that limit counts from round 1 on; else none",
     )
 
-    def plan(self) -> QueryPlan:
+    def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
         """As the accounts know it."""
-        return QueryPlan(self.max_queries, self.max_cells, self.allowance)
+        set_aside = None if evaluation is None else evaluation.plan()
+        return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
@@ -13,25 +13,27 @@ from server.db import rows
 from server.db.ledger_store import budget_of, lock_account
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
-from server.db.tables import StudyRow
+from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.queries import effects, least_noise, noise_of
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
-from server.services.queries.show import consents, find, newest_number, view
+from server.services.queries.schedule import again, queue, same
+from server.services.queries.show import consents, find, view
 
 
 def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:
     """What the query would cost now; nobody is asked.
 
     Raises:
-        Rejected: `unknown-study`, `no-queries`, `invalid-request` (noise or size that cannot be drawn).
+        Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `invalid-request` (noise or size that cannot be
+            drawn).
     """
 
     def work(tx: Transaction) -> QueryForecast:
         row = rows.find_study(tx, study)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
-        known = _same(tx, row, document)
+        known = same(tx, row, document)
         asked, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         answered = known is not None and known.state == "answered"
         return QueryForecast(
@@ -54,32 +56,26 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
     """Take the query in. The same one again: the same answer, at no cost; one that failed is tried anew.
 
     Raises:
-        Rejected: `unknown-study`, `no-queries`, `invalid-request`, `study-finished`, `query-overspends` (extra
-            least_noise_multiplier).
+        Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `unknown-model`, `invalid-request`, `study-finished`,
+            `query-overspends` (extra least_noise_multiplier).
     """
 
     def work(tx: Transaction) -> Written[Query]:
         row = rows.lock_study(tx, study)
         cost = _cost(row, document)
-        known = _same(tx, row, document)
+        known = same(tx, row, document)
         if known is not None and known.state != "failed":
             return Written(view(coordinator, tx, row, known, with_clients=True), created=False)
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
+        _require_model(tx, row, document)
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
-        query = known or QueryRow(
-            study_id=row.id,
-            number=newest_number(tx, row) + 1,
-            sha256=document.digest(),
-            document=document.model_dump(mode="json"),
-        )
-        # Whoever said no may think otherwise now.
-        said = (ConsentRow.study_id == row.id, ConsentRow.query == query.number)
-        tx.session.execute(delete(ConsentRow).where(*said))
-        query.state, query.reason, query.created_at, query.due_at = "waiting", None, tx.now(), None
-        tx.session.add(query)
-        rows.append_event(tx, row, "query-asked", work=False)
-        tx.session.flush()
+        query = known or queue(tx, row, document)
+        if known is not None:
+            # Whoever said no may think otherwise now.
+            said = (ConsentRow.study_id == row.id, ConsentRow.query == known.number)
+            tx.session.execute(delete(ConsentRow).where(*said))
+            again(tx, row, known)
         return Written(view(coordinator, tx, row, query, with_clients=True), created=known is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
@@ -127,6 +123,12 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
     settings = rows.settings_of(study)
     if settings.statistics is None:
         raise Rejected("no-queries", "this study takes no queries: its settings have no section statistics")
+    if document.question.bears == "evaluated" and settings.evaluation is None:
+        raise Rejected(
+            "no-evaluation",
+            "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
+            "of them aside before training begins",
+        )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
             "invalid-request",
@@ -137,6 +139,14 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
         return document.cost()
     except InvalidArgument as error:
         raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
+
+
+def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) -> None:
+    number = document.question.model_number
+    if number is not None and tx.session.get(ModelRow, (study.id, number)) is None:
+        raise Rejected(
+            "unknown-model", f"the study has released no model {number}: a round's model has the number of the round"
+        )
 
 
 def _require_fits(budget: Budget, cost: QueryCost) -> None:
@@ -152,11 +162,6 @@ def _require_fits(budget: Budget, cost: QueryCost) -> None:
         f"this query could pass a limit of the study: {helps}; no hospital was asked",
         least_noise_multiplier=least,
     )
-
-
-def _same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
-    wanted = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
-    return tx.session.scalars(wanted).one_or_none()
 
 
 def _active(tx: Transaction, study: StudyRow) -> int:

@@ -171,7 +171,10 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     budget = tx.session.get_one(BudgetRow, row.id)
     query = None
     if round.query is not None:
-        query = QueryAsked(number=round.query, document=asked_of(tx, row, round))
+        document = asked_of(tx, row, round)
+        number = document.question.model_number
+        about = None if number is None else model_info(tx.session.get_one(ModelRow, (row.id, number)))
+        query = QueryAsked(number=round.query, document=document, model=about)
     body = AssignmentBody(
         study=study,
         # Everybody's in turn.

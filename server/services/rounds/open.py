@@ -19,6 +19,7 @@ from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, Sess
 from server.domain.queries import NEVER
 from server.domain.rounds import Abandon, sample
 from server.services.coordinator import Coordinator
+from server.services.queries.schedule import evaluate_last
 from server.services.queries.show import consents, due_query
 from server.services.rounds.close import abandon_round, finish
 
@@ -42,6 +43,8 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
             # Of a study without rounds of training no step is ever left: what has ended are its queries.
             finish(tx, row, account, authorisation.reason if account.budget.plan.rounds else "max-queries-reached")
             return
+        if authorisation.reason is not None and account.budget.may_ask:
+            evaluate_last(tx, row)
         if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
             # Questions may still come; what falls due with them is looked up by itself.
             row.next_round_at = NEVER

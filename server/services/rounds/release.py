@@ -45,6 +45,7 @@ from server.domain.optimiser import begin, new_state, new_weights, restored, sta
 from server.domain.release import NotFinite, Opened, drawn_back, measured, noised_pieces, summed_spec
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
+from server.services.queries.schedule import evaluate_released
 from server.services.rounds.anchor import anchor_of
 from server.services.rounds.close import abandon_round
 
@@ -274,6 +275,7 @@ def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: B
     tx.session.add(published)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
     study.abandoned_in_a_row, study.next_round_at = 0, 0.0
+    evaluate_released(tx, study, round.number)
     rows.append_event(tx, study, "round-released", round.number)
 
 

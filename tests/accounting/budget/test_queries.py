@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.budget.budget import Budget, BudgetExceeded, OutOfOrder
+from accounting.budget.forecast import forecast
 from accounting.budget.ledger import LedgerError
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import LimitPlan, PlanError
 from accounting.plan.plan import Plan
-from accounting.plan.queries import QueryCost, QueryPlan
+from accounting.plan.queries import EvaluationPlan, QueryCost, QueryPlan
 from accounting.plan.statistics import StatisticsPlan, plan_from_dict
 from accounting.units import Definition, Level, Observer
 from tests.accounting.budget.plans import plan
@@ -148,8 +149,14 @@ def test_rounds_and_queries_in_turn_cost_what_dp_accounting_says(order):
     assert headline.epsilon <= enforced
 
 
+def split(every=None, scheduled=None, max_queries=50, allowance=None, **changes):
+    """A study that sets patients aside."""
+    evaluation = EvaluationPlan(every, scheduled)
+    return mixed(queries=QueryPlan(max_queries, 100, allowance, evaluation), **changes)
+
+
 def test_two_totals_are_kept_and_the_larger_one_is_shown():
-    trained, evaluated, both = Budget(mixed()), Budget(mixed()), Budget(mixed())
+    trained, evaluated, both = Budget(split()), Budget(split()), Budget(split())
     in_turn(trained, [cost(5.0)] * 3)
     ask(evaluated, *[cost(5.0)] * 3, *[cost(2.0, bears="evaluated")] * 4)
     in_turn(both, [cost(5.0)] * 3)
@@ -161,9 +168,109 @@ def test_two_totals_are_kept_and_the_larger_one_is_shown():
 
 
 def test_an_evaluation_may_not_pass_the_limit_although_training_has_room():
-    budget = Budget(mixed())
+    budget = Budget(split())
     found = [budget.authorise_query(cost(m, bears="evaluated")).allowed for m in (0.05, 50.0)]
     assert found == [False, True]
+    assert budget.authorise().allowed
+
+
+@pytest.mark.parametrize("order", [4.0, 8.0, 16.0])
+def test_each_side_of_the_split_costs_what_dp_accounting_says(order):
+    """Everybody bears questions about all; who is set aside those about models, who is trained on the rounds."""
+    budget = Budget(split(order=order))
+    in_turn(budget, [cost(6.0)] * 2)
+    sides = []
+    for own in ([dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0))] * 4, []):
+        other = rdp.RdpAccountant([order + 1], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        for event in [*own, *[dp_accounting.GaussianDpEvent(6.0)] * 2]:
+            other.compose(event)
+        sides.append(other)
+    # So long as the trained bear more, an evaluation adds nothing; then the evaluated are the ones that are shown.
+    for _ in range(12):
+        ask(budget, cost(4.0, bears="evaluated"))
+        sides[1].compose(dp_accounting.GaussianDpEvent(4.0))
+        expected = max(side.get_epsilon(1e-5) for side in sides)
+        assert budget.accounts[0].epsilon() == pytest.approx(expected, rel=1e-9)
+
+
+def test_training_goes_on_although_no_evaluation_fits_any_more():
+    budget = Budget(split())
+    while budget.authorise_query(cost(3.0, bears="evaluated")).allowed:
+        ask(budget, cost(3.0, bears="evaluated"))
+    assert budget.authorise_query(cost(3.0, bears="evaluated")).reason == "budget-exhausted"
+    before = budget.accounts[0].epsilon()
+    assert budget.authorise().allowed
+    number = budget.last_round + 1
+    budget.reserve(number)
+    budget.settle(number, None)
+    assert budget.accounts[0].epsilon() == before
+
+
+def test_without_a_split_nobody_bears_an_evaluation():
+    for made in (mixed(), statistics()):
+        with pytest.raises(InvalidArgument, match="aside"):
+            Budget(made).authorise_query(cost(9.0, bears="evaluated"))
+        event = {"query": "a" * 64, "cost": cost(9.0, bears="evaluated").to_dict()}
+        with pytest.raises(LedgerError, match="aside"):
+            Budget(made).happen(2, "asked", 1, event)
+    limits = statistics().limits
+    with pytest.raises(PlanError, match="trains"):
+        StatisticsPlan(limits, QueryPlan(5, 5, None, EvaluationPlan()), Observer.COORDINATOR)
+
+
+def test_scheduled_evaluations_are_in_the_horizon_and_have_to_fit_when_the_study_opens():
+    scheduled = cost(4.0, bears="evaluated")
+    fits = Budget.open(split(every=50, scheduled=scheduled))
+    assert fits.plan.queries.evaluation.due_by(150) == 3
+    assert fits.plan.queries.evaluation.due_by(151) == 4
+    with pytest.raises(PlanError, match="would fit") as refused:
+        Budget.open(split(every=1, scheduled=scheduled))
+    # The least noise that it names fits, and a little less does not: 150 rounds of two steps, all within the limit.
+    least = float(str(refused.value).split("noise_multiplier of ")[1].split(" ")[0])
+    Budget.open(split(every=1, scheduled=cost(least, bears="evaluated")))
+    moment = 150 * 8.0 * 9.0 / 2 / least**2
+    spent = (moment + 8 * math.log(8 / 9) - math.log(9) - math.log(1e-5)) / 8
+    assert 20.0 * 0.99 <= spent <= 20.0
+    found = forecast(split(every=1, scheduled=cost(least, bears="evaluated")), tight=False)
+    assert found.limits[0].evaluated == pytest.approx(spent, rel=1e-6)
+    assert forecast(split(), tight=False).limits[0].evaluated is None
+
+
+def test_of_rounds_that_the_budget_never_allows_no_evaluation_has_to_fit():
+    """Not all 150 rounds fit a limit of 2, and 15 evaluations would not either; those of the rounds that do, fit."""
+    tight = {"definitions": ("classical",), "epsilon": {"classical": 2.0}, "classical_order": 10.0}
+
+    def made(every):
+        return plan(queries=QueryPlan(150, 10, None, EvaluationPlan(every, cost(6.0, bears="evaluated"))), **tight)
+
+    assert 20 < forecast(made(10), tight=False).rounds < 60
+    Budget.open(made(10))
+    with pytest.raises(PlanError, match="would fit"):
+        Budget.open(made(2))
+
+
+def test_against_a_path_a_schedule_counts_as_it_comes_and_other_evaluations_within_the_allowance():
+    scheduled = cost(5.0, bears="evaluated")
+    both = ("bayesian", "classical")
+    budget = Budget(split(every=1, scheduled=scheduled, allowance=0.1, definitions=both))
+    account = next(one for one in budget.accounts if one.limit.definition is Definition.BAYESIAN)
+    # Before a round nothing is due: 1/25 of the allowance of 1/10, twice and no more.
+    ask(budget, scheduled, scheduled)
+    assert not budget.authorise_query(scheduled).allowed
+    in_turn(budget, [scheduled])
+    in_turn(budget, [scheduled])
+    # Two are due by now, and two were within the allowance.
+    assert not budget.authorise_query(scheduled).allowed
+    assert not budget.authorise_query(cost(4.0, bears="evaluated")).allowed
+    assert budget.authorise_query(cost(8.0, bears="evaluated")).allowed
+    order, precision = 12.0, 0.1 + 2 / 25
+    moment = order * (order + 1) / 2 * precision
+    constant = order * math.log(order / (order + 1)) - math.log(order + 1)
+    expected = (moment + constant - math.log(1e-5 - 1e-6)) / order
+    # Who is set aside has lost more than who was trained on twice two steps with little noise drawn rarely.
+    assert account.epsilon() == pytest.approx(expected, rel=1e-6)
+    again = Budget.restore(plan_from_dict(budget.plan.to_dict()), budget.state())
+    assert [one.epsilon() for one in again.accounts] == [one.epsilon() for one in budget.accounts]
 
 
 def test_a_round_of_training_is_refused_once_queries_have_taken_its_room():

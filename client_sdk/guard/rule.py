@@ -1,0 +1,13 @@
+"""One comparison of the site policy with what is asked of the hospital."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """One comparison; `code` and `text` are a refusal's."""
+
+    allowed: bool
+    code: str
+    text: str

@@ -1,0 +1,91 @@
+"""Patients who are set aside for evaluation: what a released model predicts for each, beside what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.data import Records, Table
+from client_sdk.errors import Refused
+from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
+from client_sdk.protocol.statistics.variables import Patients
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.tasks import Classification, Task
+from client_sdk.training import LocalTraining
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EvaluatedPatients:
+    """Those whom training never sees.
+
+    records  theirs alone; None: the split has set nobody aside here, which nobody else learns
+    """
+
+    training: LocalTraining
+    records: Records | None
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Of the patients, each once, in the order of their first rows."""
+        return () if self.records is None else tuple(dict.fromkeys(self.records.patients))
+
+    def columns(
+        self, question: Evaluation, weights: Mapping[str, Array], keep: NDArray[np.bool_] | None = None
+    ) -> Patients:
+        """One row each, in the order of `identifiers`, with PREDICTION and OUTCOME; keep: who of them.
+
+        weights  of the released model
+
+        Raises:
+            UnreadableColumn: a column is not what the question asks for.
+        """
+        if self.records is None:
+            return {name: np.zeros(0) for name in (*question.columns, PREDICTION, OUTCOME)}
+        rows: dict[str, NDArray[Any]] = {}
+        # Images have none, and a question about them names none.
+        if question.columns and isinstance(self.records, Table):
+            rows |= one_row_each(question, self.records.columns, self.records.patients)
+        form = question.prediction
+        predicted, outcome = self._found(question, weights, self.records)
+        for name, values in ((PREDICTION, predicted), (OUTCOME, outcome)):
+            # Neither the mean of classes nor that of yes and no is one of them.
+            numeric = form == "number" or (form == "binary" and (name == PREDICTION or question.rows == "any"))
+            rows[name] = one_value_each(question.rows, values, self.records.patients, numeric=numeric)
+        return rows if keep is None else {name: column[keep] for name, column in rows.items()}
+
+    def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
+        """(rows,) predictions and (rows,) outcomes."""
+        dataset = self.training.task.dataset(records)
+        predicted = self.training.predictions(weights, dataset.inputs)
+        outcome = dataset.targets.double().numpy().reshape(len(predicted), -1)[:, 0]
+        if question.prediction == "binary":
+            return predicted[:, 1], outcome
+        if question.prediction == "number":
+            return predicted.reshape(len(predicted), -1)[:, 0], outcome
+        # NaN would be the largest of all.
+        unknown = np.isnan(predicted).any(axis=1)
+        return np.where(unknown, np.nan, predicted.argmax(axis=1)), outcome
+
+
+def require_form(task: Task, question: Evaluation) -> None:
+    """Whether a model of this task predicts what the question evaluates; by public settings alone.
+
+    Raises:
+        Refused: it predicts something else.
+    """
+    classes = task.classes if isinstance(task, Classification) else None
+    fits = {"binary": classes == 2, "classes": classes == question.classes, "number": classes is None}
+    if not fits[question.prediction]:
+        makes = "numbers" if classes is None else f"{classes} classes"
+        raise Refused(
+            "wrong-prediction",
+            f"the question evaluates predictions of the form {question.prediction}, and the study's model predicts "
+            f"{makes}: ask with the form that fits",
+        )

@@ -1,0 +1,64 @@
+"""Evaluations that a study's settings ask by themselves: queued as models are released, each once."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from client_sdk.protocol.study.queries import QueryDocument
+from server.db import rows
+from server.db.query_tables import QueryRow
+from server.db.session import Transaction
+from server.db.tables import ModelRow, StudyRow
+from server.services.queries.show import newest_number
+
+
+def evaluate_released(tx: Transaction, study: StudyRow, model: int) -> None:
+    """Within the release of this model: queue its evaluation, if it is due."""
+    evaluation = rows.settings_of(study).evaluation
+    # In the order of releases, not by rounds' numbers: queries take numbers, too.
+    released = select(func.count()).where(ModelRow.study_id == study.id, ModelRow.version > 0)
+    if evaluation is not None and evaluation.due(tx.session.scalar(released) or 0):
+        _queue(tx, study, evaluation.document(model))
+
+
+def evaluate_last(tx: Transaction, study: StudyRow) -> None:
+    """No round of training follows: queue the evaluation of the last released model, unless it was queued before."""
+    evaluation, last = rows.settings_of(study).evaluation, rows.latest_model(tx, study.id)
+    if evaluation is not None and last is not None and last.version > 0:
+        _queue(tx, study, evaluation.document(last.version))
+
+
+def queue(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow:
+    """A new query that waits for the hospitals' consent."""
+    query = QueryRow(
+        study_id=study.id,
+        number=newest_number(tx, study) + 1,
+        sha256=document.digest(),
+        document=document.model_dump(mode="json"),
+    )
+    _wait(tx, study, query)
+    return query
+
+
+def again(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+    """One that failed is asked anew."""
+    _wait(tx, study, query)
+
+
+def same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
+    """The query of this very document, if the study has it."""
+    wanted = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
+    return tx.session.scalars(wanted).one_or_none()
+
+
+def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:
+    # Once: what failed, for want of consents or of budget, is asked anew by a person alone, and holds nothing up.
+    if document is not None and same(tx, study, document) is None:
+        queue(tx, study, document)
+
+
+def _wait(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+    query.state, query.reason, query.created_at, query.due_at = "waiting", None, tx.now(), None
+    tx.session.add(query)
+    rows.append_event(tx, study, "query-asked", work=False)
+    tx.session.flush()

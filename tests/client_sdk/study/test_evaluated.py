@@ -1,0 +1,187 @@
+"""What a hospital adds to the evaluation of a model: tables, images, several rows of a patient, nobody."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from client_sdk import tasks
+from client_sdk.data import Examples, Records, Table
+from client_sdk.errors import ConfigurationError, Refused
+from client_sdk.guard.split import Split
+from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.study.delivery import Able
+from client_sdk.study.evaluated import EvaluatedPatients, require_form
+from client_sdk.study.preparation import able, prepare
+from client_sdk.training.local import weights_of
+from tests.factories.hospitals import plain_policy, records
+from tests.factories.settings import settings
+
+SPLIT = Split(bytes(range(32)), 0.4)
+BINARY = {"prediction": "binary", "noise_multiplier": 6.0}
+IMAGES = {"task": "cnn", "task_parameters": {"height": 6, "width": 6, "classes": 3, "filters": 2, "hidden": 4}}
+
+
+def study(**options: Any) -> StudySettings:
+    return settings(statistics={"max_queries": 5, "max_cells": 100}, evaluation={"share": 0.4}, **options)
+
+
+def taking_part(data: Records, chosen: StudySettings, split: Split = SPLIT, **policy: Any) -> Able:
+    return able(None, data, plain_policy(**policy), chosen, None, "cpu", 60.0, "mercy", "1", split)
+
+
+def evaluated(data: Records, chosen: StudySettings, **policy: Any) -> EvaluatedPatients:
+    found = taking_part(data, chosen, **policy).evaluated
+    assert found is not None
+    return found
+
+
+def asked(**entries: Any) -> Evaluation:
+    return Evaluation.model_validate({"kind": "evaluation", "model": 1} | BINARY | entries)
+
+
+def some_weights(chosen: StudySettings) -> dict[str, Array]:
+    torch.manual_seed(1)
+    model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
+    source = np.random.default_rng(1)
+    return {name: source.normal(size=array.shape).astype(np.float32) for name, array in weights_of(model).items()}
+
+
+def images(count: int = 60) -> Examples:
+    source = np.random.default_rng(0)
+    inputs, labels = source.uniform(0, 255, (count, 6, 6)), source.integers(0, 3, count)
+    return Examples.of(inputs, labels, [f"p{number}" for number in range(count)])
+
+
+def test_predictions_and_outcomes_are_those_of_the_patients_set_aside_and_of_nobody_else() -> None:
+    data, chosen = records(80), study()
+    found, weights = evaluated(data, chosen), some_weights(chosen)
+    aside = SPLIT.set_aside(data.patients)
+    assert found.identifiers == tuple(np.array(data.patients)[aside])
+    assert not set(found.identifiers) & set(found.training.dataset.patients)
+    columns = found.columns(asked(groups=[{"column": "age", "edges": [50.0]}]), weights)
+    # By hand: the logistic function of the one layer, on inputs between -1 and 1.
+    age, rate = (2 * data.columns[name][aside] / most - 1 for name, most in (("age", 100.0), ("rate", 10.0)))
+    score = weights["weight"][0, 0] * age + weights["weight"][0, 1] * rate + weights["bias"][0]
+    assert columns[PREDICTION] == pytest.approx(1 / (1 + np.exp(-score)), abs=1e-6)
+    assert columns[OUTCOME].tolist() == data.columns["ill"][aside].tolist()
+    assert columns["age"].tolist() == data.columns["age"][aside].tolist()
+    # The trained model that is at hand is not disturbed, and only those who are kept are counted.
+    keep = np.arange(len(found.identifiers)) % 3 == 0
+    assert len(found.columns(asked(), weights, keep)[PREDICTION]) == int(keep.sum())
+
+
+def test_images_are_evaluated_although_they_have_no_columns() -> None:
+    chosen, data = study(training=IMAGES), images()
+    here = taking_part(data, chosen)
+    assert here.patients is None
+    assert here.evaluated is not None
+    question = asked(prediction="classes", classes=3)
+    require_form(here.evaluated.training.task, question)
+    columns = here.evaluated.columns(question, some_weights(chosen))
+    assert set(columns) == {PREDICTION, OUTCOME}
+    assert columns[OUTCOME].tolist() == data.labels[SPLIT.set_aside(data.patients)].tolist()
+    assert set(columns[PREDICTION]) <= {0.0, 1.0, 2.0}
+    assert question.total(columns, 1.0).sum() == len(here.evaluated.identifiers)
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("first", 0), ("last", -1)])
+def test_of_a_patient_with_several_rows_the_rule_says_which_counts(rule: str, expected: int) -> None:
+    one = records(40)
+    twice = Table.of(
+        {name: np.concatenate([column, column[::-1]]) for name, column in one.columns.items()}
+        | {"patient": [*one.patients, *one.patients[::-1]]},
+        patient_column="patient",
+    )
+    other = twice.columns["age"].copy()
+    other[40:] = 100 - other[40:]
+    twice = Table({**twice.columns, "age": other}, twice.patients)
+    chosen = study(training={"rows_per_patient": 2})
+    found, weights = evaluated(twice, chosen), some_weights(chosen)
+    assert len(found.identifiers) == int(SPLIT.set_aside(one.patients).sum())
+    got = found.columns(asked(rows=rule, groups=[{"column": "age", "edges": [50.0]}]), weights)
+    ages = [
+        twice.columns["age"][np.flatnonzero(np.array(twice.patients) == who)[expected]] for who in found.identifiers
+    ]
+    assert got["age"].tolist() == ages
+    # Both rows are predicted; the same rule says which of the two counts.
+    assert len(got[PREDICTION]) == len(got[OUTCOME]) == len(ages)
+    merged = found.columns(asked(rows="mean"), weights)[PREDICTION]
+    ends = [found.columns(asked(rows=one), weights)[PREDICTION] for one in ("first", "last")]
+    assert merged == pytest.approx((ends[0] + ends[1]) / 2)
+    assert found.columns(asked(rows="any"), weights)[PREDICTION] == pytest.approx(np.maximum(*ends))
+
+
+def test_who_is_on_the_exclusion_list_is_on_no_side() -> None:
+    data, chosen = records(40), study()
+    everybody = evaluated(data, chosen)
+    gone = everybody.identifiers[0]
+    found = evaluated(data, chosen, excluded_patients=[gone])
+    assert found.identifiers == everybody.identifiers[1:]
+
+
+def test_where_nobody_is_set_aside_the_sum_is_of_zeros_and_nobody_learns_it() -> None:
+    chosen, data = study(), records(3)
+    none = next(
+        Split(bytes([n]) * 32, 0.4)
+        for n in range(256)
+        if not Split(bytes([n]) * 32, 0.4).set_aside(data.patients).any()
+    )
+    found = taking_part(data, chosen, none).evaluated
+    assert found is not None
+    question = asked(groups=[{"column": "age", "edges": [50.0]}])
+    total = question.total(found.columns(question, some_weights(chosen)), 1.0)
+    assert total.tolist() == [0] * question.cells
+
+
+def test_a_score_that_is_no_number_has_a_cell_of_its_own() -> None:
+    chosen, data = study(), records(40)
+    found = evaluated(data, chosen)
+    weights = {name: np.full_like(array, 3e38) for name, array in some_weights(chosen).items()}
+    total = asked().total(found.columns(asked(), weights), 1.0)
+    assert total.sum() == len(found.identifiers)
+
+
+NUMBER = {"prediction": "number", "low": 0.0, "high": 1.0, "largest_error": 1.0}
+
+
+@pytest.mark.parametrize("question", [{"prediction": "classes", "classes": 2}, NUMBER])
+def test_a_form_that_the_model_does_not_predict_is_refused_by_settings_alone(question: dict[str, Any]) -> None:
+    task = tasks.load("logistic-regression", study().training.task_parameters)
+    if question["prediction"] == "classes":
+        require_form(task, asked(**question))
+        three = tasks.load(IMAGES["task"], IMAGES["task_parameters"])
+        with pytest.raises(Refused, match="3 classes"):
+            require_form(three, asked(**question))
+        return
+    with pytest.raises(Refused, match="2 classes"):
+        require_form(task, asked(**question))
+    chosen = settings(
+        statistics={"max_queries": 5, "max_cells": 100},
+        evaluation={"share": 0.4, "every": 3, "question": {"noise_multiplier": 6.0, **question}},
+    )
+    with pytest.raises(ConfigurationError, match=r"evaluation\.question"):
+        taking_part(records(40), chosen)
+
+
+def test_rows_without_a_patient_are_patients_by_their_place(caplog: pytest.LogCaptureFixture) -> None:
+    named = records(60)
+    unnamed = Table.of(dict(named.columns))
+    with caplog.at_level(logging.WARNING):
+        found = evaluated(unnamed, study())
+    assert "keep the order of the rows" in caplog.text
+    # New rows at the end move nobody.
+    longer = Table.of({name: np.append(column, column[0]) for name, column in named.columns.items()})
+    assert evaluated(longer, study()).identifiers[: len(found.identifiers)] == found.identifiers
+
+
+def test_training_without_a_split_is_of_everybody() -> None:
+    data, chosen = records(40), settings()
+    whole = prepare(None, data, plain_policy(), chosen, None, "cpu", 60.0, party="mercy")
+    assert whole.dataset.patients == data.patients
