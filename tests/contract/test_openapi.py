@@ -65,7 +65,7 @@ STEPS_BEFORE = {
     "put_unmask": 4,
     "get_result": 5,
 }
-QUERIES = {"ask_query", "forecast_query", "list_queries", "show_query", "put_consent"}
+QUERIES = {"ask_query", "forecast_query", "list_queries", "show_query", "query_json", "put_consent"}
 BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
 
@@ -160,7 +160,7 @@ def _good_query(here: Live, operation: str, path: dict[str, Any]) -> Good:
     assert here.operator("POST", f"/v1/studies/{study}/queries", json=document).status_code == 201
     if operation == "put_consent":
         return Good(path | {"query": 1, "client": "north"}, {"allowed": True}, "application/json", who=north)
-    return Good(path | ({"query": 1} if operation == "show_query" else {}))
+    return Good(path | ({"query": 1} if operation in ("show_query", "query_json") else {}))
 
 
 def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> Good:
