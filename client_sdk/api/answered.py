@@ -87,10 +87,6 @@ class Answered:
         made.attrs.update({"title": found.title, "notes": list(self.notes), "warning": self.warning})
         return made
 
-    def to_frame(self, table: str | None = None) -> pandas.DataFrame:
-        """As `frame`."""
-        return self.frame(table)
-
     def __repr__(self) -> str:
         named = ", ".join(one.name for one in self.tables)
         return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {named})"

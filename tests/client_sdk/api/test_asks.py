@@ -80,7 +80,7 @@ def test_a_dictionary_is_answered_as_a_data_frame(lead: Client) -> None:
     assert abs(float(frame["raw"].sum()) - 80) < 6 * answer.noise.present * 2
     assert frame["dp_error"].dtype == float
     assert frame.attrs["warning"] == answer.warning
-    assert list(answer.to_frame("patients").columns) == list(answer.table("patients").columns)
+    assert list(answer.frame("patients").columns) == list(answer.table("patients").columns)
     assert answer.notes
     assert "<table" in answer._repr_html_()
     assert "registry" in repr(answer)
