@@ -34,7 +34,6 @@ from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
-_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -239,13 +238,14 @@ class LocalTraining:
     def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
         """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite.
 
-        Nothing is drawn, kept or charged.
+        Row by row, each in memory of its own: the last bits of a row's scores depend on how many rows are in its batch
+        and on where it lies, and weights can be chosen such that these bits decide for everybody at once on which side
+        of a bin's edge they are. Nothing is drawn, kept or charged.
         """
         self._load(weights)
         with torch.no_grad():
-            parts = (inputs[start : start + _BATCH] for start in range(0, len(inputs), _BATCH))
-            scores = [self._model(part.to(self.device)).double().cpu() for part in parts]
-            return self.task.predictions(torch.cat(scores)).numpy()
+            scores = (self._model(row.clone().to(self.device)).double().cpu() for row in inputs.split(1))
+            return torch.cat([self.task.predictions(score) for score in scores]).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
         load_weights(self._model, weights)

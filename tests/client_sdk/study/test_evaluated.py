@@ -77,6 +77,23 @@ def test_predictions_and_outcomes_are_those_of_the_patients_set_aside_and_of_nob
     assert len(found.columns(asked(), weights, keep)[PREDICTION]) == int(keep.sum())
 
 
+@pytest.mark.parametrize("width", [5, 13, 100])
+def test_what_is_predicted_of_a_patient_does_not_depend_on_how_many_others_there_are(width: int) -> None:
+    """To the last bit: on the edge of a bin, the number of patients would decide for everybody at once."""
+    names = [f"x{number}" for number in range(width)]
+    columns = {f"column.{name}": "0..1" for name in names}
+    chosen = study(training={"task": "mlp", "task_parameters": columns | {"label": "ill", "hidden": 7}})
+    values = np.random.default_rng(2).uniform(size=width)
+    everybody = {name: np.full(60, value) for name, value in zip(names, values, strict=True)}
+    data = Table.of(everybody | {"ill": np.arange(60) % 2, "who": [f"p{i}" for i in range(60)]}, patient_column="who")
+    found, weights = evaluated(data, chosen), some_weights(chosen)
+    scores = set[float]()
+    for count in range(1, 18):
+        fewer = EvaluatedPatients(found.training, data.take(range(count)))
+        scores |= set(fewer.columns(asked(), weights)[PREDICTION].tolist())
+    assert len(scores) == 1
+
+
 def test_images_are_evaluated_although_they_have_no_columns() -> None:
     chosen, data = study(training=IMAGES), images()
     here = taking_part(data, chosen)
