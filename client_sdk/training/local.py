@@ -27,6 +27,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.tasks.task import new_model
+from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
@@ -236,16 +237,19 @@ class LocalTraining:
         return made
 
     def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
-        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite.
+        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite. Each
+        depends on its own row alone, to the last bit.
 
-        Row by row, each in memory of its own: the last bits of a row's scores depend on how many rows are in its batch
-        and on where it lies, and weights can be chosen such that these bits decide for everybody at once on which side
-        of a bin's edge they are. Nothing is drawn, kept or charged.
+        Nothing is drawn, kept or charged.
         """
         self._load(weights)
+
+        def predicted(part: Tensor) -> Tensor:
+            # Of the same shape as well: exponentials of the last few numbers are computed by other instructions.
+            return self.task.predictions(self._model(part.to(self.device)).double().cpu())
+
         with torch.no_grad():
-            scores = (self._model(row.clone().to(self.device)).double().cpu() for row in inputs.split(1))
-            return torch.cat([self.task.predictions(score) for score in scores]).numpy()
+            return each_alone(predicted, inputs).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
         load_weights(self._model, weights)

@@ -94,6 +94,17 @@ def test_what_is_predicted_of_a_patient_does_not_depend_on_how_many_others_there
     assert len(scores) == 1
 
 
+def test_probabilities_do_not_depend_on_how_many_others_there_are() -> None:
+    """They are computed in fours and eights, and those that are left over by other instructions."""
+    chosen = study()
+    found, same = evaluated(records(80), chosen), some_weights(chosen)
+    differ = 0
+    for bias in np.random.default_rng(3).normal(size=400).astype(np.float32):
+        weights = {"weight": np.zeros_like(same["weight"]), "bias": np.full_like(same["bias"], bias)}
+        differ += len(set(found.columns(asked(), weights)[PREDICTION].tolist())) - 1
+    assert differ == 0
+
+
 def test_images_are_evaluated_although_they_have_no_columns() -> None:
     chosen, data = study(training=IMAGES), images()
     here = taking_part(data, chosen)
