@@ -256,7 +256,8 @@ def _column(values: Any) -> Array:
 
 def _text(cell: Any) -> str:
     # What it would be in a column of numbers, which one patient's text makes one of texts.
-    return str(float(cell)) if isinstance(cell, bool | np.bool_ | np.floating) else str(cell).strip()
+    fraction = isinstance(cell, bool | np.bool_ | np.floating)
+    return str(float(cast("float", cell))) if fraction else str(cell).strip()
 
 
 def _missing(value: Any) -> bool:

@@ -19,6 +19,8 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
+from client_sdk.tasks import TaskDataset, TaskError
+from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training.local import weights_of
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.settings import settings
@@ -144,6 +146,19 @@ def test_of_a_patient_with_several_rows_the_rule_says_which_counts(rule: str, ex
     ends = [found.columns(asked(rows=one), weights)[PREDICTION] for one in ("first", "last")]
     assert merged == pytest.approx((ends[0] + ends[1]) / 2)
     assert found.columns(asked(rows="any"), weights)[PREDICTION] == pytest.approx(np.maximum(*ends))
+
+
+def test_a_task_that_leaves_rows_out_is_not_evaluated() -> None:
+    """Every later patient would be counted with the prediction of another one."""
+
+    class Choosy(LogisticRegression):
+        def dataset(self, data: Records) -> TaskDataset:
+            return super().dataset(data).without(data.patients[:1])
+
+    chosen = study()
+    task = Choosy(chosen.training.task_parameters)
+    with pytest.raises(TaskError, match="every row"):
+        able(task, records(40), plain_policy(), chosen, None, "cpu", 60.0, "mercy", "1", SPLIT)
 
 
 def test_who_is_on_the_exclusion_list_is_on_no_side() -> None:

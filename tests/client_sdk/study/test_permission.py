@@ -60,7 +60,12 @@ def test_what_stands_in_the_settings_needs_no_person_and_anything_else_does(
 ) -> None:
     asks = permission(tmp_path, ledger)
     assert asks.of(document()) is True
-    other = {"noise_multiplier": 2.9}, {"edges": [0.41]}, {"groups": [{"column": "age", "edges": [50]}]}, {"rows": "any"}
+    other = (
+        {"noise_multiplier": 2.9},
+        {"edges": [0.41]},
+        {"groups": [{"column": "age", "edges": [50]}]},
+        {"rows": "any"},
+    )
     for entries in (*other, {"model": 0}, {"title": "the same"}, {"where": [{"column": "age", "low": 90}]}):
         assert asks.of(document(**entries)) is None
     assert asks.of(document(version="2")) is None
