@@ -218,8 +218,9 @@ class IndividualFilter:
     def restore(cls, state: dict[str, Any]) -> Self:
         """The filter whose `state` this was."""
         spec = FilterSpec(**{field.name: state[field.name] for field in fields(FilterSpec)})
-        spent = check_array("spent", state["spent"])
-        out = cls(spec, members=spent.size)
+        # Of nobody yet, whom a hospital may have set aside for evaluation.
+        spent = check_array("spent", state["spent"]) if len(state["spent"]) else np.zeros(0)
+        out = cls(spec, members=max(1, spent.size))
         # No sum passes the bound: who would have passed it is excluded instead.
         if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")

@@ -251,7 +251,13 @@ def _column(values: Any) -> Array:
     try:
         return np.array([np.nan if cell is None else as_number(cell) for cell in cells], dtype=np.float64)
     except (TypeError, ValueError):
-        return np.array([None if cell is None else str(cell).strip() for cell in cells], dtype=object)
+        return np.array([None if cell is None else _text(cell) for cell in cells], dtype=object)
+
+
+def _text(cell: Any) -> str:
+    # What it would be in a column of numbers, which one patient's text makes one of texts.
+    fraction = isinstance(cell, bool | np.bool_ | np.floating)
+    return str(float(cast("float", cell))) if fraction else str(cell).strip()
 
 
 def _missing(value: Any) -> bool:

@@ -329,10 +329,12 @@ class HospitalLedger:
         paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
-    def evaluations(self, study: str, *, besides: int | None = None) -> int:
-        """Questions about released models that were answered, or begun, in other rounds than `besides`."""
+    def evaluations(self, study: str, *, besides: int | None = None) -> list[str]:
+        """Digests of the questions about released models that were answered, or begun, in other rounds than `besides`:
+        one for each round.
+        """
         others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
-        return sum(entry.body["bears"] == "evaluated" for entry in others)
+        return [entry.body["model_sha256"] for entry in others if entry.body["bears"] == "evaluated"]
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")

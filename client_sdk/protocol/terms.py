@@ -12,6 +12,7 @@ from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.statistics import Statistics
 from client_sdk.protocol.study.who_sees_what import WHOM, seen
+from client_sdk.protocol.wire.rounded import at_least
 
 
 def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
@@ -46,9 +47,9 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
 
 
 def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
-    noise = f"multiplier {guaranteed_noise_multiplier(settings):.3g} that is sure, at clip norm {_clips(settings)}"
+    sure = at_least(guaranteed_noise_multiplier(settings))
     return [
-        ("noise", noise),
+        ("noise", f"multiplier {sure} that is sure, at clip norm {_clips(settings)}"),
         ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
         ("training", _training(settings)),
         ("drawn", _drawn(settings)),

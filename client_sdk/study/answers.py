@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import Records, Table
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
@@ -29,6 +28,7 @@ from client_sdk.protocol.wire.failpoints import failpoint
 from client_sdk.study.delivery import Able, Delivery
 from client_sdk.study.evaluated import require_form
 from client_sdk.study.models import StudyModels
+from client_sdk.study.patients import AskedPatients
 from client_sdk.study.permission import Permission
 from client_sdk.study.work import Books, Make
 
@@ -77,7 +77,7 @@ class AnsweringWork:
             raise BadAssignment("the question is about a released model, and the assignment names none")
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
-        _require_columns(question, patients.records)
+        _require_columns(question, patients)
         return _Part(patients.identifiers, partial(patients.columns, question))
 
     def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
@@ -86,7 +86,8 @@ class AnsweringWork:
             raise BadAssignment("the assignment names another model than the question is about")
         if evaluated is None or self._models is None:
             raise Refused("no-evaluation", "the study sets no patients aside who could bear an evaluation")
-        _require_columns(question, evaluated.records)
+        # Of everybody's: that nobody here may be set aside is told by no refusal that is left out.
+        _require_columns(question, self._able.patients)
         require_form(evaluated.training.task, question)
         weights = self._models.assigned(model)
         return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
@@ -119,13 +120,13 @@ class AnsweringWork:
         books.finish(round, body, individual=own)
 
 
-def _require_columns(question: Question, records: Records | None) -> None:
+def _require_columns(question: Question, patients: AskedPatients | None) -> None:
     """Of the table's form alone: a refusal that depended on a value would tell of it. Raises Refused."""
-    if not question.columns or records is None:
+    if not question.columns:
         return
-    if not isinstance(records, Table):
+    if patients is None:
         raise Refused("no-table", "this hospital takes part with records that have no columns")
-    if lacking := [name for name in question.columns if name not in records.columns]:
+    if lacking := [name for name in question.columns if name not in patients.records.columns]:
         raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")
 
 

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -37,7 +37,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.evidence import Evidence
-from client_sdk.study.verifier import rounds_received
+from client_sdk.study.verifier import require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
@@ -187,6 +187,10 @@ class Hospital:
             )
             # 3. Freeze what was agreed to.
             _warn(rules, settings, records=found.records, pinned=pinned)
+            if split is not None and ledger.opened(study) is None:
+                if accept_lost_ledger:
+                    _accept_loss(client, ledger, membership, settings)
+                _require_split_known(client, ledger, membership, dataset)
             _freeze(settings, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
@@ -314,17 +318,33 @@ def _freeze(
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:
     reported = rounds_received(client, membership.study, membership.client)
-    if settings.evaluation is not None and reported - ledger.rounds_known(membership.study):
-        # The split was in it: with another one patients would be trained on and evaluated in one study.
-        raise ConfigurationError(
-            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
-            "on with it. Restore the ledger from a backup, or take part in a new study"
-        )
     if reported - ledger.rounds_known(membership.study):
         # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
         training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
-        ledger.accept_loss(membership.study, last, training, _queries_asked(client, membership.study))
+        charges = _queries_asked(client, membership.study)
+        if ledger.opened(membership.study) is None:
+            # To everybody: on which side each patient was is lost, too.
+            training = None if training is None else replace(training, bears="all")
+            charges = [replace(query, bears="all") for query in charges]
+        ledger.accept_loss(membership.study, last, training, charges)
+
+
+def _require_split_known(client: Client, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
+    """Before a split is kept for a study: that there was none. With another one patients would be trained on and
+    evaluated in one study.
+
+    Raises:
+        LostLedger: nobody has said yet that the ledger is lost.
+        ConfigurationError: it is.
+    """
+    if ledger.rounds_lost(membership.study):
+        raise ConfigurationError(
+            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
+            "on with it, and what it may have cost is charged to this hospital's own limits. Restore the ledger from a "
+            "backup, or take part in a new study"
+        )
+    require_known_past(client, ledger, membership.study, membership.client, dataset)
 
 
 def _queries_asked(client: Client, study: str) -> list[Charge]:

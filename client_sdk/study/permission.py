@@ -36,9 +36,13 @@ class Permission:
         return True if self._is_agreed(document, besides) else None
 
     def _is_agreed(self, document: QueryDocument, besides: int | None) -> bool:
-        """Whether it stands in the settings that this hospital joined under, and no more of them were answered."""
+        """Whether it stands in the settings that this hospital joined under, and fewer were answered than they ask for.
+
+        What a person here has approved by itself takes no place of these.
+        """
         evaluation = self.settings.evaluation
         if evaluation is None or not evaluation.schedules(document):
             return False
         due = evaluation.plan().due_by(self.settings.rounds)
-        return self.ledger.evaluations(self.study, besides=besides) < due
+        answered = self.ledger.evaluations(self.study, besides=besides)
+        return sum(not self.approvals.has(digest) for digest in answered) < due

@@ -125,7 +125,13 @@ def _evaluated(
     found = EvaluatedPatients(training, _of_the_split(records, here))
     # What the task says of a row that it cannot read is found here, as for training.
     if found.records is not None:
-        _ = _asked(training.task, "read the records", lambda: training.task.dataset(records))
+        made = _asked(training.task, "read the records", lambda: training.task.dataset(records))
+        # A row that is left out would give every later patient the prediction of somebody else.
+        if made.patients != tuple(records.patients):
+            raise TaskError(
+                f"task {type(training.task).__name__} does not make one input of every row, in their order: its models "
+                "cannot be evaluated here. Leave rows out of the records instead, or ask its author"
+            )
     return found
 
 

@@ -125,7 +125,8 @@ class CumulativeLimit(LimitAccount):
         best = read_at_the_best_order(self._best(np.maximum(*both)[1:]))
         if self._papers is None:
             return [best]
-        papers = dataclasses.replace(self._best(self._papers), assumption=_AS_IN_PAPERS, composition="holder")
+        both = self._with_queries(np.concatenate([self._reported[:1], self._papers]), self.queries, self.rounds)
+        papers = dataclasses.replace(self._best(np.maximum(*both)[1:]), assumption=_AS_IN_PAPERS, composition="holder")
         return [best, ("sequential, as in the papers", papers)]
 
     def state(self) -> dict[str, Any]:

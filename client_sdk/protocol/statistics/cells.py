@@ -18,12 +18,15 @@ def as_number(value: Any) -> float:
 
 
 def as_category(value: object) -> str | None:
-    """Its text, whole numbers written in one way; None where the cell is empty."""
-    # 3, 3.0 and "3.0" are one category: files disagree about how to write whole numbers.
+    """Its text, numbers written in one way; None where the cell is empty."""
+    # 3, 3.0 and "3.0" are one category, as are 0.1 and "0.10": files disagree about how to write numbers, and a column
+    # is of texts as soon as one patient's cell is, which may change what no other cell says.
     if value is None or value != value or str(value).strip() == "":
         return None
     try:
         number = as_number(str(value))
     except ValueError:
         return str(value).strip()
-    return str(int(number)) if math.isfinite(number) and number.is_integer() else str(value).strip()
+    if math.isnan(number):
+        return None
+    return str(int(number)) if math.isfinite(number) and number.is_integer() else repr(number)

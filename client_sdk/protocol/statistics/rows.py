@@ -49,7 +49,8 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
     if not needed:
         # A question without a column still counts everybody.
         return {"": np.zeros(len(first))}
-    if question.rows in ("first", "last") or len(first) == len(whose):
+    # Merged also where everybody has one row: whether somebody has two may change nothing about the others.
+    if question.rows in ("first", "last"):
         chosen = last if question.rows == "last" else first
         return {name: column[chosen] for name, column in needed.items()}
     readings = list(_readings(question))

@@ -28,7 +28,8 @@ def seen(settings: AnySettings, *, mine: bool) -> list[str]:
         shown = {
             "plain": f"{your} log-moments without noise, {summed}: the classical limit does not hold against it",
             "noised": "noised histograms of distances; their charge is in the limits",
-            "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended",
+            "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended: "
+            "the classical limit does not hold against it, nor then against readers of the ledger",
         }
         lines.append(f"the coordinator: {shown[privacy.disclosure]}")
     if settings.statistics is None:

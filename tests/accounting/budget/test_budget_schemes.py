@@ -10,6 +10,7 @@ import pytest
 from accounting.budget.budget import Budget, replay
 from accounting.plan.limits import BayesianPlan, HistogramRelease, LimitPlan, PlanError
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
 from accounting.plan.report import (
     CumulativeMoments,
     DistanceHistogram,
@@ -119,6 +120,19 @@ def test_the_papers_sequential_sum_stands_beside_and_is_named_so():
     # One round that does not tell its part ends the papers' sum; nothing is made up.
     silent = run(plan("sequential"), [reported, None])
     assert "sequential, as in the papers" not in dict(silent.accounts[1].reports(finished=False))
+
+
+def test_the_papers_sum_counts_queries_too():
+    reported = CumulativeMoments(0.01, (0.004, 0.01), papers=(0.002, 0.003))
+    budget = run(plan("sequential", queries=QueryPlan(5, 10, allowance=0.1)), [reported, reported])
+    paper = dict(account(budget, Level.INSTANCE, Definition.BAYESIAN).reports(finished=False))[
+        "sequential, as in the papers"
+    ]
+    beta = mp.mpf(DELTA) - mp.mpf(FAILURE)
+    # The whole allowance Σ Δ²/s² = 1/10 counts from round 1: λ(λ + 1)/20 at every order.
+    exact = min(epsilon(mp.mpf(moment) + order * (order + 1) / mp.mpf(20), beta, order)
+                for moment, order in ((0.004, 4), (0.006, 8)))  # fmt: skip
+    assert close(paper.epsilon, exact)
 
 
 def test_joint_reads_both_levels_from_one_noise():

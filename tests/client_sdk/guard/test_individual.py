@@ -241,7 +241,7 @@ def test_what_left_uncounted_is_charged_to_everybody_at_the_clip_norm() -> None:
     assert len(spent(later)) == 3
     with pytest.raises(ConfigurationError, match="without being counted"):
         IndividualBudget.open(limit(cost * 0.99), None, ["a"], entries=9, sent_since=lambda _: past)
-    with pytest.raises(ConfigurationError, match="no finite cost"):
+    with pytest.raises(ConfigurationError, match="no patient's sum counts"):
         IndividualBudget.open(limit(50.0), None, ["a"], entries=1, sent_since=lambda _: [Charge("client", 1.0, 1.0, 1)])
 
 
@@ -322,3 +322,15 @@ def test_studies_without_noise_of_the_hospitals_own_are_refused() -> None:
     rules = plain_policy(unnoised_updates=True, individual={"epsilon": 3.0, "delta": 1e-5})
     with pytest.raises(PolicyRefused, match="individual"):
         require_allowed(rules, "sepsis", "icu", settings(scheme="client", limits=[client]), roster_pinned=False)
+
+
+def test_where_nobody_is_set_aside_a_query_is_charged_to_nobody_and_whoever_comes_begins_anew() -> None:
+    """To stop would tell the coordinator that there is nobody."""
+    query = Charge("instance", 2.0, 1.0, 1, bears="evaluated", asks=True)
+    own = budget(patients=())
+    assert own.room_for(query).tolist() == []
+    own.charge_query(query)
+    own.entries = 1
+    again = IndividualBudget.open(limit(50.0), own.to_bytes(), ("p1",), entries=1, sent_since=lambda _: [])
+    assert spent(again).tolist() == [0.0]
+    assert certificate(own.to_bytes()).steps == 1

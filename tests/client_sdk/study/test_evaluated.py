@@ -19,6 +19,8 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
+from client_sdk.tasks import TaskDataset, TaskError
+from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training.local import weights_of
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.settings import settings
@@ -77,6 +79,34 @@ def test_predictions_and_outcomes_are_those_of_the_patients_set_aside_and_of_nob
     assert len(found.columns(asked(), weights, keep)[PREDICTION]) == int(keep.sum())
 
 
+@pytest.mark.parametrize("width", [5, 13, 100])
+def test_what_is_predicted_of_a_patient_does_not_depend_on_how_many_others_there_are(width: int) -> None:
+    """To the last bit: on the edge of a bin, the number of patients would decide for everybody at once."""
+    names = [f"x{number}" for number in range(width)]
+    columns = {f"column.{name}": "0..1" for name in names}
+    chosen = study(training={"task": "mlp", "task_parameters": columns | {"label": "ill", "hidden": 7}})
+    values = np.random.default_rng(2).uniform(size=width)
+    everybody = {name: np.full(60, value) for name, value in zip(names, values, strict=True)}
+    data = Table.of(everybody | {"ill": np.arange(60) % 2, "who": [f"p{i}" for i in range(60)]}, patient_column="who")
+    found, weights = evaluated(data, chosen), some_weights(chosen)
+    scores = set[float]()
+    for count in range(1, 18):
+        fewer = EvaluatedPatients(found.training, data.take(range(count)))
+        scores |= set(fewer.columns(asked(), weights)[PREDICTION].tolist())
+    assert len(scores) == 1
+
+
+def test_probabilities_do_not_depend_on_how_many_others_there_are() -> None:
+    """They are computed in fours and eights, and those that are left over by other instructions."""
+    chosen = study()
+    found, same = evaluated(records(80), chosen), some_weights(chosen)
+    differ = 0
+    for bias in np.random.default_rng(3).normal(size=400).astype(np.float32):
+        weights = {"weight": np.zeros_like(same["weight"]), "bias": np.full_like(same["bias"], bias)}
+        differ += len(set(found.columns(asked(), weights)[PREDICTION].tolist())) - 1
+    assert differ == 0
+
+
 def test_images_are_evaluated_although_they_have_no_columns() -> None:
     chosen, data = study(training=IMAGES), images()
     here = taking_part(data, chosen)
@@ -116,6 +146,19 @@ def test_of_a_patient_with_several_rows_the_rule_says_which_counts(rule: str, ex
     ends = [found.columns(asked(rows=one), weights)[PREDICTION] for one in ("first", "last")]
     assert merged == pytest.approx((ends[0] + ends[1]) / 2)
     assert found.columns(asked(rows="any"), weights)[PREDICTION] == pytest.approx(np.maximum(*ends))
+
+
+def test_a_task_that_leaves_rows_out_is_not_evaluated() -> None:
+    """Every later patient would be counted with the prediction of another one."""
+
+    class Choosy(LogisticRegression):
+        def dataset(self, data: Records) -> TaskDataset:
+            return super().dataset(data).without(data.patients[:1])
+
+    chosen = study()
+    task = Choosy(chosen.training.task_parameters)
+    with pytest.raises(TaskError, match="every row"):
+        able(task, records(40), plain_policy(), chosen, None, "cpu", 60.0, "mercy", "1", SPLIT)
 
 
 def test_who_is_on_the_exclusion_list_is_on_no_side() -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from torch import nn
 
-from client_sdk.api.client import ServerClock
+from client_sdk.api.client import Client, ServerClock
 from client_sdk.data import DataError, Table
 from client_sdk.errors import (
     ConfigurationError,
@@ -24,6 +24,7 @@ from client_sdk.errors import (
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
+from client_sdk.protocol.study.queries import QueryList
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training import LocalTraining
@@ -279,6 +280,59 @@ def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> No
             ("reserved", 3),
         ]
         assert sum(charge.steps for charge in ledger.charges()) == 5
+
+
+EVALUATING: dict[str, Any] = {
+    "statistics": {"max_queries": 5, "max_cells": 100},
+    "evaluation": {"share": 0.3},
+    "max_steps": 5,
+}
+
+
+@pytest.fixture
+def no_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "queries", lambda *_, **__: QueryList(queries=[]))
+
+
+@pytest.mark.usefixtures("no_questions")
+def test_a_lost_split_ends_the_study_here_and_its_cost_is_charged_to_everybody(tmp_path: Path) -> None:
+    other = coordinator(settings(**EVALUATING))
+    here = hospital(other, tmp_path)
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    other.meddle = None
+    for path in (tmp_path / "ledgers").iterdir():
+        path.unlink()
+    with pytest.raises(LostLedger, match="accept-lost-ledger"):
+        join(here)
+    # Also once it is charged: another split would train on whom the first one evaluated.
+    for accepted in (True, True, False):
+        with pytest.raises(ConfigurationError, match="own limits"):
+            join(here, accept_lost_ledger=accepted)
+    assert other.round == 2
+    with ledger_of(tmp_path) as ledger:
+        assert [(entry.kind, entry.round) for entry in ledger.entries] == [("charged-in-full", 2)]
+        # Whichever side a patient is on in the next study, the lost one counts.
+        assert [(charge.steps, charge.bears) for charge in ledger.charges()] == [(2, "all")]
+
+
+@pytest.mark.usefixtures("no_questions")
+def test_an_older_copy_of_the_ledger_knows_the_split_and_goes_on(tmp_path: Path) -> None:
+    other = coordinator(settings(**EVALUATING))
+    here = hospital(other, tmp_path)
+    stop_after(other, 1)
+    run_until_forbidden(here)
+    copy = {path: path.read_bytes() for path in (tmp_path / "ledgers").iterdir()}
+    stop_after(other, 2)
+    run_until_forbidden(here)
+    for path, content in copy.items():
+        path.write_bytes(content)
+    other.meddle = None
+    with pytest.raises(LostLedger, match="round 2"):
+        join(here)
+    assert join(here, accept_lost_ledger=True).rounds_sent == 3
+    with ledger_of(tmp_path) as ledger:
+        assert {charge.bears for charge in ledger.charges()} == {"trained"}
 
 
 def test_a_ledger_restored_from_an_older_copy_is_noticed(tmp_path: Path) -> None:

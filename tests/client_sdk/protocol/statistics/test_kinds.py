@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
+from client_sdk.data import Table
 from client_sdk.protocol.statistics.answer import NoisedSum
+from client_sdk.protocol.statistics.rows import one_row_each
 from client_sdk.protocol.statistics.variables import UnreadableColumn
 from tests.factories.questions import DOCUMENTS, answer_without_noise, column, exact, patients, question
 
@@ -198,3 +200,36 @@ def test_cells_that_hold_no_number_are_missing_and_a_lacking_column_is_named(kin
         asked.total({"other": np.zeros(5)}, asked.grid().spacing)
     with pytest.raises(UnreadableColumn, match="without columns"):
         asked.total({}, asked.grid().spacing)
+
+
+FEW = {"column": "x", "categories": ["0.1", "1"], "missing_values": ["0.2"]}
+NUMBER = {"column": "x", "low": 0, "high": 1, "missing_values": ["0.20"]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "table", "variables": [FEW]},
+        {"kind": "table", "variables": [{"column": "x", "edges": [0.1, 0.5], "missing_values": ["0.2"]}]},
+        {"kind": "table", "variables": [{"column": "x", "presence": True, "missing_values": ["2e-1"]}]},
+        {"kind": "count", "where": [FEW | {"categories": ["1e-1"]}]},
+        {"kind": "moments", "numbers": [NUMBER]},
+        {"kind": "moments", "numbers": [NUMBER | {"column": "x"}, {"column": "x", "categories": ["0.10"]}]},
+    ],
+    ids=["categories", "bins", "presence", "condition", "number", "indicator"],
+)
+@pytest.mark.parametrize("rule", ["first", "any"])
+def test_a_patient_whose_cell_makes_the_column_one_of_texts_moves_nobody_else(
+    document: dict[str, Any], rule: str
+) -> None:
+    """Tables hold numbers where every cell is one: whether they do is up to a single patient."""
+    asked = question(document | {"rows": rule})
+    cells: list[Any] = ["0.10", "1e-1", "0.1", "1.0", "1", "0.20", "nan", " 0.30", "Infinity", True, np.float32(0.1)]
+    who = [str(number) for number in range(len(cells))]
+
+    def found(more: list[str]) -> NDArray[np.int64]:
+        table = Table.of({"x": [*cells, *more], "patient": [*who, *(["17"] * len(more))]}, patient_column="patient")
+        return asked.total(one_row_each(asked, table.columns, table.patients), asked.grid().spacing)
+
+    moved = found(["unreadable", "again"]) - found([])
+    assert np.linalg.norm(moved) <= asked.grid().sensitivity
