@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import server.db.query_tables  # noqa: F401 - its tables belong to the page, too
 from benchmarks.way_of_an_update import BEGIN, END
 from client_sdk.guard import ledger_file
 from server.db.tables import Base

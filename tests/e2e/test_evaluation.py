@@ -125,7 +125,7 @@ def cells(query: Query) -> list[float]:
     return [float(row[place]) for row in table.rows]
 
 
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_scheduled_evaluations_count_the_patients_set_aside_and_nobody_who_is_trained_on(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked: bool
 ) -> None:

@@ -116,7 +116,7 @@ def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Sce
         scene.wait_dead(scene.serve(failpoint), failpoint)
     # Its rounds pass the same points as settled ones, and are abandoned already.
     scene.serve()
-    _with_an_operator(scene, lambda operator: operator.move_study("refused", "stop"))
+    _with_an_operator(scene, _stop_refused)
     scene.stop_coordinator()
     for failpoint in ABANDONING:
         _let_two_rounds_begin(scene)
@@ -236,6 +236,16 @@ def _with_an_operator(scene: Scene, act: Callable[[Client], object]) -> None:
     scene.coordinator.wait_ready()
     with scene.coordinator.operator() as operator:
         act(operator)
+
+
+def _stop_refused(operator: Client) -> None:
+    """Once a round of it was abandoned: whoever was killed so often may have come to none before."""
+
+    def abandoned() -> bool:
+        return any(view.state == "abandoned" for view in laws.whole_history(operator, "refused"))
+
+    assert until(abandoned, seconds=HIT_SECONDS, check=_nothing, every=0.2), "no round of `refused` is abandoned"
+    operator.move_study("refused", "stop")
 
 
 def _let_two_rounds_begin(scene: Scene) -> None:

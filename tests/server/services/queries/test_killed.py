@@ -1,0 +1,92 @@
+"""A query in the clear whose coordinator dies at every point of receiving an answer, and of giving an answer up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from accounting.budget.budget import replay
+from server.services.coordinator import Coordinator
+from server.worker import Worker
+from tests.factories.asked_studies import STUDY, consented, document, kinds, ledger, open_asked, send, shown
+from tests.factories.dying import Killed, dying_at
+from tests.factories.hospital_double import Hospital
+from tests.factories.studies import FakeClock, work
+
+RECEIVING = [
+    *("api.before-begin-commit", "api.after-begin-commit"),
+    *("api.before-update-file", "api.after-update-file", "api.after-update-commit"),
+]
+ABANDONING = ["worker.before-abandon", "worker.after-abandon"]
+PAST_THE_LEASE = 6.0
+
+
+def dies(point: str, step: Callable[[], object]) -> None:
+    with dying_at(point) as death, pytest.raises(Killed):
+        step()
+    assert death.hit
+
+
+@pytest.mark.parametrize("point", RECEIVING)
+def test_an_answer_that_is_sent_again_counts_once(coordinator: Coordinator, point: str) -> None:
+    hospitals = open_asked(coordinator)
+    query = consented(coordinator, hospitals, document())
+    dies(point, lambda: send(hospitals[0], query))
+    for hospital in hospitals:
+        send(hospital, query)
+    work(coordinator)
+    answered = shown(coordinator).answered
+    assert answered is not None
+    assert answered.published.hospitals == 3
+    # Each said 100, which another count of the first hospital's would make 400.
+    assert answered.published.answer.tables[0].rows[0][0] == pytest.approx(300.0)
+    assert kinds(coordinator) == ["asked", "settled"]
+
+
+@pytest.mark.parametrize("point", RECEIVING)
+def test_an_answer_that_never_comes_again_is_charged_if_anybody_may_have_seen_it(
+    coordinator: Coordinator, clock: FakeClock, point: str
+) -> None:
+    """Noted before the first octet is read; what died before that has seen nothing."""
+    hospitals = open_asked(coordinator)
+    query = consented(coordinator, hospitals, document())
+    dies(point, lambda: send(hospitals[0], query))
+    clock.sleep(61.0)
+    work(coordinator)
+    assert shown(coordinator).state == "failed"
+    ended = "cancelled" if point == "api.before-begin-commit" else "charged-in-full"
+    assert kinds(coordinator) == ["asked", ended]
+
+
+@pytest.mark.parametrize("point", ABANDONING)
+def test_an_answer_that_is_given_up_is_charged_once_and_can_be_asked_again(
+    coordinator: Coordinator, clock: FakeClock, point: str
+) -> None:
+    hospitals = open_asked(coordinator)
+    _settle_and_lose(coordinator, hospitals)
+    dies(point, lambda: work(coordinator))
+    clock.sleep(PAST_THE_LEASE)
+    work(coordinator)
+    assert (shown(coordinator).state, shown(coordinator).reason) == ("failed", "updates-lost")
+    assert kinds(coordinator) == ["asked", "settled"]
+    again = consented(coordinator, hospitals, document())
+    for hospital in hospitals:
+        send(hospital, again)
+    work(coordinator)
+    assert shown(coordinator).state == "answered"
+    assert replay(ledger(coordinator)).charged_queries == 2
+
+
+def _settle_and_lose(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
+    """Every answer was charged, and then its file is gone."""
+    query = consented(coordinator, hospitals, document())
+    for hospital in hospitals:
+        send(hospital, query)
+    worker = Worker(coordinator)
+    while kinds(coordinator)[-1] != "settled":
+        (task, *_) = worker._tasks()
+        worker.perform(task)
+    worker._let_go()
+    (folder,) = coordinator.blobs.folders(f"rounds/{STUDY}")
+    coordinator.blobs.clear(folder)
