@@ -21,6 +21,7 @@ from client_sdk.protocol.statistics.variables import Indicator, Patients, Range
 # Fewer patients than this many standard deviations of their number's noise say nothing about a mean.
 _LEAST_PATIENTS = 3.0
 _BLOCK = 4096
+_MOST_PATIENTS = 1e15
 
 Estimator = Callable[[Floats], Floats]
 """(s, k + 1, k + 1) sums of products -> (s, o) what is read off each."""
@@ -117,6 +118,13 @@ def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimat
     of_noise, of_sampling = (_half_width(estimator(found + one)) for one in (noise, sampling))
     low, high = _bias_corrected(raw, estimator(found + noise + sampling))
     return Estimates(raw, raw, of_noise, of_sampling, low, high)
+
+
+def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
+    """(SIMULATIONS, *shape) what another sample would add to these counts of patients. Poisson's law."""
+    # No study has more; a hospital that falsifies its sum must not keep the answer from being made.
+    possible = np.minimum(patients, _MOST_PATIENTS)
+    return generator.poisson(possible, (SIMULATIONS, *patients.shape)) - possible
 
 
 def means(matrices: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
@@ -64,9 +64,7 @@ class Variable(Message):
     def labels(self) -> tuple[str, ...]:
         """Of the cells, in order; the last is for missing values."""
         if self.edges is not None:
-            edges = [plain(edge) for edge in self.edges]
-            between = (f"{low} to {high}" for low, high in pairwise(edges))
-            return (f"below {edges[0]}", *between, f"{edges[-1]} and above", MISSING)
+            return bins_of(self.edges)
         return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
 
     @property
@@ -218,6 +216,13 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
     if set(wanted) & set(codes):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
+
+
+def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
+    """Labels: below, between two edges each, above, missing."""
+    shown = [plain(edge) for edge in edges]
+    between = (f"{low} to {high}" for low, high in pairwise(shown))
+    return (f"below {shown[0]}", *between, f"{shown[-1]} and above", MISSING)
 
 
 def plain(number: float) -> str:

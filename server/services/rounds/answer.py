@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.queries.show import asked_of, find
 from server.services.rounds.close import abandon_round
+
+# At most so often the lease is looked at while an answer is computed.
+_RENEW_SECONDS = 0.5
 
 
 class _Lost(Exception):
@@ -67,8 +71,17 @@ def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int
     except _Lost:
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs))
         return
-    signed = _signed(coordinator, inputs, total)
+    signed = _meanwhile(lambda: _signed(coordinator, inputs, total), renew)
     commit_under_lease(coordinator.database, lease, "answer", lambda tx: _publish(coordinator, tx, inputs, signed))
+
+
+def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> SignedAnswer:
+    """Its result; the lease is renewed while another thread does it: many groups and figures take minutes."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        result = pool.submit(work)
+        while wait([result], timeout=_RENEW_SECONDS).not_done:
+            renew()
+        return result.result()
 
 
 def _total(coordinator: Coordinator, inputs: _Inputs, renew: Callable[[], None]) -> NDArray[np.float64]:

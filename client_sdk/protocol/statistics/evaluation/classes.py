@@ -20,7 +20,7 @@ from client_sdk.protocol.statistics.evaluation.tables import (
 )
 from client_sdk.protocol.statistics.groups import GroupSum
 from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
-from client_sdk.protocol.statistics.second_moments import simulated
+from client_sdk.protocol.statistics.second_moments import recounted, simulated
 
 MEANS = ("macro F1", "balanced accuracy")
 NOTES = (
@@ -87,7 +87,7 @@ class Confusion:
         if len(classes) == 0:
             return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
-        sampling = generator.poisson(self.shown, (SIMULATIONS, *self.raw.shape)) - self.shown
+        sampling = recounted(self.shown, generator)
 
         def read(matrices: Floats) -> Floats:
             diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, classes]

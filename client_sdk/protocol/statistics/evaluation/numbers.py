@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from client_sdk.protocol.statistics.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
-from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, joined, unknown
+from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, joined, split, unknown
 from client_sdk.protocol.statistics.evaluation.tables import (
     GROUP,
     MEASURE,
@@ -29,10 +29,13 @@ MEASURES = (MEAN, BIAS, RMSE, EXPLAINED)
 NOTES = (
     "An error is the prediction minus the outcome. Outcomes and errors beyond their ranges count as the ends of these.",
     "The sampling errors of the root mean square error and of R² are those of normal distributions and of a model "
-    "whose predictions are right on average; where errors have long tails, they are larger.",
+    "whose predictions are right on average; where errors have long tails, they are larger. R² has no estimate, or its "
+    "interval no lower end, where the noise may be all that there is of the outcome's spread.",
 )
 TOO_FEW = "Where no estimate is shown, there are too few patients for so much noise: it would divide by nearly zero."
 _LEAST_PATIENTS = 3.0
+# An R² below this divides by nearly no spread of the outcome.
+_NO_SPREAD = -1e6
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,13 @@ class Errors:
         if not self.enough:
             return replace(unknown(4), low=least, high=most)
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
-        return clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
+        found = clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
+        # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
+        low = np.where(found.low < _NO_SPREAD, -np.inf, found.low)
+        if found.raw[-1] >= _NO_SPREAD:
+            return replace(found, low=low)
+        said, nothing = split(found, [3])[0], replace(unknown(1), low=least[-1:], high=most[-1:])
+        return joined([replace(said, low=low[:-1]), nothing])
 
     def _read(self, sums: Floats) -> Floats:
         """(s, 5) to (s, 4)."""

@@ -13,7 +13,7 @@ from client_sdk.protocol.statistics.answer import SIMULATIONS
 from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
 from client_sdk.protocol.statistics.monotone import rising
 from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
-from client_sdk.protocol.statistics.second_moments import simulated
+from client_sdk.protocol.statistics.second_moments import recounted, simulated
 from client_sdk.protocol.statistics.tree import Tree
 
 # Fewer patients with or without the outcome than this many standard deviations of noise say nothing about an area.
@@ -90,7 +90,7 @@ class Scores:
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
         nodes = generator.standard_normal((SIMULATIONS, 2, sum(self.tree.sizes)))
         noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
-        sampling = generator.poisson(self.shown, (SIMULATIONS, *self.shown.shape)) - self.shown
+        sampling = recounted(self.shown, generator)
         found = simulated(self.raw, noise, sampling, _areas)
         return replace(
             found,

@@ -39,6 +39,8 @@ MOST_BINS = 256
 # More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
 FLAT_BINS = 8
 MOST_CLASSES = 64
+# Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
+MOST_GROUPS = 256
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
 _OWN = {
@@ -97,6 +99,8 @@ class Evaluation(BaseQuestion):
         if lacking := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         require_columns_once(self.groups)
+        if sum(map(size_of, self.partitions)) > MOST_GROUPS:
+            raise ValueError(f"groups: at most {MOST_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
 from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, split, unknown
+from client_sdk.protocol.statistics.explained import interval_of_explained
 from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
@@ -30,6 +32,9 @@ INTERCEPT = "intercept"
 _LEAST_EIGENVALUE = 1e-9
 # A patient's rounded vector is off by half a step, of which the noise's deviation has 2²⁰.
 _ROUNDING = 2.0**-21
+
+# An R² up to here may be chance's work: quantiles of draws around it say too little of what is smaller.
+_LITTLE = 0.5
 
 
 class LinearRegression(BaseQuestion):
@@ -76,7 +81,7 @@ class LinearRegression(BaseQuestion):
         if moments.enough:
             ridge = _ridge(moments)
             coefficients, explained = self._read(moments, ridge, noised.generator())
-            notes = [NORMAL_SAMPLING, *([_SHRUNK.format(ridge)] if ridge > 0 else [])]
+            notes = [NORMAL_SAMPLING, _LONGER, *([_SHRUNK.format(ridge)] if ridge > 0 else [])]
         else:
             coefficients, explained, notes = unknown(len(labels)), unknown(1), [TOO_FEW]
         rest = float(patients.estimate[0])
@@ -104,10 +109,17 @@ class LinearRegression(BaseQuestion):
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
             left = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
-            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / covariance[:, -1, -1]
+            # Of an outcome that never varies nothing is to be explained: there is no R².
+            varying = np.where(covariance[:, -1, -1] == 0, np.nan, covariance[:, -1, -1])
+            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / varying
             return np.column_stack([slopes, intercept, 1 - unexplained])
 
         coefficients, explained = split(draws.read(read), [len(units) + 1])
+        if float(explained.raw[0]) <= _LITTLE:
+            both = read(np.concatenate([draws.matrix[None], draws.matrix + draws.noise + draws.sampling]))
+            ends = interval_of_explained(both[:, :-2] / units, both[:, -1], moments.covariance[:-1, :-1])
+            low, high = np.minimum(explained.low, ends[0]), np.maximum(explained.high, ends[1])
+            explained = replace(explained, low=low, high=high)
         return coefficients, clipped(explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
@@ -116,6 +128,10 @@ class LinearRegression(BaseQuestion):
         return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who()}"
 
 
+_LONGER = (
+    "R² is not adjusted: every predictor and the noise make it larger, whether or not anything is explained. Its "
+    "interval takes that into account: it begins at 0 where chance alone may explain what was found."
+)
 _SHRUNK = (
     "The noise is as large as what the data say about some combination of the predictors. Coefficients are therefore "
     "shrunk, as {:.3g} more patients without any relation would (ridge regression), and their intervals may be too "

@@ -25,12 +25,13 @@ from client_sdk.protocol.statistics.kinds.tables import root_up
 from client_sdk.protocol.statistics.monotone import errors_along, left, reached, rising
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.tree import MOST_LEAVES, SumErrors, Tree
-from client_sdk.protocol.statistics.variables import Patients, Range, Variable, column_of, numbers_of, plain
+from client_sdk.protocol.statistics.variables import Patients, Range, Variable, bins_of, column_of, numbers_of, plain
 from client_sdk.protocol.statistics.words import listed, number_in_words
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 # Fewer patients than this many standard deviations of their number's noise say nothing about a quantile.
 _LEAST_PATIENTS = 3.0
+MOST_GROUPS = 256
 # Places inside a leaf at which an interval's end is looked for; between them it is a straight line.
 _PARTS = 8
 _BELOW, _ABOVE, _MISSING, _OUTSIDE = 0, 1, 2, 3
@@ -60,6 +61,8 @@ class Quantiles(BaseQuestion):
             raise ValueError("quantiles: they rise from one to the next")
         if self.by is not None and self.by.column == self.number.column:
             raise ValueError(f"column {self.by.column}: stands twice")
+        if group_count(self.by) > MOST_GROUPS:
+            raise ValueError(f"by: at most {MOST_GROUPS} groups, those of other and missing values among them")
         if (np.diff(self.edges) <= 0).any():
             raise ValueError(f"column {self.number.column}: the range is too narrow for {self.leaves} leaves")
         return self
@@ -138,7 +141,7 @@ class Quantiles(BaseQuestion):
                     "histogram",
                     "patients",
                     self.by,
-                    ("bin", _bins(self.number, edges)),
+                    ("bin", _bins(edges)),
                     [group.histogram() for group in groups],
                     None,
                     "bars",
@@ -273,9 +276,8 @@ class Distribution:
         return float(self.edges[-1]) if math.isnan(found) else found
 
 
-def _bins(number: Range, edges: Floats) -> tuple[str, ...]:
+def _bins(edges: Floats) -> tuple[str, ...]:
     """Labels: below, every leaf, above, missing."""
     # 0.30000000000000004 is written 0.3, if that is none of the other edges.
     short = [float(f"{edge:.12g}") for edge in edges.tolist()]
-    shown = short if len(set(short)) == len(short) else edges.tolist()
-    return Variable(column=number.column, edges=tuple(edge + 0.0 for edge in shown)).labels
+    return bins_of([edge + 0.0 for edge in (short if len(set(short)) == len(short) else edges.tolist())])

@@ -74,6 +74,7 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("quantiles", "too narrow for 40 leaves", {"number": {"column": "x", "low": 1e15, "high": 1e15 + 1}}),
     ("quantiles", "sex: stands twice", {"number": AGE | {"column": "sex"}}),
     ("quantiles", "cells, and at most", {"leaves": 4096, "by": {"column": "age", "edges": EDGES}}),
+    ("quantiles", "at most 256 groups", {"leaves": 2, "by": {"column": "age", "edges": list(range(255))}}),
     ("survival", "at least two edges", {"time": SEX | {"column": "x"}}),
     ("survival", "at least two edges", {"time": {"column": "age", "edges": [1]}}),
     ("survival", "age: stands twice", {"by": AGES}),

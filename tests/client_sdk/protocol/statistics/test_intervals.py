@@ -122,6 +122,31 @@ def test_a_regression() -> None:
     judge(parts["r-squared"], np.array([2.5 / 3.5]))
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.05])
+def test_what_predictors_explain_by_chance_is_inside_the_interval(slope: float) -> None:
+    """R² is a square: draws around a small one are all larger. Of 250 runs, .95 are covered with deviation
+    .014: a right interval covers fewer than .91 once in 500 times; this one holds more.
+    """
+
+    def drawn(source: np.random.Generator) -> Columns:
+        x, z = source.normal(0, 1, (2, 600))
+        return {"x": x, "z": z, "y": slope * x + source.normal(0, 1, 600)}
+
+    asked = question({"kind": "linear-regression", "predictors": [X, Z], "outcome": Y})
+    source = np.random.default_rng(9)
+    spacing, covered, begin_at_zero, runs = asked.grid().spacing, 0, 0, 250
+    truth = slope**2 / (1 + slope**2)
+    for run in range(runs):
+        total = asked.total(drawn(source), spacing) * spacing + source.normal(0, 0.3, asked.cells)
+        answer = asked.answer(NoisedSum(total, 0.3, run))
+        found, low, high = (column(answer, "r-squared", name)[0] for name in ("estimate", "low", "high"))
+        covered += int(low <= truth <= high)
+        begin_at_zero += int(low == 0)
+        assert low <= found <= high
+    assert covered / runs > 0.91
+    assert begin_at_zero / runs > 0.9
+
+
 @pytest.mark.parametrize("std", [0.0, 2.0])
 def test_a_combination_of_predictors_that_does_not_vary_is_shrunk_and_said(std: float) -> None:
     """The same column twice under two names: least squares alone would divide by zero or by noise."""

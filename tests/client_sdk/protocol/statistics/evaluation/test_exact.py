@@ -200,3 +200,13 @@ def test_noise_leaves_curves_that_rise_and_counts_that_fit(form: str) -> None:
         for row in rows(found, "thresholds"):
             assert row["estimate"] is None or 0 <= row["estimate"] <= 1
             assert 0 <= row["low"] <= row["high"] <= 1
+
+
+def test_an_outcome_without_spread_has_no_r_squared() -> None:
+    """50 patients with one outcome; the noise may leave a negative spread, by which nothing is divided."""
+    asked = question(EVALUATIONS["number"])
+    total = np.array([50.0, 0.0, 50.5, 0.0, 3.0])
+    answer = asked.answer(NoisedSum(np.append(total, 0.0), 1.0, 1))
+    *_, error, explained = answer.tables[0].rows
+    assert error[2] is not None
+    assert explained[2:7] == (None, None, None, None, 1.0)

@@ -124,6 +124,7 @@ def test_who_is_asked_about_is_who_meets_every_condition() -> None:
 
 
 HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
+    ("threshold", "at most 256", {"groups": [SEX, {"column": "age", "edges": list(range(70))}]}),
     ("threshold", "has bins or edges", {"bins": 4}),
     ("threshold", "all above 0 and below 1", {"edges": [0.0, 0.5]}),
     ("threshold", "all above 0 and below 1", {"edges": [0.5, 1.0]}),
