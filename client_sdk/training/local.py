@@ -27,6 +27,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.tasks.task import new_model
+from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
@@ -34,7 +35,6 @@ from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
-_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -237,15 +237,15 @@ class LocalTraining:
         return made
 
     def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
-        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite.
+        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite. Each
+        depends on its own row alone, to the last bit.
 
         Nothing is drawn, kept or charged.
         """
         self._load(weights)
         with torch.no_grad():
-            parts = (inputs[start : start + _BATCH] for start in range(0, len(inputs), _BATCH))
-            scores = [self._model(part.to(self.device)).double().cpu() for part in parts]
-            return self.task.predictions(torch.cat(scores)).numpy()
+            scores = each_alone(lambda part: self._model(part.to(self.device)).double().cpu(), inputs)
+            return self.task.predictions(scores).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
         load_weights(self._model, weights)

@@ -1,0 +1,58 @@
+"""What a model says of a record does not depend on who else is asked about, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from client_sdk.training.alone import each_alone
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "dense": (
+        lambda: nn.Sequential(nn.Linear(37, 129), nn.ReLU(), nn.Linear(129, 65), nn.Tanh(), nn.Linear(65, 2)),
+        (37,),
+    ),
+    "convolution": (
+        lambda: nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3)),
+        (1, 8, 8),
+    ),
+    "recurrent": (lambda: Last(5, 9), (7, 5)),
+}
+
+
+class Last(nn.Module):
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, hidden, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0][:, -1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_record_more_or_less_moves_no_other(name: str) -> None:
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    model, inputs = make().eval(), torch.randn(400, *shape)
+    inputs[50:60] = inputs[7]
+    source = np.random.default_rng(0)
+    with torch.no_grad():
+        whole = each_alone(model, inputs)
+        assert torch.allclose(whole, model(inputs), atol=1e-5)
+        for count in (1, 2, 3, 63, 64, 65, 200, 399):
+            some = torch.as_tensor(source.permutation(400)[:count])
+            assert torch.equal(each_alone(model, inputs[some]), whole[some])
+
+
+def test_kernels_that_round_by_shape_do_no_harm() -> None:
+    inputs = torch.randn(100, 3)
+
+    def by_shape(x: Tensor) -> Tensor:
+        return x + len(x) * 1e-3
+
+    assert not torch.equal(by_shape(inputs)[:50], by_shape(inputs[:50]))
+    assert torch.equal(each_alone(by_shape, inputs)[:50], each_alone(by_shape, inputs[:50]))
