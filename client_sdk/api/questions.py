@@ -42,7 +42,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
         values: Any = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not in UTF-8: save it in that encoding") from error
+    except RecursionError as error:
         raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one") from error
     except ValueError as error:
         raise ConfigurationError(f"{path} is neither TOML nor JSON: {error}") from error
@@ -54,14 +56,19 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _document(values: Mapping[str, Any], name: str) -> QueryDocument:
     """values: the entries of a question, and perhaps `data_version` beside them; or a whole document's."""
     entries = dict(values)
-    if "question" not in entries:
+    whole = "question" in entries
+    if not whole:
         version = {"data_version": entries.pop("data_version")} if "data_version" in entries else {}
         entries = {"question": entries, **version}
     try:
         # As JSON, where a list is what a tuple is in Python.
         return QueryDocument.model_validate_json(json.dumps(entries))
     except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, QueryDocument))
+        lines = wrong_entries(error, QueryDocument)
+        if not whole:  # The file names neither the document around the question, nor its kind before every entry.
+            kind = f"{entries['question'].get('kind')}."
+            lines = [line.removeprefix("question.").removeprefix(kind) for line in lines]
+        wrong = "\n".join(f"  {line}" for line in lines)
         raise ConfigurationError(f"{name} is not a question:\n{wrong}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name} is not a question: it is no TOML or JSON of one") from error

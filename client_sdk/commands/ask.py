@@ -31,7 +31,7 @@ Csv = Annotated[
 ]
 TableName = Annotated[str | None, typer.Option("--table", help="of the answer only this table")]
 Ready = Annotated[
-    str | None, typer.Option("--ready", help="a ready question instead of a file: table-one, missingness, survival")
+    str | None, typer.Option("--ready", help="instead of a file: table-one, missingness, survival, evaluation")
 ]
 Columns = Annotated[
     Path | None,

@@ -44,8 +44,10 @@ class Audited:
     def words(self) -> list[str]:
         """What was found, for people."""
         kinds = self.kinds
+        queries = f" and {kinds['asked']} for queries" if kinds["asked"] else ""
         rounds = (
-            f"{kinds['reserved']} rounds reserved: {kinds['settled']} settled by what was reported or at their worst, "
+            f"{kinds['reserved']} rounds reserved{queries}: "
+            f"{kinds['settled']} settled by what was reported or at their worst, "
             f"{kinds['charged-in-full']} charged in full, {kinds['cancelled']} cancelled and free"
         )
         return [

@@ -72,6 +72,9 @@ def _for_a_round(study: Study, least: int) -> Waiting:
         return Waiting(
             f"waiting for round {study.rounds + 1}: it needs {least} hospitals, and {study.clients} take part"
         )
+    if study.settings.statistics is not None:
+        # When training is done, the study stays open for questions: what comes next cannot be known here.
+        return Waiting(f"waiting for round {study.rounds + 1}, of training or for a query: nothing has begun")
     return Waiting(f"waiting for round {study.rounds + 1}: it is about to begin")
 
 

@@ -15,26 +15,36 @@ _WORDS = {
     "list_type": 'must be a list, such as ["one", "two"]',
 }
 
+_KINDS = ("union_tag_invalid", "union_tag_not_found")
+"""What pydantic says of a table whose entry `kind` is none that exists, or is missing."""
+
 
 def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line for each entry that `model` refused; a name that does not exist comes with the nearest one that does."""
-    return [
-        _line(tuple(one["loc"]), one["type"], _counted(one.get("ctx", {})) or one["msg"], model)
+    found = [
+        (tuple(one["loc"]), one["type"], _told(one["type"], one.get("ctx", {})) or one["msg"])
         for one in error.errors(include_input=False, include_url=False)
     ]
+    # A list is too short where its wrong entries are not counted: those are named, and that is enough.
+    within = {place[:length] for place, _, _ in found for length in range(len(place))}
+    return [_line(*one, model) for one in found if one[1] != "too_short" or one[0] not in within]
 
 
 def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[BaseModel]) -> str:
     # A rule that a whole section breaks names its entries itself.
-    where = ".".join(map(str, place))
+    where = ".".join(map(str, (*place, "kind") if kind in _KINDS else place))
     if kind == "extra_forbidden":
         return f"{where}: there is no such entry{_nearest(place, model)}"
     words = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must", 1)
     return f"{where}: {words}" if where else words
 
 
-def _counted(told: Mapping[str, Any]) -> str:
-    """Of a list or a table that is too long or too short: Python's own words for it are no user's."""
+def _told(kind: str, told: Mapping[str, Any]) -> str:
+    """Where pydantic's own words are no user's: a kind that does not exist, a list that is too long or too short."""
+    if kind == "union_tag_invalid":
+        return f"must be one of {told['expected_tags']}".replace("'", "")
+    if kind == "union_tag_not_found":
+        return "is missing"
     if "actual_length" not in told:
         return ""
     word, number = ("most", told["max_length"]) if "max_length" in told else ("least", told["min_length"])
@@ -44,10 +54,13 @@ def _counted(told: Mapping[str, Any]) -> str:
 def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
     sections: list[type[BaseModel]] = [model]
     for part in place[:-1]:
-        if isinstance(part, str):
+        # What is no field is a number in a list, or the kind that was chosen among several.
+        if any(part in one.model_fields for one in sections):
             sections = [
-                inner for one in sections if part in one.model_fields for inner in _models(one.model_fields[part])
+                inner for one in sections if part in one.model_fields for inner in _models(one.model_fields[str(part)])
             ]
+        else:
+            sections = [one for one in sections if _kind(one) in (None, part)] if isinstance(part, str) else sections
     names = sorted({field.alias or name for one in sections for name, field in one.model_fields.items()})
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -60,3 +73,9 @@ def _models(annotated: Any) -> Iterator[type[BaseModel]]:
         yield inner
     for argument in get_args(inner):
         yield from _models(argument)
+
+
+def _kind(model: type[BaseModel]) -> str | None:
+    """The one value that the entry `kind` of a model may have."""
+    values = get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
+    return str(values[0]) if len(values) == 1 else None

@@ -16,6 +16,7 @@ from client_sdk.api.answered import Answered, verified
 from client_sdk.api.asking import asking
 from client_sdk.api.client import AsyncClient, Client, OperatorKey
 from client_sdk.api.config import Connection
+from client_sdk.api.questions import read_question
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
 from client_sdk.protocol.study.queries import Query
 from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
@@ -181,6 +182,44 @@ def test_what_could_overspend_is_refused_with_the_noise_that_would_fit(lead: Cli
 def test_what_is_no_question_is_refused_before_anybody_is_asked(lead: Client, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="not a question"):
         lead.ask("registry", wrong)
+
+
+TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", ["kind: is missing"]),
+        (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
+        (
+            TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
+            ["variables: is missing", "variabels: there is no such entry; did you mean variables?"],
+        ),
+        (
+            TABLE.encode() + b'variables = [{column = "age", edges = [60.0, 40.0]}]',
+            ["variables.0: column age: edges rise from one to the next"],
+        ),
+        (TABLE.encode() + b"variables = []", ["variables: must have at least 1 entry"]),
+    ],
+)
+def test_every_wrong_entry_of_a_file_is_named_as_it_stands_there(
+    tmp_path: Path, content: bytes, lines: list[str]
+) -> None:
+    path = tmp_path / "question.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError) as found:
+        read_question(path)
+    said = str(found.value).splitlines()[1:]
+    assert len(said) == len(lines)
+    assert all(shown.startswith(f"  {line}") for shown, line in zip(said, lines, strict=True))
+
+
+def test_a_file_in_another_encoding_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "question.toml"
+    path.write_bytes('kind = "count"\ntitle = "café"\nnoise_multiplier = 6.0'.encode("latin-1"))
+    with pytest.raises(ConfigurationError, match="not in UTF-8: save it"):
+        read_question(path)
 
 
 def test_without_pandas_the_extra_is_named(lead: Client, monkeypatch: pytest.MonkeyPatch) -> None:

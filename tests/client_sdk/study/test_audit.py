@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,8 @@ def test_an_honest_ledger_is_told_in_words(scheme: str, report: Any, tmp_path: P
     found = audited("s", entries)
     assert found.budget.charged_rounds == 2
     assert found.words()[2].startswith("2 rounds reserved: 2 settled")
+    asked = replace(found, kinds=found.kinds + Counter(asked=3))
+    assert asked.words()[2].startswith("2 rounds reserved and 3 for queries: 2 settled")
     # The plan is computed here, not read: it is that of the settings, to the last field.
     assert found.budget.plan == plan_of(study(scheme))
 

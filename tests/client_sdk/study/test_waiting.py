@@ -14,6 +14,7 @@ from tests.factories.settings import settings
 
 NOW = datetime.now(UTC)
 CHOSEN = settings(schedule={"min_clients": 3})
+ASKED_TOO = settings(schedule={"min_clients": 3}, statistics={"max_queries": 5, "max_cells": 10})
 
 
 def study(**values: Any) -> Study:
@@ -40,7 +41,8 @@ UNDER_WAY = RoundUnderWay(round=7, asked=4, present=3, deadline=NOW)
         ({"under_way": UNDER_WAY}, "round 7 is under way: 3 of 4 hospitals present"),
         ({"under_way": UNDER_WAY.model_copy(update={"asked": None, "present": None})}, "round 7 is under way;"),
         ({"clients": 2}, "waiting for round 7: it needs 3 hospitals, and 2 take part"),
-        ({}, "waiting for round 7"),
+        ({}, "waiting for round 7: it is about to begin"),
+        ({"settings": ASKED_TOO}, "waiting for round 7, of training or for a query: nothing has begun"),
     ],
 )
 def test_it_says_for_what(values: dict[str, Any], said: str) -> None:
