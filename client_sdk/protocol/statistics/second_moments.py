@@ -124,7 +124,7 @@ def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
     """(SIMULATIONS, *shape) what another sample would add to these counts of patients. Poisson's law."""
     # No study has more; a hospital that falsifies its sum must not keep the answer from being made.
     possible = np.minimum(patients, _MOST_PATIENTS)
-    return generator.poisson(possible, (SIMULATIONS, *patients.shape)) - possible
+    return generator.poisson(possible, (SIMULATIONS, *patients.shape)).astype(np.float64) - possible
 
 
 def means(matrices: Floats) -> Floats:
