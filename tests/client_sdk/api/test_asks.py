@@ -202,6 +202,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
         ),
         (TABLE.encode() + b"variables = []", ["variables: must have at least 1 entry"]),
     ],
+    ids=["empty", "a wrong kind", "a wrong name", "falling edges", "no variables"],
 )
 def test_every_wrong_entry_of_a_file_is_named_as_it_stands_there(
     tmp_path: Path, content: bytes, lines: list[str]
