@@ -63,6 +63,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "excluded": 0,
         "patients": 4,
         "longest": 2,
+        "set_aside": 0.0,
         "labels": {"no": 4, "yes": 1},
         "inputs": [
             {"name": "bmi", "values": 5, "missing": 2, "clipped": 1},

@@ -27,6 +27,8 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert (outcome["reason"], outcome["rounds_sent"], outcome["rounds_refused"]) == ("max-steps-reached", 2, 0)
 
     budget = json.loads(run("budget", "sepsis", "--json").stdout)
+    charges = budget.pop("charges")
+    assert [(one["round"], one["query"]) for one in charges] == [(1, None), (2, None)]
     assert budget == here.operator("GET", "/v1/studies/sepsis/budget").json()
     shown = run("budget", "sepsis").stdout
     assert "ended: max-steps-reached" in shown

@@ -65,6 +65,7 @@ TYPED = [
     "ask registry {home}/question.toml --plan --key-file {home}/operator.key",
     "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
     "query list registry --key-file {home}/operator.key",
+    "query template table",
     "query approve registry 1 --yes --home {home}/city",
     "query deny registry 1 --home {home}/city",
     "query show registry 1 --home {home}/city",
