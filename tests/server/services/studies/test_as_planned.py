@@ -64,7 +64,7 @@ STUDIES = {
 
 TEMPLATES = {
     " ".join(["template", *flags]): study_values(**dict.fromkeys(flags, True))
-    for flags in ((), ("bayesian",), ("masked",), ("bayesian", "masked"), ("masked", "client_level"), ("evaluation",))
+    for flags in ((), ("bayesian",), ("masked",), ("bayesian", "masked"), ("masked", "client_level"))
 }
 
 
