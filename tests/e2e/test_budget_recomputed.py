@@ -76,7 +76,7 @@ def recomputed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     bayesian, noise = plan["bayesian"], mpf(plan["noise_multiplier"]) * mpf(plan["clip_norm"])
     limits = {limit["definition"]: limit for limit in plan["limits"]}
     at = plan["classical_order"]
-    # The demonstration's question is borne by patients who are never trained on, and costs them less than training does.
+    # A question of the demonstration is borne by patients who are never trained on, and costs them less than training.
     asked = {entry["round"] for entry in entries if entry["kind"] == "asked"}
     entries = [entry for entry in entries if entry["round"] not in asked]
     rounds = sum(entry["kind"] in ("settled", "charged-in-full") for entry in entries)
