@@ -70,11 +70,15 @@ class PrivateGradients:
         coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
-        self._noise = GridNoise.calibrated(
+        rounding = sum_rounding(
+            gradients,
             privacy.clip_norm,
-            coordinates,
-            noise_multiplier=privacy.noise_multiplier,
-            rounding=gradients.rounding(privacy.clip_norm, slots_for(privacy.expected_batch_size), self._centre),
+            slots_for(privacy.expected_batch_size),
+            radius=settings.sum_radius,
+            centre=self._centre,
+        )
+        self._noise = GridNoise.calibrated(
+            privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier, rounding=rounding
         )
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
@@ -268,7 +272,8 @@ def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
 def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     """The sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
 
-    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was.
+    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was, but for
+    `projection_rounding`, and to the whole client it is the radius: docs/definitions/both-levels.md.
 
     Raises:
         TrainingStopped: NaN or an infinity.
@@ -277,11 +282,42 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     if not math.isfinite(norm):
         raise TrainingStopped("the clipped sum")
     if norm <= radius * _CLIP_SAFETY:
-        # Covers the rounding of the sum of squares.
-        return part, norm * (1 + 2.0**-40)
+        # Covers the rounding of the sum of squares, in whatever order they were added.
+        size = sum(value.numel() for value in part.gradients.values())
+        return part, norm * (1 + max(2.0**-40, (size + 4) * 2.0**-53))
     factor = radius * _CLIP_SAFETY / norm
     # In float64, which the noise's grid takes as it is: the product is not rounded to float32.
     return replace(part, gradients={name: value.double() * factor for name, value in part.gradients.items()}), radius
+
+
+def projection_rounding(radius: float, coordinates: int) -> float:
+    """How much farther apart than two sums their computed projections may lie: an L2 norm.
+
+    In units of 2⁻⁵³ the norm is off by at most coordinates/2 + 2 of itself, in whatever order its squares are added
+    (Higham 2002, section 3.1), the factor by 2 more, the products by 1: on either side, of the radius at most.
+    """
+    return radius * (coordinates + 12) * 2.0**-53
+
+
+def sum_rounding(
+    gradients: PerRecordGradients,
+    clip_norm: float,
+    capacity: int,
+    *,
+    radius: float | None,
+    centre: Mapping[str, Tensor] | None = None,
+) -> float:
+    """How much farther than clip_norm two neighbouring sums may lie apart as they are computed, projected or not.
+
+    capacity  slots of one batch;  radius  of `projected`, None: nothing is projected
+
+    The projection costs nothing until it needs more than the additions' bound has to spare.
+    """
+    added = gradients.rounding(clip_norm, capacity, centre)
+    if radius is None:
+        return added
+    coordinates = sum(p.numel() for p in trainable(gradients.model).values())
+    return added + max(0.0, projection_rounding(radius, coordinates) - gradients.spared(clip_norm))
 
 
 def norm_of(update: Mapping[str, Array]) -> float:
