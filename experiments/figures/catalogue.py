@@ -1,0 +1,19 @@
+"""All figures, in the thesis' order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from experiments.figures import holder, orders, synthetic
+from experiments.figures.figure import Figure
+
+FIGURES: Mapping[str, Figure] = {
+    figure.number: figure
+    for figure in (
+        synthetic.CLIPPED,
+        synthetic.UNCLIPPED,
+        synthetic.COMPOSED,
+        orders.FIGURE,
+        holder.FIGURE,
+    )
+}
