@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.figures import holder, orders, synthetic
+from experiments.figures import holder, joint, orders, synthetic, training
 from experiments.figures.figure import Figure
 
 FIGURES: Mapping[str, Figure] = {
@@ -15,5 +15,8 @@ FIGURES: Mapping[str, Figure] = {
         synthetic.COMPOSED,
         orders.FIGURE,
         holder.FIGURE,
+        training.GROWTH,
+        training.DISTANCES,
+        joint.FIGURE,
     )
 }

@@ -15,8 +15,9 @@ _WIDTH, _HEIGHT = 300, 190
 
 def specification(figure: Figure, points: Points) -> dict[str, Any]:
     """The chart in Vega-Lite's words."""
-    curves = list(dict.fromkeys(point.curve for point in points))
-    charts = [_panel(figure, name, points, curves) for name in panels(points)]
+    drawn = [point for point in points if point.panel not in figure.aside]
+    curves = list(dict.fromkeys(point.curve for point in drawn))
+    charts = [_panel(figure, name, drawn, curves) for name in panels(drawn)]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
@@ -45,13 +46,12 @@ def svg(figure: Figure, points: Points, digest: str) -> str:
 
 def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict[str, Any]:
     x, y = figure.axes_of(name)
-    inside = [p for p in points if p.panel == name and _within(x, p.x) and _within(y, p.y)]
     here = {"domain": curves}
     return {
         "title": name,
         "width": _WIDTH,
         "height": _HEIGHT,
-        "data": {"values": [{"curve": p.curve, "x": p.x, "y": p.y} for p in inside]},
+        "data": {"values": [{"curve": p.curve, "x": p.x, "y": p.y} for p in points if p.panel == name]},
         "mark": {"type": "line", "strokeWidth": 1.8, "clip": True},
         "encoding": {
             "x": {"field": "x", "type": "quantitative", **_axis(x)},
@@ -62,17 +62,11 @@ def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict
     }
 
 
-def _within(axis: Axis, value: float) -> bool:
-    # A line that leaves the panel is cut at its last point inside twice the range, so that it is seen to leave.
-    above = axis.high is None or value <= axis.high * (4 if axis.scale == "log" else 2)
-    return above and (axis.low is None or value >= (axis.low / 4 if axis.scale == "log" else axis.low))
-
-
 def _axis(axis: Axis) -> dict[str, Any]:
     scale: dict[str, Any] = {"type": axis.scale, "zero": False, "nice": axis.low is None and axis.high is None}
     if axis.low is not None:
         scale["domainMin"] = axis.low
     if axis.high is not None:
         scale["domainMax"] = axis.high
-    ticks = {"tickCount": 5, "format": "~g"}
+    ticks = {"tickCount": 5} | ({"format": "~g"} if axis.scale == "log" else {})
     return {"title": axis.title, "scale": scale, "axis": ticks}

@@ -28,6 +28,7 @@ class Figure:
     axes     panel -> (x, y); the panel "" stands for all that are not named
     caption  plain sentences, from the points: what is computed, what is certified
     data     which data set it needs; None: none
+    aside    panels of numbers that the caption alone reads
     """
 
     number: str
@@ -37,6 +38,7 @@ class Figure:
     caption: Callable[[Points], str]
     columns: int = 2
     data: str | None = None
+    aside: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:

@@ -63,6 +63,6 @@ FIGURE = Figure(
     number="5.4",
     title="ε depends on the order λ",
     compute=compute,
-    axes={"": (Axis("order λ", "log", 1.0, 1024.0), Axis("ε", "log", 0.03, 30.0))},
+    axes={"": (Axis("order λ", "log", 1.0, 1024.0), Axis("ε", "log", 0.02, 100.0))},
     caption=caption,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accounting import epsilon_from_moments, log_moment, upper_mean
+from accounting import EstimatorRefused, epsilon_from_moments, log_moment, upper_mean
 from accounting.mechanisms.conversion import Conversion
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.table import Point, Points, at, curve, last
@@ -50,8 +50,15 @@ def costs(distances: FloatArray | float, noise_std: float) -> FloatArray:
 
 
 def student_t(log_values: FloatArray) -> FloatArray:
-    """(orders,) from (orders, records): Definition 17 on the logarithms."""
-    return np.array([upper_mean(row, PRINTED_FAILURE, method="student-t") for row in log_values])
+    """(orders,) from (orders, records): Definition 17 on the logarithms; the largest where all are equal."""
+    return np.array([_student_t(row) for row in log_values])
+
+
+def _student_t(values: FloatArray) -> float:
+    try:
+        return upper_mean(values, PRINTED_FAILURE, method="student-t")
+    except EstimatorRefused:
+        return float(values.max())
 
 
 def betting(log_values: FloatArray, ceilings: FloatArray) -> FloatArray:
