@@ -67,19 +67,9 @@ class PrivateGradients:
     ) -> None:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
-        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
-        rounding = sum_rounding(
-            gradients,
-            privacy.clip_norm,
-            slots_for(privacy.expected_batch_size),
-            radius=settings.sum_radius,
-            centre=self._centre,
-        )
-        self._noise = GridNoise.calibrated(
-            privacy.clip_norm, coordinates, noise_multiplier=privacy.noise_multiplier, rounding=rounding
-        )
+        self._noise = noise_of_a_step(gradients, settings, self._centre)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
@@ -211,6 +201,25 @@ class PlainGradients:
         return None, None
 
 
+def noise_of_a_step(
+    gradients: PerRecordGradients, settings: StudySettings, centre: Mapping[str, Tensor] | None = None
+) -> GridNoise:
+    """The noise on a client's clipped sum: by public numbers alone, and so the same in every step of every client."""
+    privacy = settings.privacy
+    return GridNoise.calibrated(
+        privacy.clip_norm,
+        sum(p.numel() for p in gradients.model.parameters() if p.requires_grad),
+        noise_multiplier=privacy.noise_multiplier,
+        rounding=sum_rounding(
+            gradients,
+            privacy.clip_norm,
+            slots_for(privacy.expected_batch_size),
+            radius=settings.sum_radius,
+            centre=centre,
+        ),
+    )
+
+
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:
     """The names of the trainable parameters, grouped by the module that holds them: groups of `clipped_sum`."""
     groups: dict[str, list[str]] = {}
@@ -282,12 +291,15 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     if not math.isfinite(norm):
         raise TrainingStopped("the clipped sum")
     if norm <= radius * _CLIP_SAFETY:
-        # Covers the rounding of the sum of squares, in whatever order they were added.
-        size = sum(value.numel() for value in part.gradients.values())
-        return part, norm * (1 + max(2.0**-40, (size + 4) * 2.0**-53))
+        return part, norm * norm_rounding(sum(value.numel() for value in part.gradients.values()))
     factor = radius * _CLIP_SAFETY / norm
     # In float64, which the noise's grid takes as it is: the product is not rounded to float32.
     return replace(part, gradients={name: value.double() * factor for name, value in part.gradients.items()}), radius
+
+
+def norm_rounding(coordinates: int) -> float:
+    """What a computed norm is multiplied by to be no less than the exact one, in whatever order squares were added."""
+    return 1 + max(2.0**-40, (coordinates + 4) * 2.0**-53)
 
 
 def projection_rounding(radius: float, coordinates: int) -> float:
