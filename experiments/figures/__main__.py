@@ -21,7 +21,9 @@ PAGE = _ROOT / "docs/figures.md"
 def main() -> int:
     """Numbers into CSV, drawings into SVG, and the page anew when all tables are there."""
     parser = argparse.ArgumentParser(prog="python -m experiments.figures", description=__doc__)
-    parser.add_argument("number", nargs="+", choices=[*FIGURES, "all"], metavar="NUMBER", help=f"{', '.join(FIGURES)}, all")
+    parser.add_argument(
+        "number", nargs="+", choices=[*FIGURES, "all"], metavar="NUMBER", help=f"{', '.join(FIGURES)}, all"
+    )
     parser.add_argument("--draw", action="store_true", help="draw from the tables that are there, compute nothing")
     parser.add_argument("--out", type=Path, help="a folder for tables and drawings, in place of the repository's")
     asked = parser.parse_args()

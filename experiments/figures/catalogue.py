@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.figures import holder, joint, orders, synthetic, training
+from experiments.figures import holder, instances, joint, orders, synthetic, training, variational
 from experiments.figures.figure import Figure
 
 FIGURES: Mapping[str, Figure] = {
@@ -17,6 +17,8 @@ FIGURES: Mapping[str, Figure] = {
         holder.FIGURE,
         training.GROWTH,
         training.DISTANCES,
+        variational.FIGURE,
+        instances.FIGURE,
         joint.FIGURE,
     )
 }

@@ -1,13 +1,14 @@
 """MNIST held by many clients, softmax regression on oriented gradients: what Figures 6.1 and 6.2 train.
 
-FedSGD as the thesis has it (section 6.5.1), every client in every round. The gradient of a record is (p − y) xᵀ, so that
-norms and clipped sums have closed forms. Its network is a linear map of 392 fixed features in place of a CNN.
+FedSGD as the thesis has it (section 6.5.1), every client in every round. The gradient of a record is (p − y) xᵀ, so
+that norms and clipped sums have closed forms. A linear map of 392 fixed features is in the place of its CNN.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,11 @@ class Clients:
         if drawn is not None:
             errors = errors * drawn[..., None]
         return (errors.swapaxes(1, 2) @ self.inputs).reshape(len(errors), -1)
+
+
+def as_float32(values: npt.NDArray[Any]) -> Floats:
+    """The same array in the precision of models."""
+    return values.astype(np.float32)
 
 
 def projected(vectors: Floats, radius: float) -> Floats:

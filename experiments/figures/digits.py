@@ -26,4 +26,4 @@ def digits(part: str) -> tuple[Images, Labels]:
     if not all(name.is_file() for name in names):
         raise DataMissing(f"{names[0]} is missing: set WARDROUND_DATA to the folder that holds mnist/")
     images, labels = (read_idx(name) for name in names)
-    return images.astype(np.float32) / 255, labels.astype(np.int64)
+    return (images / 255).astype(np.float32), labels.astype(np.int64)

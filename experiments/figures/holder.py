@@ -25,7 +25,10 @@ from experiments.gradient_norms import FloatArray
 SEED, PEOPLE, STEPS = 2, 1000, 300
 HOLDER, PRODUCT, TRUE = "Hölder (Theorem 1; certified)", "product of the means (not a bound)", "true, running sums"
 CLASSICAL = "classical (certified for everybody)"
-FRESH, KEPT = "new norms in every step, noise at the 0.95-quantile", "everybody keeps one norm, noise at the 0.95-quantile"
+FRESH, KEPT = (
+    "new norms in every step, noise at the 0.95-quantile",
+    "everybody keeps one norm, noise at the 0.95-quantile",
+)
 COUNTER = "counterexample: one person in a hundred at the clip norm"
 CLAIMED, REACHED, SAFE = "δ that is claimed", "true δ at the ε of the product", "true δ at the ε of running sums"
 # The counterexample: unsampled steps, whose δ has a closed form.
@@ -62,7 +65,8 @@ def counterexample(steps: int) -> tuple[float, float]:
 
 
 def average_delta(distances: FloatArray, steps: int, claimed: float) -> float:
-    """E_x δ_x(ε), each person's own Gaussian mechanism: the least δ with which ε holds (Balle & Wang 2018, Theorem 8)."""
+    """E_x δ_x(ε), each person's own Gaussian mechanism: the least δ with which ε holds (Balle & Wang 2018, Theorem "
+    "8)."""
     values, counts = np.unique(distances, return_counts=True)
     ratios = [math.sqrt(steps) * float(d) / COUNTER_NOISE for d in values]
     deltas = [float(hockey_stick(np.array([claimed]), ratio, 1.0, removal=True)[0]) for ratio in ratios]
@@ -90,12 +94,16 @@ def caption(points: Points) -> str:
     ends = {name: (last(points, FRESH, name), last(points, KEPT, name)) for name in (HOLDER, PRODUCT, TRUE)}
     worst = max(at(points, COUNTER, REACHED).values()) / DELTA
     return (
-        f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile, δ = 1e-5, gradients "
-        f"clipped to C. The population is {PEOPLE:,} people, so that the true curve is exact. Where everybody draws a new "
+        f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile, δ = 1e-5, "
+        f"gradients "
+        f"clipped to C. The population is {PEOPLE:,} people, so that the true curve is exact. Where everybody draws "
+        f"a new "
         f"norm in every step, Hölder reads {ends[HOLDER][0]:.3g}, the product {ends[PRODUCT][0]:.3g}, the truth "
-        f"{ends[TRUE][0]:.3g}; where everybody keeps a norm, Hölder and the truth are one ({ends[TRUE][1]:.3g}) and the "
+        f"{ends[TRUE][0]:.3g}; where everybody keeps a norm, Hölder and the truth are one ({ends[TRUE][1]:.3g}) and "
+        f"the "
         f"product claims {ends[PRODUCT][1]:.3g}. Certified are the classical curve, Hölder and running sums. The third "
-        "panel shows what the product's claim is worth: one person in a hundred is always at the clip norm, the others at "
+        "panel shows what the product's claim is worth: one person in a hundred is always at the clip norm, the "
+        "others at "
         f"a twentieth of it, noise 4, no sampling; at the ε that the product gives for δ = 1e-5 the true δ is up to "
         f"{worst:.0f} times as large."
     )

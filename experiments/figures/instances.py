@@ -132,7 +132,8 @@ def caption(points: Points) -> str:
         f"100 clients, iid, ε ends at {total(some, PARALLEL):.3g} in parallel and {total(some, SEQUENTIAL):.3g} in "
         f"sequential accounting as printed; certified are {total(some, CHARGED):.3g} for every client's own update and "
         f"{total(some, SUMMED):.3g} for the sum of all, whose noise is added up; with 1,000 clients "
-        f"{total(many, CHARGED):.3g} and {total(many, SUMMED):.3g}. Sequential accounting as printed charges a record at "
+        f"{total(many, CHARGED):.3g} and {total(many, SUMMED):.3g}. Sequential accounting as printed charges a "
+        f"record at "
         "B/N with one client's noise, which is a bound only where nobody knows who takes part. APTOS: not re-run."
     )
 

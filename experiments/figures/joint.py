@@ -8,7 +8,17 @@ from functools import lru_cache
 import numpy as np
 
 from accounting import ClassicalAccountant, calibrate_noise
-from experiments.figures.clients import CLASSES, VALIDATION, Clients, Floats, accuracy, dealt, features, projected
+from experiments.figures.clients import (
+    CLASSES,
+    VALIDATION,
+    Clients,
+    Floats,
+    accuracy,
+    as_float32,
+    dealt,
+    features,
+    projected,
+)
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.table import Point, Points, at, curve, last
 
@@ -49,12 +59,12 @@ def total(clients: Clients, weights: Floats, way: str, generator: np.random.Gene
     errors = clients.errors(weights)
     if way == PLAIN:
         return clients.sums(errors, None).sum(axis=0) / RECORDS
-    means = clients.sums(errors, CLIP if way in (JOINT, SPLIT) else None) / RECORDS
+    means = as_float32(clients.sums(errors, CLIP if way in (JOINT, SPLIT) else None) / RECORDS)
     if way == SPLIT:
         # For a client's own (EPSILON, DELTA) of its records, before the client's clip; the server adds its own besides.
-        means = means + generator.normal(0.0, multiplier() * CLIP / RECORDS, means.shape).astype(np.float32)
+        means = as_float32(means + generator.normal(0.0, multiplier() * CLIP / RECORDS, means.shape))
     clipped = projected(means, CLIENT_CLIP).sum(axis=0, dtype=np.float64)
-    return (clipped + generator.normal(0.0, multiplier() * CLIENT_CLIP, clipped.shape)).astype(np.float32)
+    return as_float32(clipped + generator.normal(0.0, multiplier() * CLIENT_CLIP, clipped.shape))
 
 
 def trained(setting: Setting, *, validation: bool) -> list[float]:
@@ -69,7 +79,7 @@ def trained(setting: Setting, *, validation: bool) -> list[float]:
     weights, found = np.zeros((CLASSES, inputs.shape[1]), np.float32), list[float]()
     for _ in range(ROUNDS):
         step = total(clients, weights, setting.way, generator) / CLIENTS
-        weights = weights - np.float32(setting.rate) * step.reshape(weights.shape)
+        weights = as_float32(weights - setting.rate * step.reshape(weights.shape))
         found.append(accuracy(weights, *measured))
     return found
 
@@ -98,7 +108,8 @@ def caption(points: Points) -> str:
     said = "; ".join(f"{way} {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
     return (
         f"Test accuracy (mean of {SEEDS} seeds) over {ROUNDS} rounds of FedSGD with {CLIENTS:,} clients of {RECORDS} "
-        "images, softmax regression on 392 fixed features; the learning rate is found on 5,000 other images. At the end, "
+        "images, softmax regression on 392 fixed features; the learning rate is found on 5,000 other images. At the "
+        "end, "
         f"iid and by digits: {said}. The private curves have classical ε = {EPSILON:g} at δ = 1e-5 for a whole client, "
         "certified; with one noise for both levels the same noise gives one record ε = "
         f"{at(points, INSTANCE, JOINT)[0.0]:.2g}, certified too: it costs nothing but the clipping of records. With a "

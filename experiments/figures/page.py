@@ -12,9 +12,9 @@ _HEAD = """\
 # The thesis' figures, computed again
 
 Figures 5.1 to 5.8 and 6.1 to 6.2 of Triastcyn 2020 ("the thesis"), each with what is true beside what is printed. Every
-figure reads its numbers off one noise: the same mechanism, several accounts. Below each stands what is computed and which
-curve is certified; the thesis does not print its curves as numbers, so where a setting is not said there, it is ours and
-is named.
+figure reads its numbers off one noise: the same mechanism, several accounts. Below each stands what is computed and
+which curve is certified. The thesis does not say all settings of its figures; where one is missing, it is ours and is
+named.
 
 ```
 python -m experiments.figures 5.4            # compute one and draw it

@@ -1,8 +1,8 @@
 """Figures 5.1 to 5.3: gradient norms with a heavy tail, one noise, both notions (thesis, section 5.5.1).
 
-Norms follow Weibull's law with shape 0.9: of the quantile function (−ln(1 − p))^(1/0.9). The thesis says "shape < 1" and
-no more; sampling rate, steps and sizes of samples are ours, too. Its noise is 2Cσ for a batch whose sensitivity is 2C; here
-a record is added or removed, the sensitivity is C and the noise σC, which is the same ratio.
+Norms follow Weibull's law with shape 0.9: of the quantile function (−ln(1 − p))^(1/0.9). The thesis says "shape < 1"
+and no more; sampling rate, steps and sizes of samples are ours, too. Its noise is 2Cσ for a batch whose sensitivity is
+2C; here a record is added or removed, the sensitivity is C and the noise σC, which is the same ratio.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ _SETTING = (
 def caption_clipped(points: Points) -> str:
     """Figure 5.1."""
     return (
-        f"{_SETTING}, {STEPS:,} steps. Everybody is clipped to C and the noise is σC, the same for all curves: {_same(points)}. A record "
+        f"{_SETTING}, {STEPS:,} steps. Everybody is clipped to C and the noise is σC, the same for all curves: "
+        f"{_same(points)}. A record "
         "keeps its norm in all steps. The more gradients are clipped, the closer the notions; no certified "
         "Bayesian number can be far below the classical one with a thousand records."
     )
@@ -184,7 +185,8 @@ def caption_unclipped(points: Points) -> str:
     """Figure 5.2."""
     title, _ = clipped_panel(0.95)
     return (
-        f"{_SETTING}, {STEPS:,} steps. The same noise σC; gradients are clipped for the classical number and not for the Bayesian one. "
+        f"{_SETTING}, {STEPS:,} steps. The same noise σC; gradients are clipped for the classical number and not for "
+        f"the Bayesian one. "
         "The Bayesian curve is what the papers' estimator prints and is no bound: without clipping the true "
         "Bayesian ε of this law is infinite at every σ, because e to the squared norm has no mean. "
         f"Only the classical curve is certified ({last(points, title, CLASSICAL):.2g} at C = 0.95-quantile, σ = 200)."
@@ -225,4 +227,3 @@ COMPOSED = Figure(
     axes={"": (Axis("steps", "log", 1.0, float(DECLARED)), Axis("ε", "log", 1.0, 100_000.0))},
     caption=caption_steps,
 )
-

@@ -20,7 +20,7 @@ from client_sdk.gradients import PerRecordGradients
 from experiments.figures.digits import digits
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.synthetic import DELTA, FAILURE, ORDERS, betting, epsilon, shown_steps, student_t
-from experiments.figures.table import Point, Points, at, curve, last
+from experiments.figures.table import Point, Points, curve, last
 from experiments.gradient_norms import FloatArray
 
 CLIP_NORM, NOISE, BATCH, RECORDS, STEPS, SAMPLE, RATE, SEED = 1.0, 1.1, 1024, 60_000, 585, 500, 2.0, 0
@@ -144,10 +144,13 @@ def caption_growth(points: Points) -> str:
     accuracy = last(points, ACCURACY, "private")
     return (
         f"A network of 4,010 numbers on MNIST, {STEPS} steps at sampling rate {BATCH}/60000, every gradient clipped to "
-        f"C = 1, noise of {NOISE:g} C, δ = 1e-5; it is right on {accuracy:.1%} of the test set. From this one noise, at "
-        f"the end: classical {values[CLASSICAL]:.2f} (Chernoff's conversion) and {values[LOSS]:.2f} (loss distribution), "
+        f"C = 1, noise of {NOISE:g} C, δ = 1e-5; it is right on {accuracy:.1%} of the test set. From this one noise, "
+        f"at "
+        f"the end: classical {values[CLASSICAL]:.2f} (Chernoff's conversion) and {values[LOSS]:.2f} (loss "
+        f"distribution), "
         f"both certified; Bayesian from the norms of {SAMPLE} training records {values[PRINTED]:.2f} as printed and "
-        f"{values[FREE]:.2f} distribution-free, for this path and model; the median record's own loss {values[OWN]:.2f}, "
+        f"{values[FREE]:.2f} distribution-free, for this path and model; the median record's own loss "
+        f"{values[OWN]:.2f}, "
         "which nobody may be told. CIFAR-10: not re-run, its data are not here."
     )
 
@@ -158,7 +161,8 @@ def caption_distances(points: Points) -> str:
     return (
         f"Distances between the gradients of two records in {PAIRS:,} disjoint pairs, inside and outside the training "
         f"set, at the end of the training of Figure 5.6. P-values: {tested}. The thesis reads large p-values as little "
-        "leakage; they certify nothing, and small ones would not show a leak either, because other people wrote the test "
+        "leakage; they certify nothing, and small ones would not show a leak either, because other people wrote the "
+        "test "
         "images. CIFAR-10: not re-run."
     )
 

@@ -1,9 +1,9 @@
 """Figure 5.8: accuracy against ε of Bayesian logistic regression (thesis, section 5.5.3), in a form that is private.
 
 The thesis draws weights from a hidden variational posterior at every step and charges each draw with what one step
-changed. The hidden parameters keep what earlier steps put into them, so that this is no bound: the third panel. Sound is
-to draw from around a finished, strongly convex fit: N(w*, s²I), ten draws whose predictions are averaged, each record's
-part being its gradient at the fit over nΛ (`accounting.mechanisms.inference.fit_distance`).
+changed. The hidden parameters keep what earlier steps put into them, so that this is no bound: the third panel. Sound
+is to draw from around a finished, strongly convex fit: N(w*, s²I), ten draws whose predictions are averaged, each
+record's part being its gradient at the fit over nΛ (`accounting.mechanisms.inference.fit_distance`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ CURVATURES = (0.003, 0.01, 0.03, 0.1)
 PLAIN, CLASSICAL = "no privacy", "draws from around the fit, at their classical ε (certified)"
 BAYESIAN = "the same draws, at their Bayesian ε (distribution-free)"
 THEIRS_BAYESIAN, THEIRS = "thesis, Bayesian (Table 5.2, as printed)", "thesis, classical (Table 5.2)"
-CLAIMED, TRUE, VARIATIONAL = "claimed, each step by itself", "true, what the steps accumulate", "variational inference as printed"
+CLAIMED, TRUE, VARIATIONAL = (
+    "claimed, each step by itself",
+    "true, what the steps accumulate",
+    "variational inference as printed",
+)
 PULL, SHIFT, MOST_STEPS, DELTA = 0.05, 0.05, 400, 1e-5
 
 
@@ -81,10 +85,7 @@ def chosen(data: DataSet) -> list[int]:
     found = np.array(
         [
             np.mean(
-                [
-                    accuracies(data, curvature, seed, validation(data.split(seed), seed))[0]
-                    for seed in range(100, 103)
-                ],
+                [accuracies(data, curvature, seed, validation(data.split(seed), seed))[0] for seed in range(100, 103)],
                 axis=0,
             )
             for curvature in CURVATURES
@@ -108,7 +109,11 @@ def panel(title: str, data: DataSet) -> list[Point]:
     }
     means = [float(np.mean([run[0][i] for run in runs[place]])) for i, place in enumerate(places)]
     mixed = [
-        float(np.mean([bayesian(ratios, noise_multiplier(value, data.delta), data.delta, value) for _, ratios in runs[place]]))
+        float(
+            np.mean(
+                [bayesian(ratios, noise_multiplier(value, data.delta), data.delta, value) for _, ratios in runs[place]]
+            )
+        )
         for value, place in zip(EPSILONS, places[1:], strict=True)
     ]
     classical, theirs, reached = data.theirs
@@ -148,9 +153,11 @@ def caption(points: Points) -> str:
         return f"{title} {values[0.2]:.1%} at ε = 0.2 and {values[1.0]:.1%} at ε = 1 ({fair:.1%} without privacy)"
 
     return (
-        f"Bayesian logistic regression, ten draws from around one strongly convex fit, means of {SEEDS} seeds; the prior's "
+        f"Bayesian logistic regression, ten draws from around one strongly convex fit, means of {SEEDS} seeds; the "
+        f"prior's "
         f"curvature is chosen on validation records. Classical ε is certified: {said('Abalone')}, δ = 1e-3; "
-        f"{said('Adult')}, δ = 1e-5. The Bayesian ε of the same draws, from all members' gradients, is hardly smaller. The "
+        f"{said('Adult')}, δ = 1e-5. The Bayesian ε of the same draws, from all members' gradients, is hardly "
+        f"smaller. The "
         "third panel is the thesis' own accounting of variational inference: each draw is charged with what one step "
         f"changed, while hidden parameters keep all steps. At 200 steps, step × curvature {PULL:g}, g/h = {SHIFT:g}, "
         f"δ = 1e-5 it claims {claimed:.3f} where the truth is {true:.3f}."
