@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 _WEIGHTS = _WEIGHTS / math.sqrt(2 * math.pi)
 _ROWS = 4096
+SAMPLE = 2000
 # Keeps the noise of two experiments with one seed apart.
 _APART = 77_000_000
 
@@ -40,6 +41,8 @@ class Recipe:
     momentum       what stays of the step before (Polyak)
     averaged       the last so many weights are averaged: post-processing
     prior_std      of each weight
+    bound          where it is given, the records' mean is released once, as one more step, and taken off the inputs,
+                   whose L2 norm is at most this
     """
 
     steps: int
@@ -48,18 +51,26 @@ class Recipe:
     momentum: float = 0.0
     averaged: int = 1
     prior_std: float = 2.5
+    bound: float | None = None
+
+    @property
+    def charged(self) -> int:
+        """Gaussian mechanisms with one noise multiplier."""
+        return self.steps + (self.bound is not None)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(w) = N(mean, diag e^{2 log_std}); (d,) each."""
+    """q(w) = N(mean, diag e^{2 log_std}) of inputs less `centre`; (d,) each."""
 
     mean: Floats
     log_std: Floats
+    centre: Floats
 
     def scores(self, inputs: Floats) -> tuple[Floats, Floats]:
         """(n,) means and standard deviations of the records' scores."""
-        return inputs @ self.mean, np.sqrt(np.square(inputs) @ np.exp(2 * self.log_std))
+        seen = inputs - self.centre
+        return seen @ self.mean, np.sqrt(np.square(seen) @ np.exp(2 * self.log_std))
 
     def accuracy(self, records: Records) -> float:
         """Share of records whose likelier class, averaged over the posterior, is their own."""
@@ -75,18 +86,33 @@ def noise_for(epsilon: float, delta: float, steps: int) -> tuple[float, float]:
     return noise, account.epsilon()
 
 
-def fitted(records: Records, recipe: Recipe, noise_multiplier: float | None, seed: int) -> Posterior:
+def fitted(
+    records: Records,
+    recipe: Recipe,
+    noise_multiplier: float | None,
+    seed: int,
+    watched: list[Floats] | None = None,
+) -> Posterior:
     """The posterior after the recipe's steps; noise_multiplier None: the same steps without noise.
+
+    watched  takes, at every step, the clipped norms of the first SAMPLE records: (SAMPLE,)
 
     The mean gradient is over the number of records, which is public here (replacing it by a public guess changes a
     learning rate).
     """
     source = SeededSource(_APART + seed, allow_insecure=True)
     prior, size = Prior(recipe.prior_std, float(len(records))), records.inputs.shape[1]
+    centre = np.zeros(size) if recipe.bound is None else _mean(records, recipe.bound, noise_multiplier, source)
     now = np.concatenate([np.zeros(size), np.full(size, start_log_std(recipe.prior_std, len(records)))])
     step, kept = np.zeros_like(now), list[Floats]()
+    if watched is not None and recipe.bound is not None:
+        # The mean's step: everybody counts with the whole of its sensitivity, the clip norm here.
+        watched.append(np.full(SAMPLE, recipe.clip_norm))
     for _ in range(recipe.steps):
-        total = clipped_sum(records, Posterior(*np.split(now, 2)), recipe.clip_norm)
+        at = Posterior(*np.split(now, 2), centre)
+        if watched is not None:
+            watched.append(np.minimum(norms(records[np.arange(SAMPLE)], at), recipe.clip_norm))
+        total = clipped_sum(records, at, recipe.clip_norm)
         if noise_multiplier is not None:
             total = noised(total, recipe.clip_norm, noise_multiplier, source)
         mean, log_std = np.split(now, 2)
@@ -94,7 +120,15 @@ def fitted(records: Records, recipe: Recipe, noise_multiplier: float | None, see
         step = recipe.momentum * step - recipe.learning_rate * (total / len(records) + pull)
         now = now + step
         kept = [*kept, now][-recipe.averaged :]
-    return Posterior(*np.split(np.mean(kept, axis=0), 2))
+    return Posterior(*np.split(np.mean(kept, axis=0), 2), centre)
+
+
+def _mean(records: Records, bound: float, noise_multiplier: float | None, source: RandomSource) -> Floats:
+    """The inputs' mean, released; 0 for the last one, the constant."""
+    lengths = np.linalg.norm(records.inputs, axis=1, keepdims=True)
+    total = (records.inputs * np.minimum(1.0, bound * (1 - 2.0**-40) / lengths)).sum(0)
+    found = total if noise_multiplier is None else noised(total, bound, noise_multiplier, source)
+    return np.append(found[:-1], 0.0) / len(records)
 
 
 def noised(total: Floats, clip_norm: float, noise_multiplier: float, source: RandomSource) -> Floats:
@@ -108,21 +142,24 @@ def clipped_sum(records: Records, at: Posterior, clip_norm: float) -> Floats:
 
     ∂E ℓ/∂μ = x E(σ − y); ∂E ℓ/∂ρ_j = x_j² e^{2ρ_j} E σ(1 − σ) (Bonnet and Price).
     """
-    size = records.inputs.shape[1]
-    total = np.zeros(2 * size)
+    total = np.zeros(2 * records.inputs.shape[1])
     for start in range(0, len(records), _ROWS):
-        seen = records.inputs[start : start + _ROWS]
-        slope, curvature = _derivatives(at, seen, records.labels[start : start + _ROWS])
-        spread = np.square(seen) * np.exp(2 * at.log_std)
-        norms = np.sqrt(slope**2 * np.square(seen).sum(1) + curvature**2 * np.square(spread).sum(1))
-        factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300)) * (1 - 2.0**-40)
-        total[:size] += (factors * slope) @ seen
-        total[size:] += (factors * curvature) @ spread
+        each = _gradients(records[np.arange(start, min(start + _ROWS, len(records)))], at)
+        factors = np.minimum(1.0, clip_norm / np.maximum(np.linalg.norm(each, axis=1), 1e-300)) * (1 - 2.0**-40)
+        total += factors @ each
     return total
 
 
-def _derivatives(at: Posterior, seen: Floats, labels: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """(n,) E(σ − y) and E σ(1 − σ) over the posterior of each score."""
-    means, stds = at.scores(seen)
+def norms(records: Records, at: Posterior) -> Floats:
+    """(n,) L2 norms of the records' gradients by (mean, log_std)."""
+    return np.linalg.norm(_gradients(records, at), axis=1)
+
+
+def _gradients(records: Records, at: Posterior) -> Floats:
+    """(n, 2d)."""
+    means, stds = at.scores(records.inputs)
     likely = 1 / (1 + np.exp(-(means[:, None] + stds[:, None] * _NODES)))
-    return likely @ _WEIGHTS - labels, (likely * (1 - likely)) @ _WEIGHTS
+    slope, curvature = likely @ _WEIGHTS - records.labels, (likely * (1 - likely)) @ _WEIGHTS
+    seen = records.inputs - at.centre
+    spread = np.square(seen) * np.exp(2 * at.log_std)
+    return np.concatenate([slope[:, None] * seen, curvature[:, None] * spread], axis=1)
