@@ -144,7 +144,7 @@ def clipped_sum(records: Records, at: Posterior, clip_norm: float) -> Floats:
     """
     total = np.zeros(2 * records.inputs.shape[1])
     for start in range(0, len(records), _ROWS):
-        each = _gradients(records[np.arange(start, min(start + _ROWS, len(records)))], at)
+        each = gradients(records[np.arange(start, min(start + _ROWS, len(records)))], at)
         factors = np.minimum(1.0, clip_norm / np.maximum(np.linalg.norm(each, axis=1), 1e-300)) * (1 - 2.0**-40)
         total += factors @ each
     return total
@@ -152,10 +152,10 @@ def clipped_sum(records: Records, at: Posterior, clip_norm: float) -> Floats:
 
 def norms(records: Records, at: Posterior) -> Floats:
     """(n,) L2 norms of the records' gradients by (mean, log_std)."""
-    return np.linalg.norm(_gradients(records, at), axis=1)
+    return np.linalg.norm(gradients(records, at), axis=1)
 
 
-def _gradients(records: Records, at: Posterior) -> Floats:
+def gradients(records: Records, at: Posterior) -> Floats:
     """(n, 2d)."""
     means, stds = at.scores(records.inputs)
     likely = 1 / (1 + np.exp(-(means[:, None] + stds[:, None] * _NODES)))

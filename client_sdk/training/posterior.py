@@ -75,7 +75,7 @@ class PosteriorPlan:
 
 
 @dataclass(frozen=True)
-class Fit:
+class PosteriorFit:
     """Hidden: it is as exact about the records as no draw is.
 
     weights         (d,) w*
@@ -88,7 +88,7 @@ class Fit:
     gradient_norms: Floats
 
 
-def fitted(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> Fit:
+def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> PosteriorFit:
     """The minimum of (1/n) Σ log-loss + (Λ/2)‖w‖² by Newton's method with halved steps.
 
     inputs  (m, d), a column of ones where there is to be a constant; longer rows are cut to `bound`
@@ -106,15 +106,15 @@ def fitted(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> Fi
     for _ in range(_NEWTON_STEPS):
         slope, residual = _gradient(weights, rows, signs, plan)
         if residual <= plan.residual:
-            return Fit(weights, residual, record_gradients(weights, rows, signs))
+            return PosteriorFit(weights, residual, record_gradients(weights, rows, signs))
         weights = weights - _step(weights, slope, rows, signs, plan)
     raise ConfigurationError(
-        f"the fit's gradient is not certified to be below {plan.residual:.1g}, only below {residual:.1g}: choose a larger "
-        "residual or curvature"
+        f"the fit's gradient is not certified to be below {plan.residual:.1g}, only below {residual:.1g}: choose a "
+        "larger residual or curvature"
     )
 
 
-def drawn(fit: Fit, plan: PosteriorPlan, source: RandomSource) -> Floats:
+def draw_posterior(fit: PosteriorFit, plan: PosteriorPlan, source: RandomSource) -> Floats:
     """(draws, d) weights: what may leave. The noise is exact discrete Gaussian on a grid.
 
     source  cryptographic outside experiments: whoever knows it knows the fit
@@ -127,9 +127,14 @@ def drawn(fit: Fit, plan: PosteriorPlan, source: RandomSource) -> Floats:
     return np.stack(made)
 
 
-def probabilities(weights: Floats, inputs: Floats, bound: float) -> Floats:
+def posterior_probabilities(weights: Floats, inputs: Floats, bound: float) -> Floats:
     """(n,) of class 1, averaged over (draws, d) weights; rows longer than `bound` are cut as in the fit."""
     return _sigmoid(cut(inputs, bound) @ weights.T).mean(axis=1)
+
+
+def gradient_norms(fit: PosteriorFit, inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> Floats:
+    """(n,) ‖∇ℓ_i(w*)‖, rounded up, of records that took no part: `plan.distances` says how far each would move w*."""
+    return record_gradients(fit.weights, cut(inputs, plan.bound), np.asarray(labels, dtype=np.float64))
 
 
 def cut(inputs: Floats, bound: float) -> Floats:

@@ -9,7 +9,7 @@ from importlib import import_module
 from experiments.tables.result import Papers, Row
 
 # Each has ENTRIES: Sequence[Entry]. The page shows tables in this order.
-_MODULES = ("experiments.tables.clients", "experiments.tables.not_run")
+_MODULES = ("experiments.tables.clients", "experiments.tables.not_run", "experiments.tables.icml")
 
 
 @dataclass(frozen=True)
