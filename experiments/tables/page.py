@@ -56,8 +56,8 @@ def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
 
 def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row]) -> str:
     lines = [
-        "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise | here: worst-case ε"
-        " | seeds |",
+        "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
+        "| here: worst-case ε | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
     for entry in here:
