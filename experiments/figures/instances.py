@@ -133,8 +133,8 @@ def caption(points: Points) -> str:
         f"sequential accounting as printed; certified are {total(some, CHARGED):.3g} for every client's own update and "
         f"{total(some, SUMMED):.3g} for the sum of all, whose noise is added up; with 1,000 clients "
         f"{total(many, CHARGED):.3g} and {total(many, SUMMED):.3g}. Sequential accounting as printed charges a "
-        f"record at "
-        "B/N with one client's noise, which is a bound only where nobody knows who takes part. APTOS: not re-run."
+        "record at B/N with one client's noise, which is a bound only where nobody knows who takes part. APTOS: not "
+        "re-run, its data are not here."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_every_curve_is_drawn_or_said(number: str) -> None:
     chart = specification(figure, points)
     shown = {(part["title"], value["curve"]) for part in chart["concat"] for value in part["data"]["values"]}
     assert shown == {(p.panel, p.curve) for p in points if p.panel not in figure.aside}
-    assert "certified" in figure.caption(points)
+    assert re.search("[Cc]ertif(ied|ies)", figure.caption(points))
     assert all(math.isfinite(p.x) and math.isfinite(p.y) for p in points)
 
 
@@ -176,7 +177,8 @@ def test_the_product_claims_too_little_and_running_sums_do_not() -> None:
     reached, safe = (table.at(points, holder.COUNTER, name) for name in (holder.REACHED, holder.SAFE))
     assert max(reached.values()) > 100 * holder.DELTA
     assert max(safe.values()) <= holder.DELTA
-    assert holder.counterexample(20) == pytest.approx((reached[20.0], safe[20.0]), rel=1e-5)
+    some = sorted(reached)[len(reached) // 2]
+    assert holder.counterexample(int(some)) == pytest.approx((reached[some], safe[some]), rel=1e-5)
 
 
 def test_holder_meets_the_truth_where_everybody_keeps_a_norm() -> None:
