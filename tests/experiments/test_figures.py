@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ import pytest
 from accounting import EstimatorRefused, upper_mean
 from experiments.demo.scenarios import data_folder
 from experiments.figures import clients, holder, instances, joint, orders, page, synthetic, table, training, variational
-from experiments.figures.__main__ import DRAWINGS, PAGE, TABLES
+from experiments.figures.__main__ import DRAWINGS, PAGE, TABLES, main
 from experiments.figures.catalogue import FIGURES
 from experiments.figures.drawing import specification
 
-ROOT = Path(__file__).parents[2]
 EVERY = pytest.mark.parametrize("number", FIGURES)
 
 
@@ -285,13 +283,31 @@ def test_training_keeps_its_classical_account() -> None:
     assert found == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-2)
 
 
-def test_a_figure_without_its_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_without_its_data_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("WARDROUND_DATA", str(tmp_path))
-    command = [sys.executable, "-m", "experiments.figures", "6.2", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Figure 6.2 needs MNIST" in done.stderr
-    assert "WARDROUND_DATA" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["figures", "6.2", "--out", str(tmp_path / "made")])
+    clients.features.cache_clear()
+    clients.digits.cache_clear()
+    assert main() == 1
+    said = capsys.readouterr().err
+    assert "Figure 6.2 needs MNIST" in said
+    assert "WARDROUND_DATA" in said
+
+
+def test_one_figure_is_computed_and_drawn_into_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    monkeypatch.setattr(sys, "argv", ["figures", "5.2", "--out", str(tmp_path)])
+    monkeypatch.setattr(synthetic, "MORE_NOISES", np.array([1.0, 200.0]))
+    assert main() == 0
+    assert "not for the Bayesian one" in capsys.readouterr().out
+    assert (tmp_path / "figure-5.2.svg").read_text(encoding="utf-8").startswith("<svg")
+    monkeypatch.setattr(sys, "argv", ["figures", "5.3", "--draw", "--out", str(tmp_path)])
+    assert main() == 1
+    assert "leave out --draw" in capsys.readouterr().err
 
 
 @pytest.mark.slow
