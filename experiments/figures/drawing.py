@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, cast
 
 from experiments.figures.figure import Axis, Figure
@@ -46,19 +47,35 @@ def svg(figure: Figure, points: Points, digest: str) -> str:
 
 def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict[str, Any]:
     x, y = figure.axes_of(name)
-    here = {"domain": curves}
+    here, counts = {"domain": curves}, Counter(p.curve for p in points if p.panel == name)
+    values = [{"curve": p.curve, "x": p.x, "y": p.y} for p in points if p.panel == name]
     return {
         "title": name,
         "width": _WIDTH,
         "height": _HEIGHT,
-        "data": {"values": [{"curve": p.curve, "x": p.x, "y": p.y} for p in points if p.panel == name]},
-        "mark": {"type": "line", "strokeWidth": 1.8, "clip": True},
+        "data": {"values": values},
         "encoding": {
             "x": {"field": "x", "type": "quantitative", **_axis(x)},
             "y": {"field": "y", "type": "quantitative", **_axis(y)},
             "color": {"field": "curve", "type": "nominal", "scale": here | {"range": _COLOURS[: len(curves)]}},
-            "strokeDash": {"field": "curve", "type": "nominal", "scale": here | {"range": _DASHES[: len(curves)]}},
         },
+        "layer": [
+            {
+                "mark": {"type": "line", "strokeWidth": 1.8, "clip": True},
+                "encoding": {
+                    "strokeDash": {
+                        "field": "curve",
+                        "type": "nominal",
+                        "scale": here | {"range": _DASHES[: len(curves)]},
+                    }
+                },
+            },
+            {
+                # A line needs two points.
+                "transform": [{"filter": {"field": "curve", "oneOf": [one for one in curves if counts[one] == 1]}}],
+                "mark": {"type": "point", "filled": True, "size": 60, "clip": True},
+            },
+        ],
     }
 
 

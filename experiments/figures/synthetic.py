@@ -25,7 +25,7 @@ PRINTED = "Bayesian as printed, Student t on 1,000 norms (not certified)"
 CERTIFIED = "Bayesian, distribution-free (certified for this population)"
 TRUE = "Bayesian, true for this law"
 NOISES, MORE_NOISES = np.geomspace(0.4, 8.0, 25), np.geomspace(0.4, 200.0, 33)
-LEVELS = (0.25, 0.5, 0.75, 0.95)
+LEVELS = (0.25, 0.5, 0.95, 0.999)
 # As many as are computed without a table, whose chords add up to 1 %.
 _CELLS = 8192
 
@@ -138,7 +138,7 @@ def by_steps() -> list[Point]:
     points: list[Point] = []
     for level in LEVELS:
         generator, scale = np.random.default_rng(SEED), float(quantile(level))
-        title, marks = f"noise at the {level:.2f}-quantile of the norms", shown_steps(DECLARED)
+        title, marks = f"noise at the {level:g}-quantile of the norms", shown_steps(DECLARED)
         worst = costs(scale, scale)
         printed, sums = np.zeros(ORDERS.size), np.zeros((ORDERS.size, SAMPLE))
         found: dict[str, list[float]] = {CLASSICAL: [], CERTIFIED: [], PRINTED: []}
@@ -194,14 +194,15 @@ def caption_unclipped(points: Points) -> str:
 
 def caption_steps(points: Points) -> str:
     """Figure 5.3."""
-    title = "noise at the 0.95-quantile of the norms"
+    title = f"noise at the {LEVELS[-1]:g}-quantile of the norms"
     values = [last(points, title, name) for name in (CLASSICAL, CERTIFIED, PRINTED)]
     return (
         f"{_SETTING}, at every number of steps, with noise of standard deviation C, C a quantile of the norms. The "
         "curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with 300 declared "
         "steps; it is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip to C. At "
-        f"the 0.95-quantile, after {DECLARED} steps: classical {values[0]:.3g}, distribution-free {values[1]:.3g}, as "
-        f"printed {values[2]:.3g}."
+        f"the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {values[0]:.3g}, distribution-free {values[1]:.3g}, as "
+        f"printed {values[2]:.3g}. The thesis finds both notions equal at the 0.25-quantile already; with these norms "
+        "and declared steps that is far from so."
     )
 
 
@@ -223,6 +224,6 @@ COMPOSED = Figure(
     number="5.3",
     title="ε over the steps, noise at a quantile of the norms",
     compute=by_steps,
-    axes={"": (Axis("steps", "log", 1.0, float(DECLARED)), Axis("ε", "log", 1.0, 100_000.0))},
+    axes={"": (Axis("steps", "log", 1.0, float(DECLARED)), Axis("ε", "log", 0.5, 100_000.0))},
     caption=caption_steps,
 )

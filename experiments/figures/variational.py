@@ -122,8 +122,8 @@ def panel(title: str, data: DataSet) -> list[Point]:
     classical, theirs, reached = data.theirs
     points = curve(title, PLAIN, (EPSILONS[0], EPSILONS[-1]), (means[0], means[0]))
     points += curve(title, CLASSICAL, EPSILONS, means[1:]) + curve(title, BAYESIAN, mixed, means[1:])
-    points += curve(title, THEIRS, (classical * 0.97, classical * 1.03), (reached, reached))
-    return points + curve(title, THEIRS_BAYESIAN, (theirs * 0.97, theirs * 1.03), (reached, reached))
+    points += curve(title, THEIRS, (classical,), (reached,))
+    return points + curve(title, THEIRS_BAYESIAN, (theirs,), (reached,))
 
 
 def gaussian_epsilon(ratio: float) -> float:
