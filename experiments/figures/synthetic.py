@@ -198,11 +198,11 @@ def caption_steps(points: Points) -> str:
     values = [last(points, title, name) for name in (CLASSICAL, CERTIFIED, PRINTED)]
     return (
         f"{_SETTING}, at every number of steps, with noise of standard deviation C, C a quantile of the norms. The "
-        "curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with 300 declared "
-        "steps; it is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip to C. At "
-        f"the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {values[0]:.3g}, distribution-free {values[1]:.3g}, as "
-        f"printed {values[2]:.3g}. The thesis finds both notions equal at the 0.25-quantile already; with these norms "
-        "and declared steps that is far from so."
+        f"curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with {DECLARED} "
+        "declared steps; it is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip "
+        f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {values[0]:.3g}, distribution-free "
+        f"{values[1]:.3g}, as printed {values[2]:.3g}. The thesis finds both notions equal at the 0.25-quantile "
+        "already; with these norms and declared steps that is far from so."
     )
 
 
