@@ -179,7 +179,8 @@ def _step(weights: Floats, slope: Floats, rows: Floats, labels: Floats, plan: Po
     # Near the minimum the loss cannot tell steps apart any more.
     while share > 1e-4 and _loss(weights - share * full, rows, labels, plan) > now + 1e-12 * abs(now):
         share /= 2
-    return share * full
+    found: Floats = np.asarray(share * full, dtype=np.float64)
+    return found
 
 
 def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> float:

@@ -129,6 +129,6 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not certified"):
         fit_posterior(inputs, labels, PosteriorPlan(records=200.0, curvature=0.05, bound=2.0, std=1.0, residual=1e-19))
     plain: dict[str, Any] = {"records": 9.0, "curvature": 1.0, "bound": 1.0, "std": 1.0}
-    for wrong in ({"std": 0.0}, {"curvature": math.nan}, {"draws": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PosteriorPlan(**(plain | wrong))
+    for name, value in (("std", 0.0), ("curvature", math.nan), ("draws", 0)):
+        with pytest.raises(ValueError, match=name):
+            PosteriorPlan(**{**plain, name: value})
