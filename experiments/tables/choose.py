@@ -28,11 +28,11 @@ from experiments.tables.lines import CHOSEN, EACH, INSTANCE_DELTA, LINES, Line, 
 from experiments.tables.readings import Release, epsilon_of_records
 
 STANDING, STANDING_EACH = 100, 500
-CANDIDATES, FINALISTS, MORE_SEEDS = 32, 8, 3
+CANDIDATES, FINALISTS, MORE_SEEDS = 48, 10, 3
 # Not those that the page reports.
 _FIRST_SEED = 1000
-_KEPT = {100: (32, 48, 64, 96, 128), 1000: (96, 128, 200, 300), 10_000: (128, 200, 300)}
-_ROUNDS = {100: (3, 4, 6, 8, 12, 16), 1000: (6, 8, 12, 16), 10_000: (6, 8, 10)}
+_KEPT = {100: (48, 64, 96, 128, 200, 300), 1000: (96, 128, 200, 300, 400), 10_000: (200, 300, 400)}
+_ROUNDS = {100: (4, 6, 8, 12, 16, 24), 1000: (6, 8, 12, 16, 24), 10_000: (8, 12, 16)}
 _CLIPS = {"iid": ((0.15, 0.2, 0.3), (0.01, 0.02, 0.05, 0.1)), "shards": ((0.2, 0.3, 0.5), (0.05, 0.1, 0.2))}
 _RATES, _MOMENTA, _AVERAGED = (20.0, 40.0, 80.0, 160.0, 320.0), (0.0, 0.3, 0.5), (0.0, 0.5)
 # Where records are protected too: their own clip, smaller ones of clients, longer steps. √2 would clip no record.

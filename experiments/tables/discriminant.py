@@ -17,6 +17,7 @@ Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 _solve = cast(Any, _linalg)
 _LEAST = 1e-6
+_PIECE = 2000
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ def fit(features: Floats, glyphs: Labels, kept: int, shrinkage: float) -> Discri
     means = np.zeros((count, rows.shape[1]), np.float32)
     np.add.at(means, glyphs, rows)
     means /= np.bincount(glyphs)[:, None].astype(np.float32)
-    rest = rows - means[glyphs]
-    within = (rest.T @ rest / len(rows)).astype(np.float64)
+    # In place and in pieces: the rows of a wide map are most of the memory.
+    for start in range(0, len(rows), _PIECE):
+        rows[start : start + _PIECE] -= means[glyphs[start : start + _PIECE]]
+    within = (rows.T @ rows / len(rows)).astype(np.float64)
     within += shrinkage * np.trace(within) / len(within) * np.eye(len(within))
     root = _solve.cholesky(within, lower=True)
     # Whitened within glyphs: the glyphs' means then lie along the directions that separate them.
