@@ -2,7 +2,7 @@
 
 Batches of 1,024 of 60,000, C = 1, σ = .1, noise of standard deviation 2Cσ, 20 epochs. A batch's clipped gradient may
 turn around with one record: it moves by 2C at most, and the noise multiplier is σ. The papers read C. The model is
-linear on oriented gradients, ten times as long as elsewhere, so that a step has the length C.
+linear on oriented gradients, a hundred times as long as elsewhere, so that a step has the length C.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recipe:
     noise_std: float = 0.2
     epochs: int = 20
     learning_rate: float = 0.01
-    length: float = 10.0
+    length: float = 100.0
 
     def steps(self, records: int) -> int:
         """Of all epochs."""

@@ -109,18 +109,18 @@ def fitted(
         # The mean's step: everybody counts with the whole of its sensitivity, the clip norm here.
         watched.append(np.full(SAMPLE, recipe.clip_norm))
     for _ in range(recipe.steps):
-        at = Posterior(*np.split(now, 2), centre)
+        at = Posterior(now[:size], now[size:], centre)
         if watched is not None:
             watched.append(np.minimum(norms(records[np.arange(SAMPLE)], at), recipe.clip_norm))
         total = clipped_sum(records, at, recipe.clip_norm)
         if noise_multiplier is not None:
             total = noised(total, recipe.clip_norm, noise_multiplier, source)
-        mean, log_std = np.split(now, 2)
-        pull = np.concatenate([prior.gradient("mean.weight", mean), prior.gradient("spread.weight", log_std)])
+        pull = np.concatenate([prior.gradient("mean.weight", at.mean), prior.gradient("spread.weight", at.log_std)])
         step = recipe.momentum * step - recipe.learning_rate * (total / len(records) + pull)
         now = now + step
         kept = [*kept, now][-recipe.averaged :]
-    return Posterior(*np.split(np.mean(kept, axis=0), 2), centre)
+    last = np.mean(kept, axis=0)
+    return Posterior(last[:size], last[size:], centre)
 
 
 def _mean(records: Records, bound: float, noise_multiplier: float | None, source: RandomSource) -> Floats:

@@ -32,7 +32,7 @@ GRIDS = {
 # Adult: four words, three more and five bands of a person are 1, and the constant.
 BOUNDS = {"abalone": None, "adult": 13**0.5}
 # Steps, clip norms, learning rates, momentum, averaged.
-MNIST = ((60, 90), (0.2, 0.35), (128.0, 256.0), (0.9, 0.95), (1, 10))
+MNIST = ((60,), (0.35,), (128.0, 256.0), (0.9, 0.95), (1, 10))
 
 
 def main() -> None:

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting import ClassicalAccountant
+from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.tasks.bayesian import start_log_std
+from client_sdk.training.posterior import PosteriorPlan, draw_posterior, fit_posterior, posterior_probabilities
 from experiments.central_inference import Posterior, gradients
-from experiments.survey_data import Records, abalone
+from experiments.survey_data import Records, Split, abalone
 
 Floats = npt.NDArray[np.float64]
 DELTA = 1e-5
@@ -84,6 +86,18 @@ def main() -> None:
     for name, pick in (("median", np.median), ("largest", np.max)):
         claimed, true = (float(pick([getattr(each, kind) for each in costs])) for kind in ("claimed", "true"))
         print(f"{name:>8} {claimed:14.3f} {true:12.3f}")
+    print(_sound(abalone(0)))
+
+
+def _sound(split: Split) -> str:
+    """One draw from around a fit, for comparison: its worst-case ε, and how good it is."""
+    train, test = split.train, split.test
+    plan = PosteriorPlan(records=len(train), curvature=0.02, bound=2.0, std=1.0)
+    fit = fit_posterior(train.inputs, train.labels, plan)
+    weights = draw_posterior(fit, plan, SeededSource(0, allow_insecure=True))
+    right = ((posterior_probabilities(weights, test.inputs, plan.bound) > 0.5) == test.labels).mean()
+    epsilon = plan.guarantee(DELTA).epsilon
+    return f"one draw from around a fit, noise {plan.std:g}: ε = {epsilon:.3f} for any record, accuracy {100 * right:.1f} %"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def as_printed(distances: Floats, mechanism: Mechanism) -> float:
         there, counts = np.unique(edges[place], return_counts=True)
         account.step(
             there,
-            counts=counts,
+            counts=counts.astype(np.float64),
             noise_std=mechanism.noise_std,
             sampling_rate=mechanism.sampling_rate,
             max_distance=float(edges[-1]),

@@ -65,7 +65,7 @@ class BayesianLogisticRegression(TableTask[BayesianParameters]):
 
         return NormalScore(self.features, self.start_log_std)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(batch,) E_q of the logistic loss; outputs (batch, 2): mean and variance of each score."""
         from torch.nn import functional
 

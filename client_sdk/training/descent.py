@@ -33,7 +33,7 @@ class Descent:
         for name, parameter in self._parameters.items():
             gradient = gradients[name]
             if self._prior is not None:
-                pull = torch.from_numpy(self._prior.gradient(name, parameter.detach().cpu().numpy()))
+                pull = torch.as_tensor(self._prior.gradient(name, parameter.detach().cpu().numpy()))
                 gradient = gradient.double() + pull.to(gradient.device)
             parameter.grad = gradient.to(parameter)
         self._optimiser.step()

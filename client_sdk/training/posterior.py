@@ -121,7 +121,7 @@ def draw_posterior(fit: PosteriorFit, plan: PosteriorPlan, source: RandomSource)
     """
     made = list[Floats]()
     for _ in range(plan.draws):
-        hidden = ClippedSum({"weights": torch.from_numpy(fit.weights.copy())}, torch.zeros(0), plan.distance)
+        hidden = ClippedSum({"weights": torch.tensor(fit.weights)}, torch.zeros(0), plan.distance)
         noised = add_noise(hidden, noise_multiplier=plan.noise_multiplier, source=source)
         made.append(noised.gradients["weights"].numpy())
     return np.stack(made)
@@ -151,7 +151,8 @@ def record_gradients(weights: Floats, rows: Floats, labels: Floats) -> Floats:
     away = np.abs(_sigmoid(rows @ weights) - labels)
     # σ is off by at most a quarter of what its argument is, and by a few units of its own.
     hidden = 0.25 * (rows.shape[1] + 2) * _UNIT * np.linalg.norm(rows, axis=1) * np.linalg.norm(weights) + 16 * _UNIT
-    return (away + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS)
+    found: Floats = np.asarray((away + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS), dtype=np.float64)
+    return found
 
 
 def _gradient(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> tuple[Floats, float]:
@@ -178,7 +179,8 @@ def _step(weights: Floats, slope: Floats, rows: Floats, labels: Floats, plan: Po
     # Near the minimum the loss cannot tell steps apart any more.
     while share > 1e-4 and _loss(weights - share * full, rows, labels, plan) > now + 1e-12 * abs(now):
         share /= 2
-    return share * full
+    found: Floats = np.asarray(share * full, dtype=np.float64)
+    return found
 
 
 def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> float:
@@ -190,4 +192,5 @@ def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) ->
 def _sigmoid(scores: Floats) -> Floats:
     # Either side by its own exponential: no overflow, and 1 − σ keeps its digits.
     small = np.exp(-np.abs(scores))
-    return np.where(scores >= 0, 1.0, small) / (1 + small)
+    found: Floats = np.where(scores >= 0, 1.0, small) / (1 + small)
+    return found

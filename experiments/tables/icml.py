@@ -98,8 +98,9 @@ def _survey(
             goal=goal,
             notes=[
                 f"90 % intervals of the posterior held the true score of {100 * held.exact:.1f} % of the held-out "
-                f"records without noise, {100 * held.private:.1f} % after the private run, and {100 * held.widened:.1f} "
-                f"% with the noise's public variance added (labels drawn from a known model, {len(splits[:5])} seeds)."
+                f"records without noise, {100 * held.private:.1f} % after the private run, and "
+                f"{100 * held.widened:.1f} % with the noise's public variance added (labels drawn from a known model, "
+                f"{len(splits[:5])} seeds)."
             ],
             seconds=time.monotonic() - begun,
         )

@@ -112,6 +112,7 @@ def test_training_with_the_prior_finds_the_posterior_of_a_conjugate_like_problem
         task.loss(model(inputs), targets).mean().backward()
         with torch.no_grad():
             for name, weights in model.named_parameters():
+                assert weights.grad is not None
                 weights -= 2.0 * (weights.grad + torch.from_numpy(prior.gradient(name, weights.numpy())))
     mean, spread = (weights.detach().numpy()[0] for weights in (model.mean.weight, model.spread.weight))  # type: ignore[union-attr]
     seen = np.column_stack([inputs.numpy(), np.ones(patients)])

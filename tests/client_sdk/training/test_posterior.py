@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,6 +128,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_posterior(inputs, labels * 2, PLAN)
     with pytest.raises(ConfigurationError, match="not certified"):
         fit_posterior(inputs, labels, PosteriorPlan(records=200.0, curvature=0.05, bound=2.0, std=1.0, residual=1e-19))
-    for wrong in ({"std": 0.0}, {"curvature": math.nan}, {"draws": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PosteriorPlan(**({"records": 9.0, "curvature": 1.0, "bound": 1.0, "std": 1.0} | wrong))
+    plain: dict[str, Any] = {"records": 9.0, "curvature": 1.0, "bound": 1.0, "std": 1.0}
+    for name, value in (("std", 0.0), ("curvature", math.nan), ("draws", 0)):
+        with pytest.raises(ValueError, match=name):
+            PosteriorPlan(**{**plain, name: value})
