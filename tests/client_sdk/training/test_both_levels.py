@@ -159,6 +159,18 @@ def test_computed_projections_are_no_further_apart_than_what_is_projected(
         assert distance(point, np.zeros(size)) <= stated <= radius
 
 
+@pytest.mark.parametrize(("double", "least"), [(False, 2**31), (True, 4)])
+def test_a_projection_is_counted_from_where_the_additions_have_nothing_to_spare(double: bool, least: int) -> None:
+    """(R/c)(d + 12) = 2³¹ in float32, 4 in float64: below, sums are noised as if they were never projected."""
+    step = Step(0, 6, 0.03, 0.03, double=double)
+    added = step.gradients.rounding(0.03, CAPACITY)
+    turning = 0.03 * least / (step.coordinates + 12)
+    for share, more in ((0.5, 0.0), (2.0, projection_rounding(turning, step.coordinates))):
+        found = sum_rounding(step.gradients, 0.03, CAPACITY, radius=share * turning)
+        assert found - added == pytest.approx(more, rel=1e-3, abs=1e-25)
+    assert sum_rounding(step.gradients, 0.03, CAPACITY, radius=None) == added
+
+
 def joint(multiplier: float, clip_norm: float, radius: float, *, rate: float, honest: int, order: float) -> Plan:
     limits = tuple(LimitPlan(level, Definition.CLASSICAL, 1e6, 1e-5, None) for level in (Level.INSTANCE, Level.CLIENT))
     return Plan(
