@@ -108,13 +108,12 @@ def caption(points: Points) -> str:
     said = "; ".join(f"{way} {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
     return (
         f"Test accuracy (mean of {SEEDS} seeds) over {ROUNDS} rounds of FedSGD with {CLIENTS:,} clients of {RECORDS} "
-        "images (by digits 54), softmax regression on 392 fixed features; the learning rate is found on 5,000 other images. At the "
-        f"end, iid and by digits: {said}. The private curves have classical ε = {EPSILON:g} at δ = 1e-5 for a whole "
-        "client, certified; with one noise for both levels the same noise gives one record ε = "
-        f"{at(points, INSTANCE, JOINT)[0.0]:.2g}, certified too (of a training that protects hospitals alone nothing "
-        "so small is known): it costs nothing but the clipping of records. With a noise for each level clients add "
-        f"noise for ε = {EPSILON:g} of their own records first, and the clip leaves little but that noise. APTOS: not "
-        "re-run, its data are not here."
+        "images (by digits 54), softmax regression on 392 fixed features; the learning rate is found on 5,000 other "
+        f"images. At the end, iid and by digits: {said}. The private curves have classical ε = {EPSILON:g} at "
+        "δ = 1e-5 for a whole client, certified; with one noise for both levels the same noise gives one record "
+        f"ε = {at(points, INSTANCE, JOINT)[0.0]:.2g}, certified too, and costs nothing but the clipping of records. "
+        f"With a noise for each level clients add noise for ε = {EPSILON:g} of their own records first, and the clip "
+        "leaves little but that noise. APTOS: not re-run, its data are not here."
     )
 
 
