@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from client_sdk.commands.templates import study_text, study_values
 from simulation.command import register
