@@ -157,9 +157,14 @@ def norms(records: Records, at: Posterior) -> Floats:
 
 def gradients(records: Records, at: Posterior) -> Floats:
     """(n, 2d)."""
-    means, stds = at.scores(records.inputs)
-    likely = 1 / (1 + np.exp(-(means[:, None] + stds[:, None] * _NODES)))
-    slope, curvature = likely @ _WEIGHTS - records.labels, (likely * (1 - likely)) @ _WEIGHTS
+    slope, curvature = derivatives(records, at)
     seen = records.inputs - at.centre
     spread = np.square(seen) * np.exp(2 * at.log_std)
     return np.concatenate([slope[:, None] * seen, curvature[:, None] * spread], axis=1)
+
+
+def derivatives(records: Records, at: Posterior) -> tuple[Floats, Floats]:
+    """(n,) E(σ − y) and E σ(1 − σ) over the posterior of each score."""
+    means, stds = at.scores(records.inputs)
+    likely = 1 / (1 + np.exp(-(means[:, None] + stds[:, None] * _NODES)))
+    return likely @ _WEIGHTS - records.labels, (likely * (1 - likely)) @ _WEIGHTS

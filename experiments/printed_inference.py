@@ -97,7 +97,8 @@ def _sound(split: Split) -> str:
     weights = draw_posterior(fit, plan, SeededSource(0, allow_insecure=True))
     right = ((posterior_probabilities(weights, test.inputs, plan.bound) > 0.5) == test.labels).mean()
     epsilon = plan.guarantee(DELTA).epsilon
-    return f"one draw from around a fit, noise {plan.std:g}: ε = {epsilon:.3f} for any record, accuracy {100 * right:.1f} %"
+    said = f"one draw from around a fit, noise {plan.std:g}: ε = {epsilon:.3f} for any record"
+    return f"{said}, accuracy {100 * right:.1f} %"
 
 
 if __name__ == "__main__":

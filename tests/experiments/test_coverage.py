@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.central_inference import Posterior, Recipe, fitted
-from experiments.coverage import held, measured, noise_std
+from experiments.coverage import held, measured, noise_std, optimum
 from experiments.survey_data import Records, Split
 
 
@@ -46,3 +46,10 @@ def test_the_noise_of_a_weight_is_at_most_what_is_said(caplog: pytest.LogCapture
     # Of 200 runs a standard deviation is within 25 % but with chance 1e-6.
     assert at.std(axis=0).max() < bound * 1.25
     assert at.std(axis=0).min() > bound / 4
+
+
+def test_newton_s_posterior_is_the_one_that_many_steps_find() -> None:
+    records = split(2).train
+    found, slow = optimum(records, 2.5), fitted(records, Recipe(4000, 10.0, 3.0, 0.5), None, 0)
+    np.testing.assert_allclose(found.mean, slow.mean, atol=1e-4)
+    np.testing.assert_allclose(found.log_std, slow.log_std, atol=1e-3)

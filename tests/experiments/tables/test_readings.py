@@ -73,11 +73,14 @@ def test_no_reading_that_estimates_is_above_the_worst_case_or_below_its_floor() 
     assert one(near, "bayesian", "client").epsilon >= floor
 
 
-def test_the_individual_reading_of_clients_at_the_clip_is_renyis() -> None:
+def test_the_individual_reading_is_renyis_of_a_clients_own_norms_and_never_above_the_worst_case() -> None:
     at_clip = one(readings(RELEASE, [np.full((6, 200), 1.0)]), "individual", "client").epsilon
-    exact = gaussian_epsilon(math.sqrt(6) / 3.0, 1e-3)
-    assert exact < at_clip < 1.25 * exact
-    assert one(readings(RELEASE, [np.full((6, 200), 0.01)]), "individual", "client").epsilon < exact
+    assert at_clip == one(readings(RELEASE, [NORMS]), "worst case", "client").epsilon
+    # Half the last clip norm: distances fall short of the sensitivity by the clip's schedule.
+    small = one(readings(RELEASE, [np.full((6, 200), 0.025)]), "individual", "client").epsilon
+    ratio = math.sqrt(sum((0.025 / (3 * 0.2 * 0.25 ** (place / 5))) ** 2 for place in range(6)))
+    exact = gaussian_epsilon(ratio, 1e-3)
+    assert exact < small < at_clip
 
 
 def test_the_dearest_seed_is_told() -> None:
