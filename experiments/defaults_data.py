@@ -144,7 +144,10 @@ _ABALONE = {
     "sex": "M|F|I",
     **dict.fromkeys(("length", "diameter"), "0..0.8"),
     "height": "0..0.3",
-    **{"whole": "0..3", "shucked": "0..1.5", "viscera": "0..0.8", "shell": "0..1"},
+    "whole": "0..3",
+    "shucked": "0..1.5",
+    "viscera": "0..0.8",
+    "shell": "0..1",
 }
 
 
@@ -184,10 +187,18 @@ def _adult() -> tuple[Mapping[str, Any], Labels]:
 
 
 _STAYS = {
-    **{"time_in_hospital": "1..14", "num_lab_procedures": "1..100", "num_procedures": "0..6"},
-    **{"num_medications": "1..40", "number_outpatient": "0..5", "number_emergency": "0..5"},
-    **{"number_inpatient": "0..5", "number_diagnoses": "1..9", "gender": "Female|Male; missing"},
-    **{"insulin": "No|Steady|Up|Down", "change": "No|Ch", "diabetesMed": "No|Yes"},
+    "time_in_hospital": "1..14",
+    "num_lab_procedures": "1..100",
+    "num_procedures": "0..6",
+    "num_medications": "1..40",
+    "number_outpatient": "0..5",
+    "number_emergency": "0..5",
+    "number_inpatient": "0..5",
+    "number_diagnoses": "1..9",
+    "gender": "Female|Male; missing",
+    "insulin": "No|Steady|Up|Down",
+    "change": "No|Ch",
+    "diabetesMed": "No|Yes",
     "age": "|".join(f"[{low}-{low + 10})" for low in range(0, 100, 10)),
 }
 
@@ -265,14 +276,31 @@ def _bundled(name: str) -> tuple[Any, list[str]]:
 
 
 _WINE = {
-    **{"alcohol": "11..15", "malic_acid": "0.5..6", "ash": "1..3.5", "alcalinity_of_ash": "10..30"},
-    **{"magnesium": "70..165", "total_phenols": "0.5..4", "flavanoids": "0..5.5", "nonflavanoid_phenols": "0..0.7"},
-    **{"proanthocyanins": "0..4", "color_intensity": "1..13", "hue": "0.4..1.8"},
-    **{"od280/od315_of_diluted_wines": "1..4", "proline": "250..1700"},
+    "alcohol": "11..15",
+    "malic_acid": "0.5..6",
+    "ash": "1..3.5",
+    "alcalinity_of_ash": "10..30",
+    "magnesium": "70..165",
+    "total_phenols": "0.5..4",
+    "flavanoids": "0..5.5",
+    "nonflavanoid_phenols": "0..0.7",
+    "proanthocyanins": "0..4",
+    "color_intensity": "1..13",
+    "hue": "0.4..1.8",
+    "od280/od315_of_diluted_wines": "1..4",
+    "proline": "250..1700",
 }
 _PROGRESSION = {
-    **{"age": "18..80", "sex": "1|2", "bmi": "18..43", "bp": "60..135", "s1": "95..305", "s2": "40..245"},
-    **{"s3": "20..100", "s4": "2..9", "s5": "3..6.2", "s6": "55..125"},
+    "age": "18..80",
+    "sex": "1|2",
+    "bmi": "18..43",
+    "bp": "60..135",
+    "s1": "95..305",
+    "s2": "40..245",
+    "s3": "20..100",
+    "s4": "2..9",
+    "s5": "3..6.2",
+    "s6": "55..125",
 }
 _IRIS = {"sepal length (cm)": "4..8", "sepal width (cm)": "2..4.5", "petal length (cm)": "1..7"}
 _IRIS |= {"petal width (cm)": "0..2.5"}
@@ -299,24 +327,21 @@ CASES = {
             "heart disease",
             "738 patients, four real hospitals",
             HEART_DISEASE,
-            lambda seed: heart_disease_scenario(seed),
+            heart_disease_scenario,
         ),
         _scenario_case(
             "breast cancer",
             "breast cancer",
             "455 patients, four hospitals by size of tumour",
             BREAST_CANCER,
-            lambda seed: breast_cancer(seed),
+            breast_cancer,
         ),
         _random_case("abalone", "8 sites of 400", _ABALONE, _abalone, hospitals=8, records=400),
+        _random_case("abalone, many", "60 sites of 50", _ABALONE, _abalone, hospitals=60, records=50, family="abalone"),
         _random_case("adult, small", "4 sites of 250", _ADULT, _adult, hospitals=4, records=250, family="adult"),
+        _random_case("adult, many", "40 sites of 50", _ADULT, _adult, hospitals=40, records=50, family="adult"),
         _random_case("adult", "10 sites of 1,000", _ADULT, _adult, hospitals=10, records=1000, family="adult"),
-        _random_case(
-            "diabetes-130, small", "6 hospitals of 500", _STAYS, _stays, hospitals=6, records=500, family="diabetes-130"
-        ),
-        _random_case(
-            "diabetes-130", "10 hospitals of 1,000", _STAYS, _stays, hospitals=10, records=1000, family="diabetes-130"
-        ),
+        _random_case("diabetes-130", "6 hospitals of 500", _STAYS, _stays, hospitals=6, records=500),
         _site_case(
             "eICU, death",
             "four regions, died in hospital",

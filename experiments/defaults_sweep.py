@@ -1,6 +1,7 @@
 """The sweep behind `experiments.defaults`: every case, limit and setting, with what it is compared with.
 
-    python -m experiments.defaults_sweep OUT            one file for each case in the folder OUT; half an hour on one core
+    python -m experiments.defaults_sweep OUT            one file for each case in the folder OUT; half an hour
+    python -m experiments.defaults_sweep OUT --alone    what a hospital alone loses, by its size: alone.json
 
 A case that is there is not computed again. All settings of one seed share their records, draws and noise.
 """
@@ -8,6 +9,7 @@ A case that is there is not computed again. All settings of one seed share their
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from pathlib import Path
@@ -27,6 +29,7 @@ LIMITS = (
     *(("parallel", epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0)),
     *(("sequential", epsilon) for epsilon in (1.0, 2.0)),
 )
+ALONE_SIZES, ALONE_SEEDS = (15, 30, 60, 125, 250, 500, 1000), 12
 # (rates, rounds, clips, travels, averages)
 GRID = (len(RATES), len(ROUNDS), len(CLIPS), len(TRAVELS), len(AVERAGES))
 
@@ -65,12 +68,34 @@ def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
         return float(model.fit(split.inputs[rows], labels).score(split.test_inputs, split.test_labels))
 
 
+def lost_alone(case: Case) -> list[tuple[str, int, float]]:
+    """Accuracy that n records drawn from all hospitals lose against all of them: (family, n, loss)."""
+    found: list[tuple[str, int, float]] = []
+    for size in ALONE_SIZES:
+        losses: list[float] = []
+        for seed in range(ALONE_SEEDS):
+            split = case.split(seed)
+            if size > len(split.labels) / 2:
+                break
+            order = np.random.default_rng([seed, 5]).permutation(len(split.labels))
+            rows = np.isin(np.arange(len(order)), order[:size])
+            losses.append(_fitted(split, np.ones(len(order), bool), seed) - _fitted(split, rows, seed))
+        if losses:
+            found.append((case.family, size, round(float(np.mean(losses)), 4)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.alone:
+        lost = [row for name in options.cases for row in lost_alone(CASES[name])]
+        (options.out / "alone.json").write_text(json.dumps(lost) + "\n")
+        return
     for name in options.cases:
         path, case, start = options.out / f"{name}.npz", CASES[name], time.monotonic()
         if path.exists():

@@ -79,6 +79,8 @@ def create(
         frozen = read_any_settings(settings)
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
+        for line in _accuracy(frozen):
+            say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
@@ -232,6 +234,17 @@ def require_new(path: Path) -> None:
     """Raises FileExistsError: what is there is not overwritten."""
     if path.exists():
         raise FileExistsError(f"{path} exists already: name another file, or move it away")
+
+
+def _accuracy(settings: AnySettings) -> list[str]:
+    """What is to be warned of before a study is created; as `wardround plan` says it."""
+    from client_sdk.commands.suggest import expected, warnings
+    from client_sdk.protocol.study.settings import StudySettings
+
+    known = expected(settings) if isinstance(settings, StudySettings) else None
+    if known is None:
+        return []
+    return [*(f"warning: {one}" for one in known[1]), *(one for one in warnings(known[0]) if one.startswith("warning"))]
 
 
 def _many_neighbours(settings: AnySettings) -> str | None:
