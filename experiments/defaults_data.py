@@ -210,7 +210,7 @@ def _stays() -> tuple[Mapping[str, Any], Labels]:
     with archive.open("dataset_diabetes/diabetic_data.csv") as file:
         frame = pd.read_csv(file, low_memory=False, keep_default_na=False)
     frame = frame.sort_values("encounter_id").drop_duplicates("patient_nbr")
-    frame = frame[frame["gender"].isin(["Female", "Male"])]
+    frame: Any = frame[frame["gender"].isin(["Female", "Male"])]
     labels = (frame["readmitted"] != "NO").to_numpy(dtype=np.int64)
     return {name: frame[name].to_numpy() for name in _STAYS}, labels
 

@@ -98,21 +98,21 @@ def accuracies(split: Split, classes: int, study: Study, settings: Sequence[Sett
         raise ValueError("settings that run together have one number of rounds and one sampling rate")
     random = np.random.default_rng([seed, 3])
     inputs = split.inputs.astype(np.float32)
-    norms = np.linalg.norm(inputs, axis=1)
+    norms = np.linalg.norm(inputs, axis=1).astype(np.float32)
     outputs = 1 if classes == 2 else classes
     clips = np.array([one.clip_norm for one in settings], np.float32)
     rates = np.array([one.learning_rate for one in settings], np.float32) / np.float32(rate * len(inputs))
     noise = np.float32(pooled_noise(study, settings[0])) * clips
-    weights = np.zeros((inputs.shape[1], outputs, len(settings)), np.float32)
-    means = {name: np.zeros_like(weights) for name in AVERAGES}
+    weights: Singles = np.zeros((inputs.shape[1], outputs, len(settings)), np.float32)
+    means: dict[str, Singles] = {name: np.zeros_like(weights) for name in AVERAGES}
     tail = -(-rounds // 2)
     for step in range(rounds):
         drawn = slice(None) if rate == 1 else np.flatnonzero(random.random(len(inputs)) < rate)
         total = _clipped_sum(inputs[drawn], split.labels[drawn], norms[drawn], weights, clips)
         draw = random.standard_normal(weights.shape[:2]).astype(np.float32)
-        weights = weights - rates * (total + draw[:, :, None] * noise)
+        weights = (weights - rates * (total + draw[:, :, None] * noise)).astype(np.float32)
         means["none"] = weights
-        means["exponential"] = np.float32(DECAY) * means["exponential"] + np.float32(1 - DECAY) * weights
+        means["exponential"] = (DECAY * means["exponential"] + (1 - DECAY) * weights).astype(np.float32)
         if step >= rounds - tail:
             means["tail"] += weights / np.float32(tail)
     found = [_right(split.test_inputs.astype(np.float32), split.test_labels, means[name]) for name in AVERAGES]
@@ -132,7 +132,7 @@ def _residuals(inputs: Singles, labels: Labels, weights: Singles) -> Singles:
     scores = (inputs @ weights.reshape(len(weights), -1)).reshape(len(inputs), *weights.shape[1:])
     if scores.shape[1] == 1:
         np.clip(scores, -60, 60, out=scores)
-        return 1 / (1 + np.exp(-scores)) - labels[:, None, None].astype(np.float32)
+        return (1 / (1 + np.exp(-scores)) - labels[:, None, None]).astype(np.float32)
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)

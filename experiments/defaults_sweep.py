@@ -105,7 +105,7 @@ def main() -> None:
             for study in studies(case)
         }
         beside = np.stack([without_privacy(case.split(seed), seed) for seed in range(SEEDS)])
-        np.savez(path, beside=beside, **arrays)
+        np.savez(path, allow_pickle=False, beside=beside, **arrays)
         print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
 
 

@@ -52,7 +52,7 @@ def suggested(
     before = _read(values)
     _require_measured(before)
     chosen = suggestion.ROUNDS if rounds is None else rounds
-    numbers = _numbers(before, patients, commonest)
+    numbers = numbers_of(before, patients, commonest)
     whole = json.loads(json.dumps(before.as_json()))
     # Numbers of a batch: the mean size for the denominator; a hospital's bound is to hold the largest one whole.
     radius = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
@@ -127,12 +127,13 @@ def expected(settings: StudySettings, commonest: float | None = None) -> tuple[A
     """What to expect of settings that somebody chose, and where they are far from what was measured; None: unknown."""
     from client_sdk.errors import WardroundError
     from client_sdk.protocol.study import suggestion
+    from client_sdk.tasks import TaskError
 
     privacy, optimiser = settings.privacy, settings.training.optimiser
     try:
         _require_measured(settings)
-        numbers = _numbers(settings, (), commonest)
-    except WardroundError:
+        numbers = numbers_of(settings, (), commonest)
+    except (WardroundError, TaskError):
         return None
     if settings.training.algorithm != "fedsgd" or optimiser.name != "plain":
         return None
@@ -161,7 +162,7 @@ def in_words(forecast: AccuracyForecast) -> list[str]:
     """What is expected, one sentence each."""
     return [
         f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy; "
-        f"at most {_points(forecast.lost_at_most)} in nine of ten studies that were measured",
+        f"at most {_points(forecast.lost_at_most)} in four of five studies that were measured",
         f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
         "patients are like the others', and much more if they are not",
     ]
@@ -237,8 +238,13 @@ def _unmeasured(what: str) -> str:
     )
 
 
-def _numbers(settings: StudySettings, patients: Sequence[int], commonest: float | None) -> PublicNumbers:
-    """What the settings say to everybody. Raises TaskError for a description of columns that is none."""
+def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest: float | None = None) -> PublicNumbers:
+    """What the settings of a logistic regression say to everybody; arguments as of `suggested`.
+
+    Raises:
+        ConfigurationError: patients of another number of hospitals.
+        TaskError: a description of columns that is none.
+    """
     from client_sdk import tasks
     from client_sdk.errors import ConfigurationError
     from client_sdk.protocol.study.suggestion import PublicNumbers

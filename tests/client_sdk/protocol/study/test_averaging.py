@@ -108,9 +108,7 @@ def test_no_model_has_no_mean(tmp_path: Path) -> None:
     ],
     ids=["even", "odd", "a tenth", "all", "the newest", "none"],
 )
-def test_a_tail_is_the_newest_of_what_was_released(
-    share: float, released: Sequence[int], kept: Sequence[int]
-) -> None:
+def test_a_tail_is_the_newest_of_what_was_released(share: float, released: Sequence[int], kept: Sequence[int]) -> None:
     found = averaged_rounds(Averaging(name="tail", share=share), list(released))
     assert found == {number: pytest.approx(1 / len(kept)) for number in kept}
 
