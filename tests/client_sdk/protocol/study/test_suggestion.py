@@ -33,7 +33,7 @@ def test_more_noise_means_shorter_steps_and_a_worse_forecast() -> None:
     assert lost == sorted(lost)
     # A step of a larger clip norm is as long with a smaller rate.
     assert learning_rate(0.05, 100, clip_norm=1.0) == pytest.approx(
-        learning_rate(0.05, 100, clip_norm=0.5) / 2, rel=0.02
+        learning_rate(0.05, 100, clip_norm=0.5) / 2, rel=0.05
     )
     assert max(rates) * suggestion.CLIP_NORM == suggestion.LONGEST_STEP
     assert all(0 <= share <= 1 for share in lost)
