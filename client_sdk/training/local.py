@@ -7,7 +7,7 @@ the whole update is clipped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
+# What is found once and depends on no record.
+_OF_THE_MODEL = ("spec", "_model", "_buffers", "_of_records", "_gradients")
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,18 @@ class LocalTraining:
     def _gradients(self) -> PerRecordGradients:
         """How the model's gradients are found; the choice is confirmed on the first batch and holds in every round."""
         return PerRecordGradients(*self._of_records)
+
+    def of_client(self, party: str, dataset: TaskDataset) -> LocalTraining:
+        """Another client's part of the same study: its own records and streams, and this one's model and rules.
+
+        The model is shared: the two may not compute at the same time.
+        """
+        other = replace(self, party=party, dataset=dataset)
+        if other.dataset.grouped != self.dataset.grouped:
+            raise ValueError("records of one study are grouped by patient everywhere, or nowhere")
+        for name in _OF_THE_MODEL:
+            vars(other)[name] = getattr(self, name)
+        return other
 
     def randomness_in(self, round: int) -> RoundRandomness:
         """This client's streams in one round; 0: before the first."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting.budget.ledger import Kind
 from accounting.plan.report import (
     DISTANCE_BINS,
     CumulativeMoments,
@@ -20,9 +21,12 @@ from accounting.plan.report import (
     JointReport,
     RoundReport,
     distance_bin,
+    report_to_dict,
 )
 from accounting.units import Level
+from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundState
 from client_sdk.protocol.study.reasons import STUCK, TOO_FEW_DRAWN
 from client_sdk.protocol.study.reports import fault_of_counts
@@ -181,6 +185,27 @@ def settled(settings: StudySettings, collected: Collected, sums: Mapping[str, Va
         # Without a secure sum the report is in the updates themselves.
         return Settle(round_report(settings, collected.findings, collected.attendance))
     return Settle(masked_round_report(settings, sums, collected.attendance, publishes=publishes))
+
+
+def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dict[str, Any]]:
+    """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
+    match ending:
+        case Settle(report):
+            return "settled", {"report": report_to_dict(report) if shows_reports(settings) else None}
+        case Abandon(reason, charged):
+            return "charged-in-full" if charged else "cancelled", {"reason": reason}
+
+
+def shows_reports(settings: AnySettings) -> bool:
+    """Whether each round's report is written down as it happens, and acted on."""
+    return isinstance(settings, StudySettings) and settings.privacy.disclosure != "at-end"
+
+
+def no_session(fault: ParameterFault, sampled: int, *, members: int) -> Abandon:
+    """The end of a round whose session could not be opened: free, because nobody has been asked yet."""
+    too_few = fault.code in ("too-few-clients", "unreachable-threshold")
+    chance = too_few and sampled < members
+    return Abandon(TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code, charged=False)
 
 
 def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from client_sdk.protocol.randomness.source import AddressedCoins, Randomness
 from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import request_token
@@ -193,10 +195,13 @@ def described(document: dict[str, Any]) -> Callable[[httpx.Response], None]:
 
 
 @contextmanager
-def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> Iterator[Live]:
+def live(
+    home: Path, *, time_of_day: Clock | None = None, randomness: Randomness | None = None, **settings: Any
+) -> Iterator[Live]:
     """A coordinator under `home` on a free port; its worker moves only when asked.
 
     time_of_day  stands for everybody's clock: the database's, by which deadlines pass, and the one of request tokens
+    randomness   of its coins and noise; None: cryptographic, as in service
     """
     # No worker inside: a test decides what has happened before it looks.
     chosen = Settings(home=home, origin=ORIGIN, port=0, worker=False, watch_seconds=0.02, **settings)
@@ -205,6 +210,9 @@ def live(home: Path, *, time_of_day: Clock | None = None, **settings: Any) -> It
     if time_of_day is not None:
         coordinator.database.dispose()
         coordinator = replace(coordinator, database=Database(chosen.database(), clock=time_of_day))
+    if randomness is not None:
+        coins, noise = AddressedCoins(randomness), DiscreteGaussianNoise(randomness)
+        coordinator = replace(coordinator, coins=coins, noise=noise)
     keys = [create_key(coordinator, OperatorKeyCreate(role=role)).key or "" for role in ("operator", "viewer")]
     # The app wants its clock before there is a `Live` whose skew it could read.
     here: list[Live] = []

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select, update
 
-from accounting.budget.ledger import Kind
 from accounting.plan.report import report_to_dict
 from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE
 from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
@@ -38,11 +37,13 @@ from server.domain.rounds import (
     Settle,
     Values,
     abandonment,
+    entry_of,
     move,
     pause_after,
     pauses,
     round_report,
     settled,
+    shows_reports,
     was_seen,
 )
 from server.domain.secure_sum_session import changed
@@ -247,24 +248,10 @@ def _look_again(study: StudyRow, account: Account) -> None:
         study.next_round_at = 0.0
 
 
-def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dict[str, Any]]:
-    """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
-    match ending:
-        case Settle(report):
-            return "settled", {"report": report_to_dict(report) if _shows_reports(settings) else None}
-        case Abandon(reason, charged):
-            return "charged-in-full" if charged else "cancelled", {"reason": reason}
-
-
-def _shows_reports(settings: AnySettings) -> bool:
-    """Whether each round's report is written down as it happens, and acted on."""
-    return isinstance(settings, StudySettings) and settings.privacy.disclosure != "at-end"
-
-
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
     """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else None."""
     settings = rows.settings_of(study)
-    if not isinstance(settings, StudySettings) or _shows_reports(settings) or settings.privacy.bayesian is None:
+    if not isinstance(settings, StudySettings) or shows_reports(settings) or settings.privacy.bayesian is None:
         return None
     charged = select(LedgerRow).where(
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))

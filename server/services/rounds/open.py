@@ -8,7 +8,6 @@ from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.study.reasons import TOO_FEW_DRAWN
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.leases import Lease, commit_under_lease
@@ -17,7 +16,7 @@ from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.domain.queries import NEVER
-from server.domain.rounds import Abandon, sample
+from server.domain.rounds import no_session, sample
 from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_last
 from server.services.queries.show import consents, due_query
@@ -136,11 +135,7 @@ def _open_session(
     try:
         parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
     except ParameterFault as fault:
-        # Free, because nobody has been asked yet.
-        too_few = fault.code in ("too-few-clients", "unreachable-threshold")
-        chance = too_few and len(sampled) < drawn_of
-        reason = TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code
-        abandon_round(tx, study, round, account, Abandon(reason, charged=False))
+        abandon_round(tx, study, round, account, no_session(fault, len(sampled), members=drawn_of))
         return
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))

@@ -1,0 +1,125 @@
+"""What the engine asks of a backend, and the plainest one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.wire.tensor_files import Arrays, Tensors
+from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
+from server.domain.admission import Findings
+from simulation.local_work import Accounts, LocalWork, Orders, Part, Task
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a round's clients gave, in the order in which they were asked.
+
+    updates   in the clear;  findings  of them;  sums  vector name -> (data words,), summed
+    accounts  what every client keeps
+    """
+
+    updates: Sequence[Tensors]
+    findings: tuple[Findings, ...]
+    sums: Mapping[str, RingVector]
+    accounts: tuple[Accounts | None, ...]
+
+
+class Backend(Protocol):
+    """Runs clients. `exact`: gives the service's bytes, as every backend that runs the hospital's own step does."""
+
+    exact: bool
+
+    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+        """One round of these clients, in order of their places.
+
+        Raises:
+            ClientStopped: NaN or an infinity; the first client in order is named.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what was started; nothing is left behind."""
+
+
+class Loop:
+    """One client after the other, here."""
+
+    exact = True
+
+    def __init__(self, work: LocalWork) -> None:
+        self._work = work
+
+    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+        sums = Sums(orders.vectors)
+        parts = [sums.take(self._work.part(task, orders)) for task in tasks]
+        updates = [Arrays(part.update) for part in parts if part.update is not None]
+        findings = tuple(part.findings for part in parts if part.findings is not None)
+        return Done(updates, findings, sums.totals, tuple(part.accounts for part in parts))
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+@dataclass
+class Sums:
+    """Totals of a session's words, as the ring adds them: in any order, to the bit."""
+
+    specs: Sequence[VectorSpec]
+    totals: dict[str, RingVector] = field(default_factory=dict[str, RingVector])
+
+    def take(self, part: Part) -> Part:
+        self.add(part.words)
+        return part
+
+    def add(self, words: Mapping[str, RingVector]) -> None:
+        for name in words:
+            if name in self.totals:
+                self.totals[name] += words[name]
+            else:
+                self.totals[name] = words[name].copy()
+
+
+@dataclass(frozen=True)
+class FlatUpdate:
+    """An update as one flat array: (coordinates,) float32, parameters in order of their names. A `Tensors`."""
+
+    spec: Spec
+    starts: Mapping[str, int]
+    numbers: NDArray[np.float32]
+
+    def piece(self, name: str, start: int, stop: int) -> Array:
+        begins = self.starts[name]
+        return self.numbers[begins + start : begins + stop]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parameters of a model lie in a flat array."""
+
+    spec: Spec
+    starts: Mapping[str, int]
+    size: int
+
+    @classmethod
+    def of(cls, model: Spec) -> Layout:
+        starts: dict[str, int] = {}
+        size = 0
+        for name in sorted(model):
+            starts[UPDATE + name] = size
+            size += int(np.prod(model[name][0], dtype=np.int64))
+        return cls({UPDATE + name: model[name] for name in sorted(model)}, starts, size)
+
+    def write(self, update: Mapping[str, Array], into: NDArray[np.float32]) -> None:
+        """Put the parameters of one update into a row; what else is in it stays out."""
+        for name, start in self.starts.items():
+            values = update[name].reshape(-1)
+            into[start : start + len(values)] = values
+
+    def updates(self, rows: Iterable[NDArray[np.float32]]) -> list[Tensors]:
+        return [FlatUpdate(self.spec, self.starts, row) for row in rows]

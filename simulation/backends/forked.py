@@ -1,0 +1,208 @@
+"""Clients in forked processes, one thread each, over memory that they share with the process that asks.
+
+Every worker has the population and the task as they were when the backend was made; a round's updates come back through
+one shared array, words summed, and everything else through pipes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client_sdk.errors import WardroundError
+from server.domain.admission import Findings
+from simulation.backends.base import Done, Layout, Sums
+from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+
+# Portions a worker and round: the last ones are short, so that no worker waits long for another.
+_PORTIONS = 8
+Slots = NDArray[np.float32]
+
+
+class WorkerLost(WardroundError):
+    """A process ended that should not have."""
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """Turns to take: their places in the round, and what to do."""
+
+    slots: tuple[int, ...]
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class _Given:
+    slots: tuple[int, ...]
+    findings: tuple[Findings | None, ...]
+    accounts: tuple[Accounts | None, ...]
+
+
+class Forked:
+    """A backend of `workers` processes; None: as many as there are processors."""
+
+    exact = True
+
+    def __init__(self, work: LocalWork, workers: int | None = None) -> None:
+        count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
+        self._layout = Layout.of(work.training.spec)
+        self._shared = _shared(work, self._layout)
+        self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
+
+    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+        findings: list[Findings | None] = [None] * len(tasks)
+        accounts: list[Accounts | None] = [None] * len(tasks)
+        for given in self._given(orders, tasks):
+            for slot, found, kept in zip(given.slots, given.findings, given.accounts, strict=True):
+                findings[slot], accounts[slot] = found, kept
+        sums = Sums(orders.vectors)
+        for worker in self._workers:
+            sums.add(worker.ask("sums"))
+        clear = tuple(one for one in findings if one is not None)
+        rows = () if self._shared is None else self._shared[: len(clear)]
+        return Done(self._layout.updates(rows), clear, sums.totals, tuple(accounts))
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+
+    def _given(self, orders: Orders, tasks: Sequence[Task]) -> list[_Given]:
+        """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
+        for worker in self._workers:
+            worker.tell(orders)
+        portions = _portions(tasks, len(self._workers))
+        busy: dict[Connection, _Worker] = {}
+        for worker in self._workers:
+            if portions:
+                worker.tell(portions.pop())
+                busy[worker.pipe] = worker
+        given: list[_Given] = []
+        stopped: list[ClientStopped] = []
+        while busy:
+            for pipe in wait(list(busy)):
+                worker = busy.pop(pipe)  # type: ignore[arg-type]
+                answer = worker.hear()
+                if isinstance(answer, ClientStopped):
+                    stopped.append(answer)
+                    portions.clear()
+                    continue
+                given.append(answer)
+                if portions:
+                    worker.tell(portions.pop())
+                    busy[worker.pipe] = worker
+        if stopped:
+            raise min(stopped, key=lambda one: one.client)
+        return given
+
+
+@dataclass(frozen=True)
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+
+    @classmethod
+    def start(cls, work: LocalWork, layout: Layout, shared: Slots | None) -> _Worker:
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(there, here, work, layout, shared), daemon=True)
+        process.start()
+        there.close()
+        return cls(process, here)
+
+    def tell(self, message: object) -> None:
+        try:
+            self.pipe.send(message)
+        except OSError as error:
+            raise self._lost() from error
+
+    def hear(self) -> Any:
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost() from error
+
+    def ask(self, message: object) -> Any:
+        self.tell(message)
+        return self.hear()
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.join(5.0)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _lost(self) -> WorkerLost:
+        self.process.join(5.0)
+        return WorkerLost(
+            f"a process of the simulation ended (exit code {self.process.exitcode}): there may be too little memory; "
+            "with a checkpoint, the same command goes on with the round that was under way"
+        )
+
+
+def _serve(pipe: Connection, other: Connection, work: LocalWork, layout: Layout, shared: Slots | None) -> None:
+    """A worker's life: orders of a round, portions of it, and the sum of its words when it is asked for."""
+    other.close()
+    # Ctrl-C reaches the whole group: the process that asks ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    orders: Orders | None = None
+    sums = Sums(())
+    while True:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            return
+        if isinstance(message, Orders):
+            orders, sums = message, Sums(message.vectors)
+        elif isinstance(message, _Portion) and orders is not None:
+            pipe.send(_taken(work, orders, message, sums, layout, shared))
+        else:
+            pipe.send(sums.totals)
+
+
+def _taken(
+    work: LocalWork, orders: Orders, portion: _Portion, sums: Sums, layout: Layout, shared: Slots | None
+) -> _Given | ClientStopped:
+    findings: list[Findings | None] = []
+    accounts: list[Accounts | None] = []
+    for slot, task in zip(portion.slots, portion.tasks, strict=True):
+        try:
+            part = sums.take(work.part(task, orders))
+        except ClientStopped as stopped:
+            return stopped
+        if part.update is not None and shared is not None:
+            layout.write(part.update, shared[slot])
+        findings.append(part.findings)
+        accounts.append(part.accounts)
+    return _Given(portion.slots, tuple(findings), tuple(accounts))
+
+
+def _portions(tasks: Sequence[Task], workers: int) -> list[_Portion]:
+    """In order, to be taken from the end."""
+    size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
+    starts = range(0, len(tasks), size)
+    made = [_Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
+    return made[::-1]
+
+
+def _shared(work: LocalWork, layout: Layout) -> Slots | None:
+    """(clients, coordinates), of which pages are taken as they are written; None where updates are masked."""
+    masking = work.settings.privacy.masking
+    if masking is not None and masking.mask_updates:
+        return None
+    clients = len(work.population)
+    room = mmap.mmap(-1, max(1, clients * layout.size * 4))
+    return np.frombuffer(room, np.float32, clients * layout.size).reshape(clients, layout.size)

@@ -1,0 +1,73 @@
+"""Where a simulation goes on after it was killed: everything that the next round depends on, in one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from client_sdk.durable import write_durably
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.wire.tensors import Array
+from simulation.local_work import Accounts
+
+_SAID, _ACCOUNTS = "said", "accounts/"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """After a round.
+
+    said      JSON: the coordinator's state, and what was shown of the rounds
+    arrays    the coordinator's
+    accounts  of the clients that keep any, by their places
+    """
+
+    said: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    accounts: Mapping[int, Accounts]
+
+
+def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
+    """Durable when this returns. belonging: digest of everything that fixes the run.
+
+    Raises:
+        OSError: the disk is full or read-only; the file is as it was.
+    """
+    said = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
+    tensors = {_SAID: np.frombuffer(said, np.uint8)}
+    tensors |= {_ACCOUNTS + str(place): np.frombuffer(kept, np.uint8) for place, kept in checkpoint.accounts.items()}
+    write_durably(path, save(tensors | {f"array/{name}": array for name, array in checkpoint.arrays.items()}))
+
+
+def read(path: Path, belonging: str) -> Checkpoint | None:
+    """The checkpoint in the file; None: there is no file.
+
+    Raises:
+        ConfigurationError: it is of another run, or damaged.
+    """
+    try:
+        tensors = load(path.read_bytes())
+        said = json.loads(tensors[_SAID].tobytes())
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ConfigurationError(f"{path} is no checkpoint of a simulation, or damaged: move it away") from error
+    if said["belonging"] != belonging:
+        raise ConfigurationError(
+            f"{path} is of another simulation: the settings, the records, their split, the seed or the backend have "
+            "changed since. Name another file, or move it away"
+        )
+    arrays = {name.removeprefix("array/"): array for name, array in tensors.items() if name.startswith("array/")}
+    accounts = {
+        int(name.removeprefix(_ACCOUNTS)): Accounts(array.tobytes())
+        for name, array in tensors.items()
+        if name.startswith(_ACCOUNTS)
+    }
+    return Checkpoint(said, arrays, accounts)

@@ -1,0 +1,205 @@
+"""A study in one process, round by round: the coordinator's and the hospitals' own functions, without network or disk.
+
+begin   reserve the round, draw its clients                            Coordinator.begin
+work    every client trains and fills its part                         Backend.run
+close   charge by what is seen, add up, noise, step, release           Coordinator.close
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accounting.budget.budget import StopReason
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.tasks import TaskDataset, load
+from client_sdk.tasks.task import new_model
+from client_sdk.training.local import load_weights, weights_of
+from simulation import checkpoint
+from simulation.backends.base import Backend
+from simulation.coordinator import Answers, Coordinator, Event, Opening
+from simulation.local_work import Accounts, LocalWork, Orders, Task
+from simulation.population import Population
+
+OpenBackend = Callable[[LocalWork], Backend]
+
+
+@dataclass(frozen=True)
+class RoundShown:
+    """What is known after a round.
+
+    clients  how many took part;  reason  why it came to nothing, None: a model was released
+    spent    ε of every limit, in the order of the settings; None where no finite one covers it
+    metrics  of the released model on the test records, as the task names them; empty without one
+    """
+
+    round: int
+    clients: int
+    reason: str | None
+    spent: tuple[float | None, ...]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished study.
+
+    statements  what the coordinator would state of every limit;  events: the ledger's
+    weights     parameter name -> float32, released last
+    """
+
+    rounds: tuple[RoundShown, ...]
+    stop_reason: StopReason
+    statements: list[dict[str, Any]]
+    events: tuple[Event, ...]
+    weights: Mapping[str, Array]
+
+
+OnRound = Callable[[RoundShown], object]
+
+
+@dataclass
+class Engine:
+    """One study over one population, under one seed.
+
+    test     who is asked after every release; None: nobody
+    weights  to begin with; None: the task's own, drawn from the seed
+    kept     file that a checkpoint is written to after every round, and begun from where it is there
+    """
+
+    settings: StudySettings
+    population: Population
+    seed: int
+    backend: OpenBackend
+    test: TaskDataset | None = None
+    weights: Mapping[str, Array] | None = None
+    kept: Path | None = None
+    _accounts: dict[int, Accounts] = field(default_factory=dict[int, Accounts])
+    _reported: set[int] = field(default_factory=set[int])
+
+    def run(self, on_round: OnRound | None = None) -> Outcome:
+        """Rounds until the budget allows no further one.
+
+        Raises:
+            FirstRoundOverspends, PlanError: not even the first fits.
+            ClientStopped: NaN or an infinity in training;  StudyPaused: rounds come to nothing, one after the other.
+            ConfigurationError: the task cannot be trained so, or the checkpoint is of another run.
+        """
+        torch.set_num_threads(1)
+        randomness = SeededRandomness(self.seed, allow_insecure=True)
+        start = self.weights or initial_weights(self.settings, self.seed)
+        coordinator = Coordinator(self.settings, self.population.names, start, randomness)
+        backend = self.backend(LocalWork.of(self.population, self.settings, randomness))
+        try:
+            belonging = "" if self.kept is None else self._belonging(backend, start)
+            rounds = self._resumed(coordinator, belonging)
+            while (reason := coordinator.stop_reason) is None:
+                rounds.append(self._round(coordinator, backend))
+                self._keep(coordinator, belonging, rounds)
+                if on_round is not None:
+                    on_round(rounds[-1])
+        finally:
+            backend.close()
+        coordinator.evaluate(last=True)
+        coordinator.finish(reason)
+        return Outcome(
+            tuple(rounds), reason, coordinator.budget.statements(), tuple(coordinator.events), coordinator.weights
+        )
+
+    def _round(self, coordinator: Coordinator, backend: Backend) -> RoundShown:
+        opening = coordinator.begin()
+        if opening is not None:
+            done = backend.run(self._orders(coordinator, opening), self._tasks(opening))
+            for place, kept in zip(opening.drawn, done.accounts, strict=True):
+                if kept is not None:
+                    self._accounts[place] = kept
+            if opening.vectors:
+                self._reported |= set(opening.drawn)
+            coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
+        number = coordinator.budget.last_round
+        if coordinator.reason is None:
+            coordinator.evaluate()
+        metrics = self._metrics(coordinator.weights) if coordinator.reason is None else {}
+        drawn = 0 if opening is None else len(opening.drawn)
+        return RoundShown(number, drawn, coordinator.reason, coordinator.spent(), metrics)
+
+    def _orders(self, coordinator: Coordinator, opening: Opening) -> Orders:
+        return Orders(
+            opening.round,
+            coordinator.weights,
+            coordinator.previous if self.settings.training.clipping_centre != "zero" else None,
+            coordinator.total_records,
+            opening.vectors,
+            coordinator.longest,
+        )
+
+    def _tasks(self, opening: Opening) -> list[Task]:
+        return [Task(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
+
+    def _metrics(self, weights: Mapping[str, Array]) -> dict[str, float]:
+        return {} if self.test is None else metrics_of(self.settings, weights, self.test)
+
+    # -- checkpoints
+
+    def _belonging(self, backend: Backend, start: Mapping[str, Array]) -> str:
+        """What fixes the run: records, split, settings, seed, first weights, and whose noise it is."""
+        said = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
+        found = hashlib.sha256(canonical_json(said))
+        for name in sorted(start):
+            found.update(start[name].tobytes())
+        return found.hexdigest()
+
+    def _resumed(self, coordinator: Coordinator, belonging: str) -> list[RoundShown]:
+        found = None if self.kept is None else checkpoint.read(self.kept, belonging)
+        if found is None:
+            return []
+        coordinator.restore(found.said["coordinator"], found.arrays)
+        self._accounts, self._reported = dict(found.accounts), set(found.said["reported"])
+        return [RoundShown(**shown | {"spent": tuple(shown["spent"])}) for shown in found.said["rounds"]]
+
+    def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
+        if self.kept is None:
+            return
+        saved, arrays = coordinator.state()
+        said = {
+            "coordinator": saved,
+            "reported": sorted(self._reported),
+            "rounds": [asdict(shown) for shown in rounds],
+        }
+        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
+
+
+def initial_weights(settings: StudySettings, seed: int) -> dict[str, Array]:
+    """Parameter name -> float32: the task's own first weights, drawn from the seed where they are random.
+
+    Raises:
+        TaskError: the task cannot make its model.
+    """
+    task = load(settings.training.task, settings.training.task_parameters)
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+        return weights_of(new_model(task, settings.training.task))
+
+
+def metrics_of(settings: StudySettings, weights: Mapping[str, Array], test: TaskDataset) -> dict[str, float]:
+    """What the task measures of these weights on test records.
+
+    Raises:
+        ConfigurationError: the records are grouped by patient; a test takes rows.
+    """
+    if test.grouped:
+        raise ConfigurationError("test records are rows, one by one")
+    task = load(settings.training.task, settings.training.task_parameters)
+    model = new_model(task, settings.training.task).eval()
+    load_weights(model, weights)
+    with torch.no_grad():
+        return task.metrics(model(test.inputs), test.targets)

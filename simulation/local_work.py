@@ -1,0 +1,163 @@
+"""What one client does in one round, by the hospital's own functions: train, keep its accounts, fill its part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NewType, Self
+
+from client_sdk.errors import TrainingStopped, WardroundError
+from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.protocol.randomness.source import Purpose, Randomness
+from client_sdk.protocol.secure_sum.parameters import UPDATE
+from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire import tensors
+from client_sdk.protocol.wire.tensor_files import Arrays
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.secure_sum.delivery import ring_vectors_of
+from client_sdk.tasks import load
+from client_sdk.training import Contribution, LocalTraining
+from server.domain.admission import Findings, examine
+from simulation.population import Population
+
+Accounts = NewType("Accounts", bytes)
+"""What a client keeps between rounds, as it would lie on its disk."""
+
+
+class ClientStopped(WardroundError):
+    """A client's training met NaN or an infinity, which ends a simulation as it would end that hospital's part."""
+
+    def __init__(self, client: str, round: int, where: str) -> None:
+        super().__init__(client, round, where)
+        self.client, self.round, self.where = client, round, where
+
+    def __str__(self) -> str:
+        return (
+            f"{self.client} stopped in round {self.round}: NaN or an infinity in {self.where}; "
+            "try a smaller learning rate"
+        )
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What everybody is told of a round.
+
+    weights        parameter name -> released float32;  previous  those of the release before, where there is one
+    total_records  N of all clients, where the study sums the papers' costs and N is known
+    vectors        what is summed; none in the clear
+    longest        L2 norm that an update in the clear may have
+    """
+
+    round: int
+    weights: Mapping[str, Array]
+    previous: Mapping[str, Array] | None
+    total_records: float | None
+    vectors: tuple[VectorSpec, ...]
+    longest: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's turn. accounts: as its last turn left them; reported: its number of records is in a sum already."""
+
+    place: int
+    accounts: Accounts | None
+    reported: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one client gives: in the clear an update and what the coordinator finds in it, under masks words to sum."""
+
+    update: Mapping[str, Array] | None
+    findings: Findings | None
+    words: Mapping[str, RingVector]
+    accounts: Accounts | None
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """The clients' side of one study.
+
+    training  of the whole population, whose model every client uses in turn
+    """
+
+    population: Population
+    settings: StudySettings
+    training: LocalTraining
+
+    @classmethod
+    def of(cls, population: Population, settings: StudySettings, randomness: Randomness) -> Self:
+        """Found possible before the first round.
+
+        Raises:
+            ConfigurationError, TaskError: the task cannot be trained under these settings.
+        """
+        task = load(settings.training.task, settings.training.task_parameters)
+        training = LocalTraining(task, population.records_of(0), settings, randomness)
+        training.require_trainable()
+        return cls(population, settings, training)
+
+    def part(self, task: Task, orders: Orders) -> Part:
+        """One client's round.
+
+        Raises:
+            ClientStopped: NaN or an infinity.
+        """
+        name = self.population.names[task.place]
+        training = self.training.of_client(name, self.population.records_of(task.place))
+        try:
+            log_moments = self._log_moments(training, task.accounts)
+            made = training.contribution(
+                orders.weights,
+                log_moments,
+                round=orders.round,
+                total_records=orders.total_records,
+                previous=orders.previous,
+            )
+            words = self._words(training, task, orders, made, log_moments) if orders.vectors else {}
+            update, findings = self._in_the_clear(training, orders, made, log_moments, words)
+        except TrainingStopped as stopped:
+            raise ClientStopped(name, orders.round, stopped.where) from stopped
+        saved = None if log_moments is None else Accounts(log_moments.to_bytes())
+        return Part(update, findings, words, saved)
+
+    def _log_moments(self, training: LocalTraining, saved: Accounts | None) -> LogMomentBounds | None:
+        source = training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE)
+        patients = training.dataset.patients
+        return LogMomentBounds.open(self.settings, patients, saved, rounds_lost=0, source=source)
+
+    def _words(
+        self,
+        training: LocalTraining,
+        task: Task,
+        orders: Orders,
+        made: Contribution,
+        log_moments: LogMomentBounds | None,
+    ) -> dict[str, RingVector]:
+        known = orders.total_records is not None or task.reported
+        return ring_vectors_of(
+            self.settings.privacy,
+            training.spec,
+            orders.vectors,
+            made,
+            log_moments,
+            records=0 if known else len(training.dataset),
+            randomness=training.randomness_in(orders.round),
+        )
+
+    def _in_the_clear(
+        self,
+        training: LocalTraining,
+        orders: Orders,
+        made: Contribution,
+        log_moments: LogMomentBounds | None,
+        words: Mapping[str, RingVector],
+    ) -> tuple[Mapping[str, Array] | None, Findings | None]:
+        if UPDATE in words:
+            return None, None
+        body = {tensors.UPDATE + name: array for name, array in made.update.items()}
+        if log_moments is not None and not orders.vectors:
+            body |= log_moments.tensors()
+        return body, examine(self.settings, training.spec, Arrays(body), orders.longest)

@@ -1,0 +1,93 @@
+"""Who has which records: indices into one data set that lies in memory once, whatever the number of clients."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client_sdk.data import DataError
+from client_sdk.tasks import TaskDataset
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients of a study, in order of their names, as the coordinator adds their updates up.
+
+    dataset  every record once
+    rows     of each client: (n_i,) rows of `dataset`, in the client's own order; two clients may have the same record
+    names    of the clients, ascending
+
+    Raises DataError: a client without records, or names that are not ascending.
+    """
+
+    dataset: TaskDataset
+    rows: tuple[Rows, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.names) or list(self.names) != sorted(set(self.names)):
+            raise DataError("every client has a name of its own, and clients are in order of their names")
+        empty = [name for name, rows in zip(self.names, self.rows, strict=True) if not len(rows)]
+        if empty:
+            raise DataError(f"{empty[0]} has no records: ask for fewer clients, or split the records otherwise")
+
+    @classmethod
+    def split(cls, dataset: TaskDataset, rows: Sequence[Rows]) -> Self:
+        """Clients called client-0, client-1, …, with as many digits as the last one needs."""
+        digits = len(str(len(rows) - 1))
+        return cls(dataset, tuple(rows), tuple(f"client-{place:0{digits}d}" for place in range(len(rows))))
+
+    @classmethod
+    def of(cls, clients: dict[str, TaskDataset]) -> Self:
+        """Every client with a data set of its own; whoever has the same identifier in two is two records.
+
+        Raises:
+            DataError: no client, or data sets that do not fit together.
+        """
+        names = sorted(clients)
+        parts = [clients[name] for name in names]
+        rows: list[Rows] = []
+        for part in parts:
+            start = len(rows[-1]) + int(rows[-1][0]) if rows else 0
+            rows.append(np.arange(start, start + len(part), dtype=np.int64))
+        return cls(parts[0] if len(parts) == 1 else _joined(names, parts), tuple(rows), tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def records_of(self, place: int) -> TaskDataset:
+        """One client's records."""
+        rows, whole = self.rows[place], self.dataset
+        index = torch.as_tensor(rows)
+        patients = tuple(whole.patients[int(row)] for row in rows)
+        return TaskDataset(whole.inputs[index], whole.targets[index], patients, grouped=whole.grouped)
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of every record and who has it."""
+        found = hashlib.sha256("\n".join(self.names).encode())
+        for tensor in (self.dataset.inputs, self.dataset.targets):
+            found.update(np.ascontiguousarray(tensor.numpy()).data)
+        for rows in self.rows:
+            found.update(np.array([len(rows)]).data)
+            found.update(np.ascontiguousarray(rows).data)
+        return found.hexdigest()
+
+
+def _joined(names: Sequence[str], parts: Sequence[TaskDataset]) -> TaskDataset:
+    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in parts}
+    if len(shapes) != 1:
+        raise DataError("the clients' records have different shapes: one client has several rows of a patient")
+    return TaskDataset(
+        torch.cat([part.inputs for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        tuple(f"{name}/{patient}" for name, part in zip(names, parts, strict=True) for patient in part.patients),
+        grouped=parts[0].grouped,
+    )

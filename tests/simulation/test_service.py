@@ -1,0 +1,182 @@
+"""A simulated study gives what the service gives over HTTP: released bytes, and every field of every guarantee.
+
+Six hospitals join a coordinator on a real socket, both sides seeded; the same settings and records are then simulated.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+
+from client_sdk import tasks
+from client_sdk.api.config import Connection
+from client_sdk.protocol.randomness.source import SeededRandomness
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.protocol.wire.tensors import encode
+from client_sdk.study.hospital import Hospital
+from client_sdk.study.preparation import prepare
+from simulation.backends.base import Loop
+from simulation.backends.forked import Forked
+from simulation.engine import Engine, Outcome, initial_weights
+from simulation.population import Population
+from tests.factories.hospitals import plain_policy, records
+from tests.factories.live_coordinator import Live, live
+from tests.factories.settings import limit, settings
+
+SEED, ROUNDS = 11, 10
+NAMES = ("ash", "birch", "cedar", "elder", "fir", "hazel")
+CLIENT_LIMITS = [limit("client", epsilon=900.0)]
+
+Json = dict[str, Any]
+
+
+def fedavg(**more: Any) -> Json:
+    return {"algorithm": "fedavg", "local_steps": 2, "learning_rate": 0.3} | more
+
+
+HISTOGRAM = {
+    "accounting_sample": {"records": 16, "source": "members"},
+    "disclosure": "noised",
+    "histogram_noise": {"std": 6.0, "every": 2},
+}
+MOMENTUM = {"optimiser": {"name": "momentum", "learning_rate": 0.5}}
+ADAM = {"optimiser": {"name": "adam", "learning_rate": 0.1}}
+STUDIES: dict[str, tuple[str, Json]] = {
+    "client": ("client", {"training": fedavg(), "limits": CLIENT_LIMITS}),
+    "client-some": ("client", {"client_sampling_rate": 0.6, "limits": CLIENT_LIMITS, "training": MOMENTUM}),
+    "client-bayesian": ("client", {"bayesian": True, "training": ADAM}),
+    "client-masked": ("client", {"masked": True, "limits": CLIENT_LIMITS}),
+    "shares": ("client-distributed", {"limits": CLIENT_LIMITS, "training": fedavg()}),
+    "shares-bayesian": ("client-distributed", {"bayesian": True}),
+    "parallel": ("parallel", {"training": fedavg(local_optimiser={"name": "adam"})}),
+    "parallel-bayesian": ("parallel", {"bayesian": True, "training": fedavg()}),
+    "parallel-costs": ("parallel", {"bayesian": True, "masked": True}),
+    "parallel-noised": ("parallel", {"bayesian": True, "masked": True} | HISTOGRAM),
+    "parallel-centred": ("parallel", {"training": {"clipping_centre": "previous-update"}, "masked": False}),
+    "sequential": ("sequential", {"bayesian": True}),
+    "sequential-at-end": ("sequential", {"bayesian": True, "disclosure": "at-end"}),
+    "joint": ("joint", {"bayesian": True}),
+    "joint-classical": ("joint", {}),
+}
+
+
+def study_of(name: str) -> StudySettings:
+    scheme, options = STUDIES[name]
+    chosen: Json = {"expected_clients": 6.0, "schedule": {"min_clients": 4}, **options}
+    steps = chosen.get("training", {}).get("local_steps", 1)
+    of_updates = scheme.startswith("client")
+    return settings(scheme, **chosen | {"max_steps": ROUNDS * (1 if of_updates else steps)})
+
+
+class Site(threading.Thread):
+    """One hospital that joins the study and stays."""
+
+    def __init__(self, here: Live, directory: Path, name: str) -> None:
+        super().__init__(name=name)
+        self.here, self.directory = here, directory
+        self.error: BaseException | None = None
+
+    def connection(self, _: str) -> Connection:
+        return Connection(url=self.here.url, patience_seconds=30.0)
+
+    def run(self) -> None:
+        randomness = SeededRandomness(SEED, allow_insecure=True)
+        try:
+            hospital = Hospital.enrol(
+                self.here.url,
+                self.here.invite("sepsis", self.name),
+                directory=self.directory,
+                connection=self.connection,
+            )
+            data = records(seed=NAMES.index(self.name))
+            hospital.join(
+                "sepsis", None, data, policy=plain_policy(unnoised_updates=True), dataset="icu", randomness=randomness
+            )
+        except BaseException as error:
+            self.error = error
+
+
+def served(chosen: StudySettings, first: Mapping[str, Any], home: Path) -> tuple[dict[int, bytes], Json, list[Any]]:
+    """The released models by version, the budget statement, and the ledger, of the service."""
+    seeded = SeededRandomness(SEED, allow_insecure=True)
+    with live(home / "coordinator", randomness=seeded, long_poll_seconds=1.0) as here:
+        here.open_study("sepsis", chosen, model=False)
+        assert here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(first)).status_code == 201
+        sites = [Site(here, home / name, name) for name in NAMES]
+        for site in sites:
+            site.start()
+        while here.operator("GET", "/v1/studies/sepsis").json()["clients"] < len(NAMES):
+            assert all(site.is_alive() for site in sites), [site.error for site in sites]
+            time.sleep(0.02)
+        assert here.operator("POST", "/v1/studies/sepsis/start").status_code == 200
+        end = time.monotonic() + 240
+        while any(site.is_alive() for site in sites):
+            assert time.monotonic() < end
+            here.work()
+            time.sleep(0.01)
+        assert [site.error for site in sites] == [None] * len(sites)
+        entries = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
+        released = [entry["round"] for entry in entries if entry["kind"] == "settled"]
+        models = {v: here.operator("GET", f"/v1/studies/sepsis/models/{v}").content for v in released}
+        return models, here.operator("GET", "/v1/studies/sepsis/budget").json(), entries
+
+
+def population(chosen: StudySettings) -> Population:
+    clients = {
+        name: prepare(None, records(seed=place), plain_policy(), chosen, None, "cpu", 60.0, party=name).dataset
+        for place, name in enumerate(NAMES)
+    }
+    return Population.of(clients)
+
+
+def simulated(chosen: StudySettings, first: Mapping[str, Any], backend: Any, **more: Any) -> Outcome:
+    return Engine(chosen, population(chosen), SEED, backend, weights=first, **more).run()
+
+
+def events_of(entries: list[Any]) -> list[tuple[str, int | None, Json]]:
+    """What happened, without how the study stood, members who came, and the entry that opens the ledger."""
+    told = ("report", "reason", "query", "cost")
+    happened = [entry for entry in entries if entry["kind"] not in ("opened", "roster")]
+    return [(e["kind"], e["round"], {n: e["body"][n] for n in told if n in e["body"]}) for e in happened]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) -> None:
+    chosen = study_of(name)
+    first = initial_weights(chosen, SEED)
+    models, statement, entries = served(chosen, first, tmp_path)
+    for backend in (Loop, lambda work: Forked(work, 2)):
+        found = simulated(chosen, first, backend)
+        assert [round.round for round in found.rounds if round.reason is None] == sorted(models)
+        last = load(models[max(models)])
+        assert {n: a.tobytes() for n, a in last.items()} == {n: a.tobytes() for n, a in found.weights.items()}
+        assert canonical_json(statement["limits"]) == canonical_json(found.statements)
+        assert statement["stop_reason"] == found.stop_reason
+        wanted = [(event.kind, event.round, dict(event.body)) for event in found.events]
+        assert canonical_json(events_of(entries)) == canonical_json(wanted)
+    assert len(models) == ROUNDS or name == "client-some"
+    assert not all(np.array_equal(first[name], last[name]) for name in first)
+
+
+def test_every_scheme_is_compared_masked_and_in_the_clear() -> None:
+    compared = {(study_of(name).privacy.rules.id, study_of(name).privacy.masking is not None) for name in STUDIES}
+    possible = {("client", True), ("client", False), ("client-distributed", True), ("parallel", True)}
+    assert compared == possible | {("parallel", False), ("sequential", True), ("joint", True)}
+    assert tasks.load("logistic-regression", dict(study_of("client").training.task_parameters))
