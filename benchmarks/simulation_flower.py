@@ -25,9 +25,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, 
 from flwr.simulation import run_simulation
 from flwr.supercore.privacy_accounting import PrivacyConfig, SamplingMethod
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
-from torch import nn
-
 from simulation_work import rows_of, small_cnn
+from torch import nn
 
 DELTA = 1e-6
 logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -86,9 +85,7 @@ def strategies(request: dict) -> tuple[Timed, object]:
     if not request["private"]:
         return inner, inner
     accountant = RdpAccountant(
-        PrivacyConfig(
-            delta=DELTA, population_size=request["clients"], sampling_method=SamplingMethod.NO_AMPLIFICATION
-        )
+        PrivacyConfig(delta=DELTA, population_size=request["clients"], sampling_method=SamplingMethod.NO_AMPLIFICATION)
     )
     outer = DifferentialPrivacyClientSideFixedClipping(
         inner, request["noise_multiplier"], request["clip_norm"], cohort, accountant=accountant

@@ -30,9 +30,8 @@ from pfl.model.pytorch import PyTorchModel
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_accountant import RDPPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
-from torch import nn
-
 from simulation_work import rows_of, small_cnn
+from torch import nn
 
 DELTA = 1e-6
 
@@ -85,9 +84,7 @@ def mechanism(request: dict) -> CentrallyAppliedPrivacyMechanism:
         delta=DELTA,
         noise_parameter=request["noise_multiplier"],
     )
-    return CentrallyAppliedPrivacyMechanism(
-        GaussianMechanism.from_privacy_accountant(accountant, request["clip_norm"])
-    )
+    return CentrallyAppliedPrivacyMechanism(GaussianMechanism.from_privacy_accountant(accountant, request["clip_norm"]))
 
 
 def rounds(request: dict) -> dict:

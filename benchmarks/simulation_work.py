@@ -20,5 +20,5 @@ def small_cnn() -> nn.Module:
 
 
 def rows_of(client: int, records: int, distinct: int) -> NDArray[np.int64]:
-    """(records,) the images of one client among those that there are; clients begin again at the first when they end."""
+    """(records,) the images of one client among those that there are; after the last comes the first again."""
     return (client * records + np.arange(records)) % distinct
