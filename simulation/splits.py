@@ -40,7 +40,7 @@ def shards(labels: Labels, clients: int, each: int, draw: np.random.Generator) -
     # Within a label at random: a piece is a sample of its label.
     mixed = draw.permutation(len(labels))
     pieces = _dealt(mixed[np.argsort(labels[mixed], kind="stable")], clients * each)
-    order = draw.permutation(len(pieces)).reshape(clients, each)
+    order: list[list[int]] = draw.permutation(len(pieces)).reshape(clients, each).tolist()
     return [np.concatenate([pieces[piece] for piece in own]) for own in order]
 
 
@@ -54,13 +54,13 @@ def dirichlet(labels: Labels, clients: int, alpha: float, draw: np.random.Genera
     """
     _require_enough(len(labels), clients)
     for _ in range(_TRIES):
-        own: list[list[Rows]] = [[] for _ in range(clients)]
+        owner = np.empty(len(labels), np.int64)
         for label in np.unique(labels):
-            rows: Rows = draw.permutation(np.flatnonzero(labels == label))
-            ends = np.floor(np.cumsum(draw.dirichlet(np.full(clients, alpha)))[:-1] * len(rows)).astype(np.int64)
-            for parts, start, end in zip(own, [0, *ends], [*ends, len(rows)], strict=True):
-                parts.append(rows[start:end])
-        dealt = [np.concatenate(parts) for parts in own]
+            rows = draw.permutation(np.flatnonzero(labels == label))
+            # Shares as whole records: a record at place i goes to the client whose share reaches beyond it.
+            reached = np.cumsum(draw.dirichlet(np.full(clients, alpha))) * len(rows)
+            owner[rows] = np.searchsorted(reached[:-1], np.arange(len(rows)), side="right")
+        dealt = [np.flatnonzero(owner == client) for client in range(clients)]
         if all(len(rows) for rows in dealt):
             return dealt
     raise DataError(

@@ -67,15 +67,9 @@ class PrivateGradients:
     ) -> None:
         privacy, model = settings.privacy, gradients.model
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
-        coordinates = sum(p.numel() for p in model.parameters() if p.requires_grad)
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
-        self._noise = GridNoise.calibrated(
-            privacy.clip_norm,
-            coordinates,
-            noise_multiplier=privacy.noise_multiplier,
-            rounding=gradients.rounding(privacy.clip_norm, slots_for(privacy.expected_batch_size), self._centre),
-        )
+        self._noise = noise_of_a_step(gradients, settings, self._centre)
         self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
@@ -205,6 +199,19 @@ class PlainGradients:
     def accounts(self) -> tuple[None, None]:
         """Nothing is charged here."""
         return None, None
+
+
+def noise_of_a_step(
+    gradients: PerRecordGradients, settings: StudySettings, centre: Mapping[str, Tensor] | None = None
+) -> GridNoise:
+    """The noise on a client's clipped sum: by public numbers alone, and so the same in every step of every client."""
+    privacy = settings.privacy
+    return GridNoise.calibrated(
+        privacy.clip_norm,
+        sum(p.numel() for p in gradients.model.parameters() if p.requires_grad),
+        noise_multiplier=privacy.noise_multiplier,
+        rounding=gradients.rounding(privacy.clip_norm, slots_for(privacy.expected_batch_size), centre),
+    )
 
 
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:

@@ -30,7 +30,15 @@ from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
-from client_sdk.training.gradients import PlainGradients, PrivateGradients, clipped, norm_of, released_centre
+from client_sdk.training.gradients import (
+    PlainGradients,
+    PrivateGradients,
+    clipped,
+    noise_of_a_step,
+    norm_of,
+    released_centre,
+)
+from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
@@ -133,6 +141,16 @@ class LocalTraining:
     def spec(self) -> Spec:
         """Names, shapes and types of the parameters that travel."""
         return spec_of_model(self._model)
+
+    @property
+    def noise(self) -> GridNoise:
+        """Of one private step that clips around zero.
+
+        Raises:
+            ConfigurationError: as `require_trainable`.
+        """
+        self.require_trainable()
+        return noise_of_a_step(self._gradients, self.settings)
 
     @cached_property
     def _model(self) -> nn.Module:

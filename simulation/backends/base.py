@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +87,11 @@ class Sums:
 
 @dataclass(frozen=True)
 class FlatUpdate:
-    """An update as one flat array: (coordinates,) float32, parameters in order of their names. A `Tensors`."""
+    """An update as one flat array: (coordinates,) floats, parameters in order of their names. A `Tensors`."""
 
     spec: Spec
     starts: Mapping[str, int]
-    numbers: NDArray[np.float32]
+    numbers: NDArray[Any]
 
     def piece(self, name: str, start: int, stop: int) -> Array:
         begins = self.starts[name]
@@ -121,5 +121,5 @@ class Layout:
             values = update[name].reshape(-1)
             into[start : start + len(values)] = values
 
-    def updates(self, rows: Iterable[NDArray[np.float32]]) -> list[Tensors]:
+    def updates(self, rows: Iterable[NDArray[Any]]) -> list[Tensors]:
         return [FlatUpdate(self.spec, self.starts, row) for row in rows]

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.numpy import load
 
-from client_sdk import tasks
 from client_sdk.api.config import Connection
+from client_sdk.errors import WardroundError
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
@@ -83,7 +83,7 @@ class Site(threading.Thread):
     def __init__(self, here: Live, directory: Path, name: str) -> None:
         super().__init__(name=name)
         self.here, self.directory = here, directory
-        self.error: BaseException | None = None
+        self.error: WardroundError | None = None
 
     def connection(self, _: str) -> Connection:
         return Connection(url=self.here.url, patience_seconds=30.0)
@@ -101,7 +101,7 @@ class Site(threading.Thread):
             hospital.join(
                 "sepsis", None, data, policy=plain_policy(unnoised_updates=True), dataset="icu", randomness=randomness
             )
-        except BaseException as error:
+        except WardroundError as error:
             self.error = error
 
 
@@ -179,4 +179,3 @@ def test_every_scheme_is_compared_masked_and_in_the_clear() -> None:
     compared = {(study_of(name).privacy.rules.id, study_of(name).privacy.masking is not None) for name in STUDIES}
     possible = {("client", True), ("client", False), ("client-distributed", True), ("parallel", True)}
     assert compared == possible | {("parallel", False), ("sequential", True), ("joint", True)}
-    assert tasks.load("logistic-regression", dict(study_of("client").training.task_parameters))

@@ -1,0 +1,297 @@
+"""Thousands of clients with linear models, in blocks: what `forked` computes one by one, up to float rounding.
+
+Batches and noise come from one stream a round instead of one for every client, and gradients are added in float64. The
+law of every number is that of the service; its bytes are not. Charges are made by the same functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.gradients.inspection import trainable
+from client_sdk.gradients.layers import SIGNALS
+from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.protocol.randomness.source import COORDINATOR, Purpose
+from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
+from client_sdk.protocol.secure_sum.vectors import RingVector
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire import tensors
+from client_sdk.protocol.wire.tensor_files import Arrays, Tensors
+from client_sdk.protocol.wire.tensors import Array
+from client_sdk.secure_sum.delivery import ring_vectors_of
+from client_sdk.training import Contribution
+from client_sdk.training.descent import Descent
+from client_sdk.training.noise import GridNoise
+from server.domain.admission import Findings, examine
+from simulation.backends.base import Done, Layout, Sums
+from simulation.backends.linear import Batches, LinearRecords, Rows, Stacked, blocks
+from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+
+# As `client_sdk.training.gradients` clips, so that float32 never passes the clip norm.
+_WITHIN = 1 - 2.0**-22
+Floats = NDArray[np.float64]
+
+
+def reason_against(work: LocalWork) -> str | None:
+    """Why this study cannot be vectorised; None: it can."""
+    training, model = work.settings.training, work.training.task.model()
+    if type(model) is not nn.Linear or set(trainable(model)) != {"weight", "bias"}:
+        return f"task {training.task}: its model is not one linear layer with a bias"
+    if work.training.task.loss not in SIGNALS:
+        return f"task {training.task}: the derivative of its loss is not known in closed form"
+    if work.population.dataset.grouped:
+        return "training.rows_per_patient: patients with several rows"
+    if training.clipping != "flat" or training.clipping_centre != "zero":
+        return "training.clipping and training.clipping_centre: only whole gradients are clipped here, around zero"
+    return None
+
+
+class Vectorised:
+    """A backend for linear models.
+
+    Raises ConfigurationError: the study cannot be vectorised; says why.
+    """
+
+    exact = False
+
+    def __init__(self, work: LocalWork) -> None:
+        reason = reason_against(work)
+        if reason is not None:
+            raise ConfigurationError(f"{reason}: take the backend forked")
+        self._work, self._settings = work, work.settings
+        self._layout = Layout.of(work.training.spec)
+        self._records = LinearRecords(work.population.dataset, work.training.task.loss)
+        clips = self._settings.privacy.rules.clips_updates
+        self._noise = None if clips else work.training.noise
+
+    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+        round = _Round(self._work, self._layout, self._records, self._noise, orders)
+        own = [self._work.population.rows[task.place] for task in tasks]
+        # A client's records and its model are there at once.
+        for block in blocks(own, self._work.population.dataset.inputs.shape[1] + self._layout.size):
+            round.take(tasks[block], own[block])
+        return round.done()
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+@dataclass
+class _Steps:
+    """A block of clients on their way: their models, and what a step charges."""
+
+    models: Stacked
+    moments: list[LogMomentBounds | None]
+    distances: list[float | None]
+
+
+class _Round:
+    """One round, block by block."""
+
+    def __init__(
+        self, work: LocalWork, layout: Layout, records: LinearRecords, noise: GridNoise | None, orders: Orders
+    ) -> None:
+        self._work, self._layout, self._records, self._noise, self._orders = work, layout, records, noise, orders
+        self._settings: StudySettings = work.settings
+        streams = work.training.randomness.in_round(COORDINATOR, orders.round)
+        self._coins, self._drawn = streams.of(Purpose.SAMPLE), streams.of(Purpose.NOISE)
+        self._sums, self._findings = Sums(orders.vectors), list[Findings]()
+        self._accounts: list[Accounts | None] = []
+        self._rows: list[NDArray[np.float32]] = []
+        self._total = np.zeros(layout.size)
+        # Where the sum is noised on a grid every update is rounded to it first; elsewhere floats are added.
+        central = self._settings.privacy.noise_of_updates(layout.size)
+        self._spacing = None if central is None else central.spacing
+        self._central = central
+
+    def take(self, tasks: Sequence[Task], own: Sequence[Rows]) -> None:
+        """The next clients."""
+        names = [self._work.population.names[task.place] for task in tasks]
+        steps = self._begun(tasks, own, names)
+        updates = self._descended(steps, own)
+        finite = np.isfinite(updates).all(axis=1)
+        if not finite.all():
+            raise ClientStopped(names[int(np.argmin(finite))], self._orders.round, "the update")
+        if self._central is not None:
+            updates, steps.distances = self._clipped(updates)
+        self._keep(tasks, own, steps, updates)
+
+    def done(self) -> Done:
+        """What the round's clients gave."""
+        return Done(self._updates(), tuple(self._findings), self._sums.totals, tuple(self._accounts))
+
+    def _begun(self, tasks: Sequence[Task], own: Sequence[Rows], names: Sequence[str]) -> _Steps:
+        weights = self._orders.weights
+        models = Stacked(torch.as_tensor(weights["weight"]), torch.as_tensor(weights["bias"]), len(tasks))
+        moments: list[LogMomentBounds | None] = [None] * len(tasks)
+        if self._settings.privacy.estimates_records:
+            moments = [self._moments(task, name) for task, name in zip(tasks, names, strict=True)]
+        return _Steps(models, moments, [None] * len(tasks))
+
+    def _moments(self, task: Task, name: str) -> LogMomentBounds | None:
+        training = self._work.training.of_client(name, self._work.population.records_of(task.place))
+        return LogMomentBounds.open(
+            self._settings,
+            training.dataset.patients,
+            task.accounts,
+            rounds_lost=0,
+            source=training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE),
+        )
+
+    # -- local steps
+
+    def _descended(self, steps: _Steps, own: Sequence[Rows]) -> NDArray[np.float32]:
+        """(clients, coordinates): gradients (fedsgd), or the way that the local steps went (fedavg)."""
+        training = self._settings.training
+        trained = [
+            rows if moments is None else rows[moments.trained] for rows, moments in zip(own, steps.moments, strict=True)
+        ]
+        if training.algorithm == "fedsgd":
+            return self._flat(self._gradient(steps, own, trained))
+        descent = Descent(steps.models, self._settings, self._orders.round)
+        for _ in range(training.local_steps):
+            descent.step(self._gradient(steps, own, trained))
+        start = {name: torch.as_tensor(self._orders.weights[name]) for name in ("weight", "bias")}
+        return self._flat({name: p.detach() - start[name] for name, p in steps.models.named_parameters()})
+
+    def _gradient(self, steps: _Steps, own: Sequence[Rows], trained: Sequence[Rows]) -> dict[str, Tensor]:
+        """Parameter name -> (clients, …) float32 mean gradients, noised where clients noise them; charged."""
+        privacy, noise = self._settings.privacy, self._noise
+        batches = Batches.drawn(trained, privacy.sampling_rate, self._coins)
+        found = self._records.gradients(steps.models, batches, None if noise is None else privacy.clip_norm)
+        total = np.concatenate([found.bias.flatten(1).numpy(), found.weight.flatten(1).numpy()], axis=1)
+        if noise is not None:
+            self._charge(steps, own, noise)
+            total = self._noised(self._within_radius(total, batches, steps, noise), noise)
+        mean = torch.as_tensor(total).float() / privacy.expected_batch_size
+        outputs = found.bias.shape[1]
+        return {"bias": mean[:, :outputs], "weight": mean[:, outputs:].reshape(found.weight.shape)}
+
+    def _within_radius(self, total: Floats, batches: Batches, steps: _Steps, noise: GridNoise) -> Floats:
+        """Sums moved to the ball that bounds a client, as `client_sdk.training.gradients.projected` does."""
+        privacy, radius = self._settings.privacy, self._settings.sum_radius or math.inf
+        norms = np.sqrt(np.square(total).sum(axis=1))
+        bounded = privacy.client_clip_norm is not None
+        far = (norms > radius * _WITHIN) & (bounded | (batches.sizes.numpy() * privacy.clip_norm > radius))
+        factors = np.where(far, radius * _WITHIN / np.where(far, norms, 1.0), 1.0)
+        if bounded and privacy.client_clip_norm is not None:
+            rounding = noise.sensitivity - privacy.clip_norm
+            norms = np.where(far, radius, norms * (1 + 2.0**-40))
+            scaled = (norms + rounding) * (privacy.clip_norm / noise.sensitivity) * (1 + 2.0**-50)
+            steps.distances = [min(float(one), privacy.client_clip_norm) for one in scaled]
+        return total * factors[:, None]
+
+    def _noised(self, total: Floats, noise: GridNoise) -> Floats:
+        """Rounded to the grid, with every client's own noise: consecutive draws of one stream."""
+        units = np.rint(total / noise.spacing)
+        units += noise.law.sample(units.size, self._drawn).reshape(units.shape)
+        return units * noise.spacing
+
+    def _charge(self, steps: _Steps, own: Sequence[Rows], noise: GridNoise) -> None:
+        if not any(steps.moments):
+            return
+        rounding = noise.sensitivity - self._settings.privacy.clip_norm
+        norms = self._records.norms(steps.models, Batches.whole(own)).numpy()
+        for moments, row in zip(steps.moments, norms, strict=True):
+            if moments is not None:
+                measured = row[moments.rows]
+                moments.measure(measured, rounding=rounding, total_records=self._orders.total_records)
+
+    def _flat(self, values: Mapping[str, Tensor]) -> NDArray[np.float32]:
+        parts = [values[name].reshape(len(values[name]), -1) for name in sorted(self._work.training.spec)]
+        return torch.cat(parts, dim=1).float().numpy()
+
+    # -- what leaves a client
+
+    def _clipped(self, updates: NDArray[np.float32]) -> tuple[NDArray[np.float32], list[float | None]]:
+        """Whole updates within the clip norm, and their distances as they are accounted."""
+        privacy, central = self._settings.privacy, self._central
+        norms = np.sqrt(np.square(updates, dtype=np.float64).sum(axis=1))
+        factors = np.minimum(1.0, privacy.clip_norm * _WITHIN / np.where(norms > 0, norms, 1.0))
+        found = (updates * factors[:, None]).astype(np.float32)
+        if central is None or privacy.bayesian is None:
+            return found, [None] * len(found)
+        reached = np.sqrt(np.square(found, dtype=np.float64).sum(axis=1))
+        return found, [central.accounted_distance(float(one)) for one in reached]
+
+    def _keep(self, tasks: Sequence[Task], own: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]) -> None:
+        for place, moments in enumerate(steps.moments):
+            if moments is None:
+                self._accounts.append(None)
+                continue
+            streams = self._work.training.randomness.in_round(self._name(tasks[place]), self._orders.round)
+            moments.publish(self._orders.round, streams.of(Purpose.HISTOGRAM))
+            self._accounts.append(Accounts(moments.to_bytes()))
+        if self._orders.vectors:
+            self._mask(tasks, own, steps, updates)
+        if not any(spec.name == UPDATE_VECTOR for spec in self._orders.vectors):
+            self._add(steps, updates)
+
+    def _name(self, task: Task) -> str:
+        return self._work.population.names[task.place]
+
+    def _mask(self, tasks: Sequence[Task], own: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]) -> None:
+        """The words of every client, by the hospital's own function."""
+        known = self._orders.total_records is not None
+        for place, task in enumerate(tasks):
+            name = self._name(task)
+            made = Contribution(self._named(updates[place]), steps.distances[place])
+            try:
+                words: Mapping[str, RingVector] = ring_vectors_of(
+                    self._settings.privacy,
+                    self._work.training.spec,
+                    self._orders.vectors,
+                    made,
+                    steps.moments[place],
+                    records=0 if known or task.reported else len(own[place]),
+                    randomness=self._work.training.randomness.in_round(name, self._orders.round),
+                )
+            except TrainingStopped as stopped:
+                raise ClientStopped(name, self._orders.round, stopped.where) from stopped
+            self._sums.add(words)
+
+    def _add(self, steps: _Steps, updates: NDArray[np.float32]) -> None:
+        """In the clear: what the coordinator finds, where a limit asks for it, and the sum."""
+        if self._settings.privacy.bayesian is not None:
+            self._findings += self._found(steps, updates)
+        if self._settings.robustness.aggregation != "mean":
+            self._rows.append(updates)
+            return
+        exact = updates.astype(np.float64)
+        if self._spacing is not None:
+            # Integers: their sum is the one of any order.
+            exact = np.rint(exact / self._spacing) * self._spacing
+        self._total += exact.sum(axis=0)
+
+    def _found(self, steps: _Steps, updates: NDArray[np.float32]) -> list[Findings]:
+        if self._central is not None:
+            return [Findings(distance, None) for distance in steps.distances]
+        bodies = [{tensors.UPDATE + name: value for name, value in self._named(row).items()} for row in updates]
+        if not self._orders.vectors:
+            bodies = [
+                body | ({} if moments is None else moments.tensors())
+                for body, moments in zip(bodies, steps.moments, strict=True)
+            ]
+        spec, longest = self._work.training.spec, self._orders.longest
+        return [examine(self._settings, spec, Arrays(body), longest) for body in bodies]
+
+    def _named(self, row: NDArray[np.float32]) -> dict[str, Array]:
+        """Parameter name -> its numbers in one update."""
+        found: dict[str, Array] = {}
+        for name, (shape, _) in self._work.training.spec.items():
+            start = self._layout.starts[tensors.UPDATE + name]
+            found[name] = row[start : start + math.prod(shape)].reshape(shape)
+        return found
+
+    def _updates(self) -> list[Tensors]:
+        rows: list[NDArray[Any]] = [row for block in self._rows for row in block]
+        return self._layout.updates(rows or [self._total])
