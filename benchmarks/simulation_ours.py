@@ -1,4 +1,4 @@
-"""Our side of `benchmarks.simulation`, and the loops that it is compared with, as `-m benchmarks.simulation_ours REQUEST`.
+"""Our side of `benchmarks.simulation`, and the loops it is compared with: `python -m benchmarks.simulation_ours REQUEST`.
 
 engine  a study by `simulation.engine`: budget, coins, exact noise, releases, a checkpoint after every round
 bare    the clients' work alone, in the same processes, and the mean of what they give

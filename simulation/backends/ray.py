@@ -198,6 +198,9 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     if address is None:
         here |= {"include_dashboard": False, "num_cpus": workers}
     try:
-        ray.init(**here)
+        with warnings.catch_warnings():
+            # What Ray will do about accelerators some day.
+            warnings.simplefilter("ignore", FutureWarning)
+            ray.init(**here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"no cluster of Ray could be used at {here['address']}: {error}") from error

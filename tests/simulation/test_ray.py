@@ -1,4 +1,4 @@
-"""On a cluster of two nodes a study gives what it gives in forked processes; without Ray the backend says what it needs."""
+"""A cluster of two nodes gives what forked processes give; without Ray the backend says what it needs."""
 
 from __future__ import annotations
 
