@@ -10,22 +10,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from accounting.budget.budget import StopReason
-from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import Array
+from client_sdk.tasks import Task as TrainedTask
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.tasks.task import new_model
 from client_sdk.training.local import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend
+from simulation.baselines import metrics_of
 from simulation.coordinator import Answers, Coordinator, Event, Opening
 from simulation.local_work import Accounts, LocalWork, Orders, Task
 from simulation.population import Population
@@ -146,7 +149,19 @@ class Engine:
         return [Task(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
 
     def _metrics(self, weights: Mapping[str, Array]) -> dict[str, float]:
-        return {} if self.test is None else metrics_of(self.settings, weights, self.test)
+        """Of these weights on the test records, which are rows, one by one."""
+        if self.test is None:
+            return {}
+        load_weights(self._model, weights)
+        return metrics_of(self._task, self._model, self.test)
+
+    @cached_property
+    def _task(self) -> TrainedTask:
+        return load(self.settings.training.task, self.settings.training.task_parameters)
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return new_model(self._task, self.settings.training.task).eval()
 
     # -- checkpoints
 
@@ -188,18 +203,3 @@ def initial_weights(settings: StudySettings, seed: int) -> dict[str, Array]:
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         return weights_of(new_model(task, settings.training.task))
-
-
-def metrics_of(settings: StudySettings, weights: Mapping[str, Array], test: TaskDataset) -> dict[str, float]:
-    """What the task measures of these weights on test records.
-
-    Raises:
-        ConfigurationError: the records are grouped by patient; a test takes rows.
-    """
-    if test.grouped:
-        raise ConfigurationError("test records are rows, one by one")
-    task = load(settings.training.task, settings.training.task_parameters)
-    model = new_model(task, settings.training.task).eval()
-    load_weights(model, weights)
-    with torch.no_grad():
-        return task.metrics(model(test.inputs), test.targets)

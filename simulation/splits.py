@@ -81,7 +81,7 @@ def by_value(values: Sequence[Any]) -> tuple[list[Rows], list[str]]:
     meant: dict[str, str] = {}
     for row, value in enumerate(values):
         written = _written(value)
-        name = _name(written)
+        name = client_name(written)
         if meant.setdefault(name, written) != written:
             raise DataError(f"{meant[name]!r} and {written!r} would both be the client {name}: write them apart")
         rows.setdefault(name, []).append(row)
@@ -93,7 +93,8 @@ def _written(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _name(written: str) -> str:
+def client_name(written: str) -> str:
+    """What a client is called for a value or a file: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-") or "client"
 
 

@@ -1,0 +1,41 @@
+"""From a backend's name to the backend."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from client_sdk.errors import ConfigurationError
+from simulation.backends.base import Backend, Loop
+from simulation.backends.forked import Forked
+from simulation.backends.vectorised import Vectorised, reason_against
+from simulation.engine import OpenBackend
+from simulation.local_work import LocalWork
+
+NAMES = ("auto", "loop", "forked", "vectorised")
+# From so many clients on a linear model is worth its own way, whose bytes are not the service's.
+MANY = 200
+
+
+def backend_called(name: str, workers: int | None = None) -> OpenBackend:
+    """How a backend is opened. auto: vectorised for many linear clients, else forked.
+
+    Raises:
+        ConfigurationError: there is none of this name, or `workers` is below 1.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigurationError("--workers is at least 1")
+    known: dict[str, OpenBackend] = {
+        "auto": partial(_auto, workers=workers),
+        "loop": Loop,
+        "forked": partial(Forked, workers=workers),
+        "vectorised": Vectorised,
+    }
+    if name not in known:
+        raise ConfigurationError(f"there is no backend {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _auto(work: LocalWork, workers: int | None) -> Backend:
+    if len(work.population) >= MANY and reason_against(work) is None:
+        return Vectorised(work)
+    return Forked(work, workers)

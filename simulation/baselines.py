@@ -1,0 +1,141 @@
+"""What a study's accuracy is compared with, on the same records: without privacy, pooled, and one hospital alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from client_sdk.errors import TrainingStopped
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.tasks import Task, TaskDataset
+from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
+from simulation.population import Population
+
+BATCH = 128
+WEIGHT_DECAY = 1e-4
+MOST_ITERATIONS = 200
+# Of so many clients each is trained alone; of more, as many of them.
+_MOST_ALONE = 20
+# A clip norm that no update reaches, and noise that no float32 weight notices beside it.
+_FAR, _QUIET, _ANY = 1e4, 1e-10, 1e30
+
+
+def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> nn.Module:
+    """A model trained on all records without privacy, with a small weight decay: a linear one to its optimum.
+
+    Raises:
+        TrainingStopped: its weights are not finite.
+    """
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+        model = task.model()
+        of_records, loss = model, task.loss
+        if dataset.grouped:
+            of_records, loss = RowsOfPatients(model), loss_of_patients(task.loss)
+        if isinstance(model, nn.Linear):
+            _by_quasi_newton(of_records, loss, dataset)
+        else:
+            _by_adam(of_records, loss, dataset, seed)
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise TrainingStopped("training without privacy")
+    return model.eval()
+
+
+def _by_quasi_newton(model: nn.Module, loss: Loss, dataset: TaskDataset) -> None:
+    """L-BFGS on all records: the loss of a linear model has one minimum, which no seed decides."""
+    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        decay = sum((parameter.square().sum() for parameter in model.parameters()), torch.zeros(()))
+        value = _mean(model, loss, dataset.inputs, dataset.targets) + WEIGHT_DECAY / 2 * decay
+        value.backward()  # pyright: ignore[reportUnknownMemberType]
+        return value
+
+    optimiser.step(closure)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _by_adam(
+    model: nn.Module, loss: Loss, dataset: TaskDataset, seed: int, *, steps: int = 400, learning_rate: float = 0.003
+) -> None:
+    """Adam on mini-batches."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    for _ in range(steps):
+        batch = torch.randint(len(dataset), (min(BATCH, len(dataset)),), generator=generator)
+        optimiser.zero_grad()
+        value = _mean(model, loss, dataset.inputs[batch], dataset.targets[batch])
+        value.backward()  # pyright: ignore[reportUnknownMemberType]
+        optimiser.step()  # pyright: ignore[reportUnknownMemberType]
+
+
+def _mean(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
+    return loss(model(inputs), targets).mean()
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Metrics on the test records, by name, without privacy.
+
+    pooled  one model on everybody's records, which nobody may do;  alone: of each client by itself, or of some
+    most_frequent  accuracy of always saying the most frequent class; None where targets are not classes
+    """
+
+    pooled: dict[str, float]
+    alone: tuple[dict[str, float], ...]
+    most_frequent: float | None
+
+
+def baselines(task: Task, population: Population, test: TaskDataset, seed: int) -> Baselines:
+    """Trained here and now. Raises TrainingStopped."""
+
+    def measured(dataset: TaskDataset) -> dict[str, float]:
+        return metrics_of(task, fitted(task, dataset, seed), test)
+
+    count = len(population)
+    chosen = range(count)
+    if count > _MOST_ALONE:
+        drawn = np.random.default_rng([seed, 3]).permutation(count)[:_MOST_ALONE]
+        chosen = sorted(int(place) for place in drawn)
+    frequent = None
+    if not test.targets.is_floating_point() and test.targets.ndim == 1:
+        counts = torch.bincount(population.dataset.targets.flatten().clamp_min(0))
+        frequent = (test.targets == int(counts.argmax())).double().mean().item()
+    alone = tuple(measured(population.records_of(place)) for place in chosen)
+    return Baselines(measured(population.everybody()), alone, frequent)
+
+
+def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, float]:
+    """What the task measures of a model on test records."""
+    with torch.no_grad():
+        return task.metrics(model(test.inputs), test.targets)
+
+
+def without_privacy(settings: StudySettings, rounds: int) -> StudySettings:
+    """The same rounds of the same optimisers, with nothing clipped and next to no noise.
+
+    Whole updates leave their clients, under a clip norm that none reaches.
+    """
+    values = settings.as_json()
+    privacy = values["privacy"] | {
+        "scheme": "client",
+        "central_noise": "coordinator",
+        "limits": [{"level": "client", "definition": "classical", "epsilon": _ANY, "delta": 1e-5}],
+        "clip_norm": _FAR,
+        "client_clip_norm": None,
+        "noise_multiplier": _QUIET,
+        "max_steps": rounds,
+        "bayesian": None,
+        "disclosure": "plain",
+        "histogram_noise": None,
+        "accounting_sample": None,
+        "masking": None,
+    }
+    training = values["training"] | {"clipping": "flat", "clipping_centre": "zero"}
+    values |= {"privacy": privacy, "training": training, "robustness": {}, "beyond_bounds": True}
+    for section in ("statistics", "evaluation"):
+        values.pop(section, None)
+    return StudySettings.model_validate(values)

@@ -1,0 +1,167 @@
+"""`wardround simulate`: a study's own settings on records at hand, in one process, before any hospital is asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from client_sdk.commands.settings_file import read_settings
+from client_sdk.commands.shared import AsJson, ending, number, plain_errors, print_json, say, table
+
+if TYPE_CHECKING:
+    from simulation.report import Report, Run, Spread
+    from simulation.runs import Simulation
+
+SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as `study create` takes them")]
+Data = Annotated[
+    list[Path], typer.Option(help="records as a hospital has them; repeated: every file is one client of its own")
+]
+Clients = Annotated[int | None, typer.Option(help="among how many clients one file is shared out", min=1)]
+Split = Annotated[
+    str, typer.Option(help="how: iid; labels:K, K shards of one label a client; dirichlet:ALPHA; column:NAME")
+]
+Test = Annotated[Path | None, typer.Option(help="records to measure on; left out: a share of the patients is held out")]
+TestShare = Annotated[float, typer.Option(help="of the patients of every file, held out", min=0.0, max=0.9)]
+Seeds = Annotated[int, typer.Option(help="how often, each time with other noise, split and held-out patients", min=1)]
+FirstSeed = Annotated[int, typer.Option(help="of the first; the others follow", min=0)]
+BackendName = Annotated[
+    str, typer.Option("--backend", help="auto, loop, forked, or vectorised (linear models, thousands of clients)")
+]
+Workers = Annotated[int | None, typer.Option(help="processes of the backend forked; left out: one for each processor")]
+PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+NoBaselines = Annotated[
+    bool, typer.Option("--no-baselines", help="do not train without privacy, pooled and alone for comparison")
+]
+Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg; one that exists is replaced")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="write everything as JSON; replaced as well")]
+Checkpoints = Annotated[
+    Path | None, typer.Option("--checkpoints", help="folder: after a kill the same command goes on there")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `wardround`. torch is imported when it runs."""
+    app.command()(simulate)
+
+
+def simulate(
+    settings: SettingsFile,
+    data: Data,
+    clients: Clients = None,
+    split: Split = "iid",
+    test: Test = None,
+    test_share: TestShare = 0.2,
+    seeds: Seeds = 1,
+    first_seed: FirstSeed = 0,
+    backend: BackendName = "auto",
+    workers: Workers = None,
+    patient_column: PatientColumn = None,
+    encoding: Encoding = None,
+    no_baselines: NoBaselines = False,
+    plot: Plot = None,
+    output: Output = None,
+    checkpoints: Checkpoints = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study on records at hand: accuracy by round beside ε by round, until the budget ends it. Asks nobody.
+
+    Records and noise are drawn from a seed, so that nothing here protects anybody: for records that you may see.
+    """
+    with plain_errors():
+        from simulation.backends.choice import backend_called
+        from simulation.chart import draw
+        from simulation.records import Dealer, HowSplit, Source
+        from simulation.runs import Simulation
+
+        # Said once, in the help; not for every seed.
+        logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+        chosen = read_settings(settings)
+        source = Source.read(data, test, patient_column, encoding)
+        dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
+        simulation = Simulation(
+            chosen, dealer, backend, backend_called(backend, workers), not no_baselines, checkpoints
+        )
+        if plot is not None and plot.suffix not in (".png", ".svg"):
+            raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
+        for note in simulation.notes(first_seed):
+            say(f"note: {note}", err=True)
+        report = _run(simulation, range(first_seed, first_seed + seeds))
+        if output is not None:
+            output.write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        if plot is not None:
+            draw(report, plot)
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            _show(report)
+
+
+def _run(simulation: Simulation, seeds: range) -> Report:
+    """With a bar on standard error, which shows the round and what is spent."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from simulation.engine import RoundShown
+    from simulation.report import Report
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[spent]}"), TimeRemainingColumn())
+    runs: list[Run] = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        for seed in seeds:
+            task = progress.add_task(f"seed {seed}", total=simulation.settings.rounds, spent="")
+
+            def show(shown: RoundShown, task: object = task) -> None:
+                spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in shown.spent)
+                progress.update(task, advance=1, spent=f"ε {spent}")  # type: ignore[arg-type]
+
+            runs.append(simulation.run(seed, show))
+            progress.remove_task(task)
+    return Report(simulation.settings, simulation.backend, tuple(runs))
+
+
+def _show(report: Report) -> None:
+    from simulation.chart import compared
+
+    limits, metric = report.settings.privacy.limits, report.metric
+    columns = ["released models", *([] if metric is None else [metric])]
+    columns += [f"ε {limit.level} {limit.definition}" for limit in limits]
+    rows: list[list[str]] = []
+    for point in _some(report):
+        measured = [] if metric is None else [_spread(point.metric)]
+        rows.append([str(point.released), *measured, *("∞" if s is None else number(s) for s in point.spent)])
+    table(f"{len(report.runs)} simulated, {_sizes(report)}", columns, rows)
+    ends = dict.fromkeys(run.outcome.stop_reason for run in report.runs)
+    say("ends: " + "; ".join(ending(reason) for reason in ends))
+    for limit in limits:
+        say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
+    if metric is not None:
+        compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
+        table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
+    for warning in report.warnings():
+        say(f"warning: {warning}", err=True)
+
+
+_SHOWN = 12
+
+
+def _some(report: Report):
+    """At most a dozen points, the last among them."""
+    points = report.points()
+    step = max(1, -(-len(points) // _SHOWN))
+    return [point for at, point in enumerate(points, start=1) if at % step == 0 or at == len(points) or at == 1]
+
+
+def _sizes(report: Report) -> str:
+    run = report.runs[0]
+    return f"{run.clients} clients with {run.records:,} records in all"
+
+
+def _spread(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.3f}" if value.deviation is None else f"{value.mean:.3f} ± {value.deviation:.3f}"

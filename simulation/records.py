@@ -1,0 +1,188 @@
+"""From files to a population and its test records: read once, then held out and dealt out anew under every seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client_sdk.data import DataError, Records, Table, load
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.split import Split
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.tasks import Task, TaskDataset
+from simulation import splits
+from simulation.population import Population
+
+Rows = NDArray[np.int64]
+# Streams of one seed that must not be one another's.
+_TEST, _CLIENTS = 1, 2
+_WAYS = "iid, labels:K (K shards a client), dirichlet:ALPHA, or column:NAME (one client for each value)"
+
+
+@dataclass(frozen=True)
+class HowSplit:
+    """How one file's records are dealt out. value: K, alpha, or the name of a column."""
+
+    way: str
+    value: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ConfigurationError: the text names no way."""
+        way, _, value = text.partition(":")
+        good = {"iid": value == "", "labels": value.isdecimal() and int(value) > 0, "dirichlet": _positive(value)}
+        if not good.get(way, way == "column" and value != ""):
+            raise ConfigurationError(f"--split {text}: say {_WAYS}")
+        return cls(way, value)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The records of a simulation.
+
+    clients  the name of each file's client, where every file is one; None: one file, dealt out
+    test     records of their own; None: a share of the patients is held out
+    """
+
+    files: tuple[Records, ...]
+    clients: tuple[str, ...] | None
+    test: Records | None
+
+    @classmethod
+    def read(cls, files: Sequence[Path], test: Path | None, patient_column: str | None, encoding: str | None) -> Self:
+        """Raises DataError: a file cannot be read, or two files make one client's name."""
+        found = tuple(load(path, patient_column=patient_column, encoding=encoding) for path in files)
+        names = None
+        if len(files) > 1:
+            names = tuple(splits.client_name(path.name.removesuffix(".gz").rpartition(".")[0]) for path in files)
+            if len(set(names)) < len(names):
+                raise DataError(f"two files make one client's name: {', '.join(sorted(names))}; rename one")
+        tests = None if test is None else load(test, patient_column=patient_column, encoding=encoding)
+        return cls(found, names, tests)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Under one seed: who has which records, and who is asked after every release; None: nobody."""
+
+    population: Population
+    test: TaskDataset | None
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """Deals the records of a source out, under any seed.
+
+    how, clients  of one file; where every file is a client, iid and None or as many
+    test_share    of every file's patients, held out for the test where the source has no test records
+    """
+
+    source: Source
+    how: HowSplit
+    clients: int | None
+    test_share: float
+
+    def __post_init__(self) -> None:
+        names = self.source.clients
+        if names is not None and (self.clients not in (None, len(names)) or self.how.way != "iid"):
+            raise ConfigurationError("every file is one client: leave --clients and --split out, or give one file")
+        if names is None and self.clients is None and self.how.way != "column":
+            raise ConfigurationError(
+                "say how many clients share the file (--clients), or which column names them (--split column:NAME)"
+            )
+
+    def deal(self, task: Task, settings: StudySettings, seed: int) -> Dealt:
+        """The population and test records of one seed.
+
+        Raises:
+            DataError, TaskError: records that the task cannot take, or too few of them.
+            ConfigurationError: the split does not go with the records.
+        """
+        source, draw = self.source, np.random.default_rng([seed, _TEST])
+        tests: list[TaskDataset] = [] if source.test is None else [task.dataset(source.test)]
+        kept: list[Records] = []
+        for records in source.files:
+            train = records
+            if source.test is None and self.test_share > 0:
+                train, held = _held_out(records, self.test_share, draw)
+                tests.append(task.dataset(held))
+            kept.append(_trained(train, settings, seed))
+        each = settings.training.rows_per_patient
+        patients = [task.dataset(own).by_patient(each) for own in kept]
+        if source.clients is not None:
+            return Dealt(Population.of(dict(zip(source.clients, patients, strict=True))), _joined(tests))
+        dealt = np.random.default_rng([seed, _CLIENTS])
+        return Dealt(self._split(kept[0], patients[0], dealt), _joined(tests))
+
+    def _split(self, records: Records, dataset: TaskDataset, draw: np.random.Generator) -> Population:
+        how, clients = self.how, self.clients
+        if how.way == "column" or clients is None:
+            rows, names = splits.by_value(_values(records, dataset, how.value))
+            if clients not in (None, len(names)):
+                raise ConfigurationError(f"column {how.value} has {len(names)} values, and --clients says {clients}")
+            return Population(dataset, tuple(rows), tuple(names))
+        if how.way == "iid":
+            return Population.split(dataset, splits.iid(len(dataset), clients, draw))
+        labels = dataset.targets.numpy()
+        if labels.dtype.kind not in "iu":
+            raise ConfigurationError(f"--split {how.way}: targets are not classes; take iid or column")
+        # A patient of several rows counts by the first.
+        labels = labels[:, 0] if labels.ndim > 1 else labels
+        if how.way == "labels":
+            return Population.split(dataset, splits.shards(labels, clients, int(how.value), draw))
+        return Population.split(dataset, splits.dirichlet(labels, clients, float(how.value), draw))
+
+
+def _values(records: Records, dataset: TaskDataset, column: str) -> list[Any]:
+    """The value of each of the data set's patients, from the patient's first row."""
+    if not isinstance(records, Table) or column not in records.columns:
+        raise ConfigurationError(f"--split column:{column}: the records have no such column")
+    first: dict[str, Any] = {}
+    for patient, value in zip(records.patients, records.columns[column].tolist(), strict=True):
+        first.setdefault(patient, value)
+    return [first[patient] for patient in dataset.patients]
+
+
+def _held_out(records: Records, share: float, draw: np.random.Generator) -> tuple[Records, Records]:
+    """(the others, those of a random share of the patients)."""
+    patients = list(dict.fromkeys(records.patients))
+    count = round(share * len(patients))
+    if not 0 < count < len(patients):
+        raise DataError(f"of {len(patients)} patients, a share of {share:g} leaves nobody to train on or to test")
+    order: list[int] = draw.permutation(len(patients)).tolist()
+    held = {patients[place] for place in order[:count]}
+    aside = np.array([patient in held for patient in records.patients])
+    return records.take(np.flatnonzero(~aside)), records.take(np.flatnonzero(aside))
+
+
+def _trained(records: Records, settings: StudySettings, seed: int) -> Records:
+    """Without those whom the study sets aside for evaluation."""
+    if settings.evaluation is None:
+        return records
+    secret = hashlib.sha256(f"wardround simulated split {seed}".encode()).digest()
+    aside = Split(secret, settings.evaluation.share).set_aside(records.patients)
+    if aside.all():
+        raise DataError("evaluation.share sets every patient of a file aside: nobody is left to train on")
+    return records.take(np.flatnonzero(~aside))
+
+
+def _joined(tests: Sequence[TaskDataset]) -> TaskDataset | None:
+    if not tests:
+        return None
+    # Rows: a test asks about each by itself.
+    patients = tuple(f"{place}/{row}" for place, test in enumerate(tests) for row in range(len(test)))
+    return TaskDataset(torch.cat([t.inputs for t in tests]), torch.cat([t.targets for t in tests]), patients)
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False

@@ -1,0 +1,168 @@
+"""What a simulation found, over its seeds: as JSON, and as the numbers that its tables and charts show."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from client_sdk.protocol.study.settings import StudySettings
+from simulation.baselines import Baselines
+from simulation.engine import Outcome, RoundShown
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed. plain: the same rounds without privacy; None, as `beside`, where no comparison was asked for."""
+
+    seed: int
+    clients: int
+    records: int
+    outcome: Outcome
+    plain: tuple[RoundShown, ...] | None
+    beside: Baselines | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON, without the weights."""
+        outcome = self.outcome
+        return {
+            "seed": self.seed,
+            "clients": self.clients,
+            "records": self.records,
+            "rounds": [asdict(shown) for shown in outcome.rounds],
+            "stop_reason": outcome.stop_reason,
+            "limits": outcome.statements,
+            "ledger": [{"kind": e.kind, "round": e.round, **e.body} for e in outcome.events],
+            "without_privacy": None if self.plain is None else [asdict(shown) for shown in self.plain],
+            "baselines": None if self.beside is None else asdict(self.beside),
+        }
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over the seeds, and their standard deviation; None for one seed."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """None: there are none."""
+        if not values:
+            return None
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {"mean": self.mean, "standard_deviation": self.deviation}
+
+
+@dataclass(frozen=True)
+class Point:
+    """After so many released models: the metric, and ε of every limit as the costliest seed has it."""
+
+    released: int
+    metric: Spread | None
+    spent: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All runs of one simulation. metric: the one that is shown, by its name; None: nothing was measured."""
+
+    settings: StudySettings
+    backend: str
+    runs: tuple[Run, ...]
+
+    @property
+    def metric(self) -> str | None:
+        """Accuracy where the task has it, else its first."""
+        shown = next((r.metrics for run in self.runs for r in run.outcome.rounds if r.metrics), None)
+        if shown is None:
+            return None
+        return "accuracy" if "accuracy" in shown else next(iter(shown))
+
+    def points(self) -> list[Point]:
+        """By the number of released models, as long as every seed has so many."""
+        released = [[shown for shown in run.outcome.rounds if shown.reason is None] for run in self.runs]
+        found: list[Point] = []
+        for number, shown in enumerate(zip(*released, strict=False), start=1):
+            spent = zip(*(one.spent for one in shown), strict=True)
+            found.append(Point(number, self._spread(one.metrics for one in shown), tuple(map(_most, spent))))
+        return found
+
+    @property
+    def reached(self) -> Spread | None:
+        """Of the last model of every seed."""
+        return self._spread(_last(run.outcome.rounds) for run in self.runs)
+
+    @property
+    def without_privacy(self) -> Spread | None:
+        """After the same number of rounds."""
+        return self._spread(_last(run.plain) for run in self.runs if run.plain is not None)
+
+    @property
+    def pooled(self) -> Spread | None:
+        """One model on everybody's records."""
+        return self._spread(run.beside.pooled for run in self.runs if run.beside is not None)
+
+    @property
+    def alone(self) -> Spread | None:
+        """A client by itself, on average."""
+        return self._spread(_mean_of(run.beside.alone) for run in self.runs if run.beside is not None)
+
+    @property
+    def most_frequent(self) -> Spread | None:
+        """Always the most frequent class."""
+        if self.metric != "accuracy":
+            return None
+        found = [run.beside.most_frequent for run in self.runs if run.beside is not None]
+        return Spread.of([value for value in found if value is not None])
+
+    def warnings(self) -> list[str]:
+        """What nobody should find out after the study: it is no better than doing without."""
+        reached, found = self.reached, list[str]()
+        if reached is None or self.metric != "accuracy":
+            return found
+        if self.alone is not None and reached.mean <= self.alone.mean:
+            found.append("a hospital alone does better on average: with these settings nobody gains from the study")
+        if self.most_frequent is not None and reached.mean <= self.most_frequent.mean:
+            found.append("always saying the most frequent class does as well: the noise leaves nothing of the model")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON."""
+        named = {
+            "reached": self.reached,
+            "without_privacy": self.without_privacy,
+            "pooled": self.pooled,
+            "alone": self.alone,
+            "most_frequent": self.most_frequent,
+        }
+        return {
+            "settings": self.settings.as_json(),
+            "backend": self.backend,
+            "metric": self.metric,
+            "summary": {name: None if spread is None else spread.to_dict() for name, spread in named.items()},
+            "warnings": self.warnings(),
+            "seeds": [run.to_dict() for run in self.runs],
+        }
+
+    def _spread(self, measured: Any) -> Spread | None:
+        name = self.metric
+        return None if name is None else Spread.of([one[name] for one in measured if name in one])
+
+
+def _last(rounds: Sequence[RoundShown]) -> Mapping[str, float]:
+    return next((shown.metrics for shown in reversed(rounds) if shown.metrics), dict[str, float]())
+
+
+def _mean_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.fmean(one[name] for one in measured) for name in (measured[0] if measured else ())}
+
+
+def _most(spent: Sequence[float | None]) -> float | None:
+    """None stands for no finite ε, which is the most."""
+    known = [value for value in spent if value is not None]
+    return max(known) if len(known) == len(spent) and all(map(math.isfinite, known)) else None

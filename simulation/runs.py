@@ -1,0 +1,89 @@
+"""Several seeds of one study on the same records, each with what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.tasks import load
+from simulation.baselines import baselines, without_privacy
+from simulation.engine import Engine, OnRound, OpenBackend, RoundShown
+from simulation.population import Population
+from simulation.records import Dealer, Dealt
+from simulation.report import Run
+
+# A batch that is larger by so much than the settings expect is worth a note.
+_APART = 1.5
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One study, to be run under any seed.
+
+    backend      its name;  open  how it is opened
+    compares     whether it is also trained without privacy, pooled and alone
+    checkpoints  folder where every seed goes on after a kill; None: nothing is written
+    """
+
+    settings: StudySettings
+    dealer: Dealer
+    backend: str
+    open: OpenBackend
+    compares: bool = True
+    checkpoints: Path | None = None
+
+    def run(self, seed: int, on_round: OnRound | None = None) -> Run:
+        """Raises as `Engine.run` and `Dealer.deal`; TrainingStopped: a comparison met NaN or an infinity."""
+        dealt = self._dealt(seed)
+        kept = None
+        if self.checkpoints is not None:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            kept = self.checkpoints / f"seed-{seed}.safetensors"
+        engine = Engine(self.settings, dealt.population, seed, self.open, test=dealt.test, kept=kept)
+        outcome = engine.run(on_round)
+        plain = beside = None
+        if self.compares and dealt.test is not None:
+            plain = self._plain(dealt, seed, len(outcome.rounds))
+            beside = baselines(self._task, dealt.population, dealt.test, seed)
+        population = dealt.population
+        records = sum(len(rows) for rows in population.rows)
+        return Run(seed, len(population), records, outcome, plain, beside)
+
+    def notes(self, seed: int) -> list[str]:
+        """Where the settings' public numbers do not describe these records: the noise is for other ones."""
+        return list(notes_on(self.settings, self._dealt(seed).population))
+
+    def _dealt(self, seed: int) -> Dealt:
+        return self.dealer.deal(self._task, self.settings, seed)
+
+    def _plain(self, dealt: Dealt, seed: int, rounds: int) -> tuple[RoundShown, ...]:
+        if rounds == 0:
+            return ()
+        chosen = without_privacy(self.settings, rounds)
+        return Engine(chosen, dealt.population, seed, self.open, test=dealt.test).run().rounds
+
+    @property
+    def _task(self):
+        return load(self.settings.training.task, self.settings.training.task_parameters)
+
+
+def notes_on(settings: StudySettings, population: Population) -> Iterator[str]:
+    """Differences between what the settings expect and who is there."""
+    privacy, count = settings.privacy, len(population)
+    drawn = privacy.client_sampling_rate * count
+    if not 1 / _APART < drawn / privacy.expected_clients < _APART:
+        yield (
+            f"privacy.expected_clients is {privacy.expected_clients:g}, and {drawn:g} of these clients take part in a "
+            "round on average: updates are divided by the wrong number"
+        )
+    if settings.schedule.min_clients > count:
+        least = settings.schedule.min_clients
+        yield f"schedule.min_clients is {least}, and there are {count} clients: every round comes to nothing"
+    batch = privacy.sampling_rate * sum(len(rows) for rows in population.rows) / count
+    if not 1 / _APART < batch / privacy.expected_batch_size < _APART:
+        yield (
+            f"privacy.expected_batch_size is {privacy.expected_batch_size:g}, and the batches of these clients have "
+            f"{batch:.3g} records on average: sums of gradients are divided by the wrong number"
+        )
