@@ -1,13 +1,13 @@
 """Rounds of the simulation engine beside pfl-research's and Flower's on Ray, in turn, on one machine in one run.
 
-    python -m benchmarks.simulation --pfl PYTHON --flower PYTHON [--only NAME …] [--cores 1 2] [--pairs 3]
+    python -m benchmarks.simulation --pfl PYTHON --flower PYTHON --ray PYTHON [--only NAME …] [--pairs 3]
 
-PYTHON is one of an environment with pfl, or with flwr[simulation]; both with torch. Every client of the CNN has twenty
-images and takes one plain step on all of them; whole updates are clipped, added up and noised: client-level privacy, as
-all three offer it. Everybody has the same images, clients, first weights and step, and without clipping and noise the
-weights after the first round agree, which is checked. "everything" is clipping, noise, accounts, and at pfl and ours a
-checkpoint after every round; "bare" is the clients' work and its mean. One torch thread a process, two processes on two
-cores; pfl's are its own, under torch.distributed.
+PYTHON is one of an environment with pfl and torch, with flwr[simulation], dp-accounting and torch, or with this project
+and Ray. Every client of the CNN has twenty images and takes one plain step on all of them; whole updates are clipped,
+added up and noised: client-level privacy, as all three offer it. Everybody has the same images, clients, first weights
+and step; without clipping and noise the weights after the first round agree, which is checked. A name alone stands for
+everything: clipping, noise, accounts, and at pfl and ours a checkpoint after every round; "bare" for the clients' work
+and its mean. One torch thread a process, as many processes as cores; pfl's are its own, under torch.distributed.
 
 Seconds of a round run from its beginning to the next one's; the first is shown by itself. Processor seconds are those
 of all processes together, which a busy machine inflates far less. Memory is the most that all hold together, shared
@@ -50,12 +50,24 @@ Request = dict[str, Any]
 
 CNN: Request = {
     "task": "opacus-cnn",
+    "data": "",
+    "backend": "forked",
     "scheme": "client",
+    "sampling_rate": 1.0,
     "records": 20,
     "local_steps": 1,
     "learning_rate": 0.1,
     "clip_norm": 0.5,
     "noise_multiplier": 1.0,
+}
+LINEAR: Request = CNN | {
+    "task": "twenty-numbers",
+    "data": "linear-",
+    "backend": "vectorised",
+    "scheme": "parallel",
+    "sampling_rate": 0.5,
+    "local_steps": 5,
+    "step_clients": 500,
 }
 EVERYBODY = ("ours", "ours bare", "pfl", "pfl bare", "Flower", "Flower bare")
 # name: what is asked of everybody, who runs it, and rounds after the first of us and of Flower
@@ -66,6 +78,12 @@ WORKLOADS: Mapping[str, tuple[Request, tuple[str, ...], int, int]] = {
         CNN | {"clients": 10_000, "cohort": 10_000},
         ("ours", "ours bare", "loop of torch"),
         1,
+        1,
+    ),
+    "10,000 logistic clients, five private steps": (
+        LINEAR | {"clients": 10_000, "cohort": 10_000},
+        ("ours", "step by step"),
+        8,
         1,
     ),
     "600 images at each of 10,000 clients, 100 a round": (
@@ -86,6 +104,7 @@ OURS: Mapping[str, Request] = {
     "ours bare": {"side": "bare", "clip_norm": 1e6},
     "ours on Ray": {"side": "engine", "backend": "ray"},
     "loop of torch": {"side": "loop"},
+    "step by step": {"side": "step", "rounds": 1},
 }
 
 
@@ -137,6 +156,7 @@ class Bench:
     folder: Path
     pfl: str | None
     flower: str | None
+    ray: str | None
     allocator: str
 
     def prepare(self) -> None:
@@ -147,6 +167,9 @@ class Bench:
         torch.manual_seed(0)
         weights = {name: value.numpy() for name, value in small_cnn().state_dict().items()}
         np.savez(self.folder / "weights.npz", **weights)
+        np.save(self.folder / "linear-x.npy", draw.standard_normal((DISTINCT, 20), dtype=np.float32))
+        np.save(self.folder / "linear-y.npy", draw.integers(0, 2, DISTINCT))
+        np.savez(self.folder / "linear-weights.npz", weight=np.zeros((1, 20), np.float32), bias=np.zeros(1, np.float32))
 
     def run(self, who: str, request: Request) -> Request:
         """One side once: seconds of its rounds, processor seconds a round, memory."""
@@ -160,7 +183,12 @@ class Bench:
 
     def _command(self, who: str, cores: int, file: str) -> list[str]:
         if who in OURS:
-            return [sys.executable, "-m", "benchmarks.simulation_ours", file]
+            return [
+                self.ray if who == "ours on Ray" and self.ray else sys.executable,
+                "-m",
+                "benchmarks.simulation_ours",
+                file,
+            ]
         name, python = ("pfl", self.pfl) if who.startswith("pfl") else ("flower", self.flower)
         together = ["-m", "torch.distributed.run", f"--nproc-per-node={cores}"] if name == "pfl" and cores > 1 else []
         return [str(python), *together, str(HERE / f"simulation_{name}.py"), file]
@@ -237,7 +265,8 @@ def compare(bench: Bench, name: str, cores: int, pairs: int) -> Request:
 
 
 def _there(bench: Bench, who: str) -> bool:
-    return not (who.startswith("pfl") and bench.pfl is None) and not (who.startswith("Flower") and bench.flower is None)
+    pythons = {"pfl": bench.pfl, "Flower": bench.flower, "ours on Ray": bench.ray}
+    return not any(who.startswith(peer) and python is None for peer, python in pythons.items())
 
 
 def _row(runs: Mapping[str, Sequence[Request]], who: str) -> Request:
@@ -273,13 +302,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pfl", metavar="PYTHON")
     parser.add_argument("--flower", metavar="PYTHON")
+    parser.add_argument("--ray", metavar="PYTHON", help="with ray, and what this project needs")
     parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--allocator", choices=["retained", "default"], default="retained")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), options.pfl, options.flower, options.allocator)
+        bench = Bench(Path(folder), options.pfl, options.flower, options.ray, options.allocator)
         bench.prepare()
         print(f"{'':71} {'s a round':>8} {'cpu s':>8} {'first':>8} {'MiB':>8} {'ratio':>7} {'of cpu':>7}")
         for name in options.only:

@@ -1,4 +1,4 @@
-"""Our side of `benchmarks.simulation`, and the loops it is compared with: `python -m benchmarks.simulation_ours REQUEST`.
+"""Our side of `benchmarks.simulation`, and loops beside it: `python -m benchmarks.simulation_ours REQUEST`.
 
 engine  a study by `simulation.engine`: budget, coins, exact noise, releases, a checkpoint after every round
 bare    the clients' work alone, in the same processes, and the mean of what they give
@@ -29,6 +29,8 @@ from client_sdk.protocol.wire.tensors import UPDATE, Array
 from client_sdk.tasks import Classification, Task, TaskDataset, registry
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked
+from simulation.backends.ray import on_ray
+from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine
 from simulation.local_work import LocalWork, Orders
 from simulation.local_work import Task as Turn
@@ -53,7 +55,7 @@ class OpacusCnn(Classification):
 class Linear(Classification):
     """A layer on twenty numbers, two classes."""
 
-    name, classes = "opacus-linear", 2
+    name, classes = "twenty-numbers", 2
 
     def model(self) -> nn.Module:
         return self.linear(20)
@@ -93,8 +95,8 @@ def settings_of(request: Request) -> StudySettings:
                 "clip_norm": request["clip_norm"],
                 "client_clip_norm": None,
                 "noise_multiplier": request["noise_multiplier"],
-                "sampling_rate": 1.0,
-                "expected_batch_size": float(request["records"]),
+                "sampling_rate": request["sampling_rate"],
+                "expected_batch_size": request["sampling_rate"] * request["records"],
                 "client_sampling_rate": request["cohort"] / request["clients"],
                 "expected_clients": float(request["cohort"]),
                 "max_steps": (request["rounds"] + 1) * max(1, private_steps),
@@ -119,8 +121,10 @@ def population(request: Request) -> Population:
 
 
 def backend_of(request: Request) -> Callable[[LocalWork], Backend]:
-    if request.get("backend") == "loop":
-        return Loop
+    if request["backend"] == "ray":
+        return on_ray(workers=request["cores"])
+    if request["backend"] == "vectorised":
+        return Vectorised
     return lambda work: Forked(work, request["cores"])
 
 
@@ -132,7 +136,7 @@ def engine(request: Request) -> Request:
         population(request),
         SEED,
         backend_of(request),
-        weights=dict(np.load(folder / "weights.npz")),
+        weights=_weights(request),
         kept=folder / "checkpoint",
     )
     ends, clients = [time.time()], list[int]()
@@ -150,7 +154,7 @@ def bare(request: Request) -> Request:
     settings, folder = settings_of(request), Path(request["folder"])
     clients = population(request)
     work = LocalWork.of(clients, settings, SeededRandomness(SEED, allow_insecure=True))
-    weights: dict[str, Array] = dict(np.load(folder / "weights.npz"))
+    weights = _weights(request)
     backend, ends = backend_of(request)(work), [time.time()]
     try:
         for round in range(request["rounds"] + 1):
@@ -180,7 +184,7 @@ def loop(request: Request) -> Request:
     """What somebody writes who wants no privacy: as many torch threads as cores."""
     torch.set_num_threads(request["cores"])
     (x, y), model = _records(request), small_cnn()
-    weights = {n: torch.from_numpy(a) for n, a in np.load(Path(request["folder"]) / "weights.npz").items()}
+    weights = {n: torch.from_numpy(a) for n, a in _weights(request).items()}
     ends = [time.time()]
     for _ in range(request["rounds"] + 1):
         totals = {name: torch.zeros_like(value) for name, value in weights.items()}
@@ -198,14 +202,32 @@ def loop(request: Request) -> Request:
     return {"ends": ends}
 
 
+def step(request: Request) -> Request:
+    """Each client a hospital by itself: a part of them, as the others would take as long."""
+    few = request["step_clients"]
+    work = LocalWork.of(
+        population(request | {"clients": few}), settings_of(request), SeededRandomness(SEED, allow_insecure=True)
+    )
+    weights, ends, backend = _weights(request), [time.time()], Loop(work)
+    for round in range(request["rounds"] + 1):
+        orders = Orders(round + 1, weights, None, None, (), float("inf"))
+        backend.run(orders, [Turn(place, None, reported=False) for place in range(few)])
+        ends.append(time.time())
+    return {"ends": ends, "clients": [few] * (request["rounds"] + 1)}
+
+
+def _weights(request: Request) -> dict[str, Array]:
+    return dict(np.load(Path(request["folder"]) / f"{request['data']}weights.npz"))
+
+
 def _records(request: Request) -> tuple[Tensor, Tensor]:
     """Mapped, so that they lie in memory once, as far as they are read."""
-    folder, prefix = Path(request["folder"]), request.get("data", "")
+    folder, prefix = Path(request["folder"]), request["data"]
     x, y = (torch.from_numpy(np.load(folder / f"{prefix}{name}.npy", mmap_mode="c")) for name in ("x", "y"))
     return x, y
 
 
-SIDES: Mapping[str, Callable[[Request], Request]] = {"engine": engine, "bare": bare, "loop": loop}
+SIDES: Mapping[str, Callable[[Request], Request]] = {"engine": engine, "bare": bare, "loop": loop, "step": step}
 
 
 def main() -> None:
