@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,7 @@ from client_sdk.protocol.wire.tensors import UPDATE, Array
 from client_sdk.tasks import Classification, Task, TaskDataset, registry
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked
-from simulation.backends.ray import on_ray
+from simulation.backends.ray import Ray
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine
 from simulation.local_work import LocalWork, Orders
@@ -122,10 +123,10 @@ def population(request: Request) -> Population:
 
 def backend_of(request: Request) -> Callable[[LocalWork], Backend]:
     if request["backend"] == "ray":
-        return on_ray(workers=request["cores"])
+        return partial(Ray, workers=request["cores"])
     if request["backend"] == "vectorised":
         return Vectorised
-    return lambda work: Forked(work, request["cores"])
+    return partial(Forked, workers=request["cores"])
 
 
 def engine(request: Request) -> Request:

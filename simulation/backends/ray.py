@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,22 +23,16 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task as StudyTask
 from client_sdk.tasks import TaskDataset
 from client_sdk.training import LocalTraining
-from simulation.backends.base import Backend, Done, Layout, Sums
+from simulation.backends.base import Done, Layout, Sums
 from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
 from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 from simulation.population import Population, Rows
 
 
-def on_ray(address: str | None = None, workers: int | None = None) -> Callable[[LocalWork], Backend]:
-    """For `Engine`: the backend of a running cluster at `address`, or of a cluster of this machine's own.
+class Ray:
+    """Actors of the running cluster at `address`, or of one that is started here for one study.
 
     workers  actors; None: as many as the cluster has processors
-    """
-    return lambda work: Ray(work, address=address, workers=workers)
-
-
-class Ray:
-    """Actors of a cluster; started for one study, or joined.
 
     Raises ConfigurationError: Ray is not installed, or there is no cluster at the address.
     """

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from client_sdk.errors import ConfigurationError
+from simulation.backends.choice import backend_called
 from simulation.backends.forked import Forked
-from simulation.backends.ray import on_ray
+from simulation.backends.ray import Ray
 from simulation.engine import Engine, OpenBackend, Outcome
 from tests.simulation.test_service import SEED, population, study_of
 
@@ -43,7 +45,7 @@ def bytes_of(weights: Any) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cluster_of_two_gives_the_bytes_of_forked(name: str, address: str) -> None:
-    here, there = outcome(name, lambda work: Forked(work, 2)), outcome(name, on_ray(address))
+    here, there = outcome(name, lambda work: Forked(work, 2)), outcome(name, partial(Ray, address=address))
     assert bytes_of(there.weights) == bytes_of(here.weights)
     assert there.statements == here.statements
     assert there.events == here.events
@@ -53,4 +55,10 @@ def test_a_cluster_of_two_gives_the_bytes_of_forked(name: str, address: str) -> 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigurationError, match=r"wardround\[ray\]"):
-        outcome("client-some", on_ray())
+        outcome("client-some", Ray)
+
+
+def test_only_the_backend_ray_has_an_address() -> None:
+    with pytest.raises(ConfigurationError, match="--backend ray"):
+        backend_called("forked", 2, "10.0.0.1:6379")
+    assert backend_called("ray", 2, "10.0.0.1:6379")
