@@ -1,0 +1,187 @@
+"""The engine: going on after a kill, ends of studies, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.errors import AccountingError
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.tasks import load
+from simulation import checkpoint
+from simulation.backends.base import Backend, Loop
+from simulation.backends.forked import Forked, WorkerLost
+from simulation.coordinator import StudyPaused
+from simulation.engine import Engine, Outcome, RoundShown
+from simulation.local_work import ClientStopped, LocalWork
+from simulation.population import Population
+from tests.factories.hospitals import records
+from tests.factories.settings import TASK_PARAMETERS, limit, settings
+
+BAYESIAN = {"bayesian": True, "max_steps": 6}
+
+
+def clients(count: int = 6) -> Population:
+    task = load("logistic-regression", TASK_PARAMETERS)
+    return Population.of({f"h{i}": task.dataset(records(40, seed=i)) for i in range(count)})
+
+
+def held_out() -> Any:
+    return load("logistic-regression", TASK_PARAMETERS).dataset(records(200, seed=99))
+
+
+def forked(work: LocalWork) -> Backend:
+    return Forked(work, 2)
+
+
+def bytes_of(found: Outcome) -> tuple[Any, ...]:
+    weights = {name: array.tobytes() for name, array in sorted(found.weights.items())}
+    events = [[event.kind, event.round, dict(event.body)] for event in found.events]
+    return weights, canonical_json(events), canonical_json(found.statements), found.rounds, found.stop_reason
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("joint", BAYESIAN),
+        ("sequential", BAYESIAN | {"disclosure": "at-end"}),
+        ("client", {"max_steps": 6, "client_sampling_rate": 0.6, "training": {"optimiser": {"name": "adam"}}}),
+        ("parallel", BAYESIAN | {"training": {"algorithm": "fedavg", "local_steps": 2, "learning_rate": 0.2}}),
+    ],
+    ids=["joint", "sequential-at-end", "client-adam", "parallel"],
+)
+def test_going_on_after_every_round_gives_the_same_bytes(scheme: str, options: dict[str, Any], tmp_path: Path) -> None:
+    chosen = settings(scheme, expected_clients=6.0, **options)
+    whole = Engine(chosen, clients(), 5, Loop, test=held_out()).run()
+    kept = tmp_path / "kept"
+
+    def stop(_: RoundShown) -> None:
+        raise Stopped
+
+    # Each attempt lives for one round, and a new engine knows nothing but the file.
+    for _ in range(len(whole.rounds)):
+        with pytest.raises(Stopped):
+            Engine(chosen, clients(), 5, Loop, test=held_out(), kept=kept).run(stop)
+    again = Engine(chosen, clients(), 5, Loop, test=held_out(), kept=kept).run(stop)
+    assert bytes_of(again) == bytes_of(whole)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    kept, chosen = tmp_path / "kept", settings()
+    Engine(chosen, clients(4), 5, Loop, kept=kept).run()
+    others: list[dict[str, Any]] = [{"seed": 6}, {"population": clients(5)}, {"settings": settings(max_steps=2)}]
+    for other in others:
+        arguments: dict[str, Any] = {"settings": chosen, "population": clients(4), "seed": 5} | other
+        with pytest.raises(ConfigurationError, match="of another simulation"):
+            Engine(**arguments, backend=Loop, kept=kept).run()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    with pytest.raises(ConfigurationError, match="damaged: move it away"):
+        Engine(chosen, clients(4), 5, Loop, kept=kept).run()
+
+
+def test_a_checkpoint_holds_what_was_put_into_it(tmp_path: Path) -> None:
+    said = {"coordinator": {"version": 3}, "reported": [1], "rounds": []}
+    arrays = {"weights/a": np.arange(3, dtype=np.float32)}
+    kept = checkpoint.Checkpoint(said, arrays, {2: checkpoint.Accounts(b"{}")})
+    checkpoint.write(tmp_path / "kept", "me", kept)
+    found = checkpoint.read(tmp_path / "kept", "me")
+    assert found is not None
+    assert found.said["coordinator"] == {"version": 3}
+    assert found.arrays["weights/a"].tolist() == [0, 1, 2]
+    assert found.accounts == {2: b"{}"}
+
+
+def test_a_study_ends_where_its_budget_does() -> None:
+    chosen = settings(max_steps=50, limits=[limit("instance", epsilon=9.0)])
+    found = Engine(chosen, clients(4), 1, Loop).run()
+    assert found.stop_reason == "budget-exhausted"
+    assert 0 < len(found.rounds) < 50
+    spent = [shown.spent[0] for shown in found.rounds]
+    assert spent == sorted(spent)
+    assert spent[-1] <= 9.0
+
+
+def test_a_first_round_that_does_not_fit_is_refused() -> None:
+    chosen = settings(limits=[limit("instance", epsilon=3.0)])
+    with pytest.raises(AccountingError, match="first round alone"):
+        Engine(chosen, clients(4), 1, Loop).run()
+
+
+def test_rounds_that_come_to_nothing_pause_a_study_as_in_service() -> None:
+    chosen = settings(schedule={"min_clients": 5}, max_steps=30, limits=[limit("instance", epsilon=900.0)])
+    with pytest.raises(StudyPaused, match="rounds in a row came to nothing"):
+        Engine(chosen, clients(4), 1, Loop).run()
+
+
+def test_too_few_clients_for_a_masked_sum_cost_nothing() -> None:
+    chosen = settings(masked=True)
+    shown: list[RoundShown] = []
+    with pytest.raises(StudyPaused):
+        Engine(chosen, clients(3), 1, Loop).run(shown.append)
+    assert {one.reason for one in shown} == {"too-few-clients"}
+    assert {one.spent for one in shown} == {(0.0,)}
+
+
+def test_every_scheduled_evaluation_is_charged() -> None:
+    question = {"prediction": "binary", "edges": [0.5], "noise_multiplier": 20.0}
+    chosen = settings(
+        max_steps=5,
+        statistics={"max_queries": 10, "max_cells": 100},
+        evaluation={"share": 0.25, "every": 2, "question": question},
+    )
+    found = Engine(chosen, clients(4), 1, Loop).run()
+    # After the second and fourth model, and after the last.
+    rounds = ["reserved", "settled"]
+    kinds = [*rounds * 2, "asked", "settled", *rounds * 2, "asked", "settled", *rounds, "asked", "settled", "finished"]
+    assert [event.kind for event in found.events] == kinds
+    queried = [event.body["cost"] for event in found.events if event.kind == "asked"]
+    assert queried == [queried[0]] * 3
+    # Patients who are trained on bear the rounds alone.
+    alone = Engine(settings(max_steps=5), clients(4), 1, Loop).run()
+    assert found.statements[0]["spent"] == pytest.approx(alone.statements[0]["spent"], rel=1e-9)
+
+
+@pytest.mark.parametrize("backend", [Loop, forked], ids=["loop", "forked"])
+def test_a_client_whose_training_overflows_ends_the_run_by_name(backend: Any) -> None:
+    weights = {"weight": np.full((1, 2), np.float32(3e38)), "bias": np.full(1, np.float32(np.inf))}
+    with pytest.raises(ClientStopped, match="h0 stopped in round 1"):
+        Engine(settings(), clients(4), 1, backend, weights=weights).run()
+
+
+def test_a_worker_that_dies_is_told() -> None:
+    chosen = settings(max_steps=50, limits=[limit("instance", epsilon=900.0)])
+    opened: list[Forked] = []
+
+    def backend(work: LocalWork) -> Backend:
+        opened.append(Forked(work, 2))
+        return opened[0]
+
+    def kill(_: RoundShown) -> None:
+        process = opened[0]._workers[0].process
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+    with pytest.raises(WorkerLost, match="exit code -9"):
+        Engine(chosen, clients(4), 1, backend).run(kill)
+    assert opened[0]._workers == []
+
+
+def test_names_say_the_order_and_nobody_is_without_records() -> None:
+    dataset = load("logistic-regression", TASK_PARAMETERS).dataset(records(12))
+    rows = tuple(np.arange(i, i + 1) for i in range(12))
+    assert Population.split(dataset, rows).names[:3] == ("client-00", "client-01", "client-02")
+    with pytest.raises(ValueError, match="in order of their names"):
+        Population(dataset, rows[:2], ("b", "a"))
+    with pytest.raises(ValueError, match="client-0 has no records"):
+        Population.split(dataset, [np.arange(0), np.arange(3)])
