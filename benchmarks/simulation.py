@@ -76,7 +76,7 @@ WORKLOADS: Mapping[str, tuple[Request, tuple[str, ...], int, int]] = {
     "100 of 10,000 CNN clients": (CNN | {"clients": 10_000, "cohort": 100}, EVERYBODY, 8, 2),
     "10,000 of 10,000 CNN clients": (
         CNN | {"clients": 10_000, "cohort": 10_000},
-        ("ours", "ours bare", "loop of torch"),
+        ("ours", "loop of torch"),
         1,
         1,
     ),
@@ -246,22 +246,22 @@ def agreement(folder: Path) -> dict[str, float]:
     return found
 
 
-def compare(bench: Bench, name: str, cores: int, pairs: int) -> Request:
-    """Everybody in turn, `pairs` times."""
+def compare(bench: Bench, name: str, cores: int, pairs: int) -> None:
+    """Everybody in turn, `pairs` times; what is known is written down after every turn."""
     asked, sides, rounds, of_flower = WORKLOADS[name]
     there = [who for who in sides if _there(bench, who)]
     runs: dict[str, list[Request]] = {who: [] for who in there}
-    for _ in range(pairs):
+    for pair in range(pairs):
         for who in there:
             count = of_flower if who.startswith("Flower") else rounds
             runs[who].append(bench.run(who, asked | {"cores": cores, "rounds": count}))
-    row: Request = {"workload": name, "cores": cores, "allocator": bench.allocator, "pairs": pairs, "sides": {}}
-    for who in there:
-        row["sides"][who] = _row(runs, who)
-        _print(name, cores, who, row["sides"][who])
-    if asked["cohort"] == asked["clients"] and "ours bare" in there and len(there) > 2:
-        row["agreement"] = agreement(bench.folder)
-    return row
+            _print(name, cores, who, _row(runs, who))
+        row: Request = {"workload": name, "cores": cores, "allocator": bench.allocator, "pairs": pair + 1}
+        row["sides"] = {who: _row(runs, who) for who in there}
+        if asked["cohort"] == asked["clients"] and "ours bare" in there and len(there) > 2:
+            row["agreement"] = agreement(bench.folder)
+        # The load of a machine that is not one's own says how far to trust the clock.
+        kept(row | {"load": os.getloadavg()[0]})
 
 
 def _there(bench: Bench, who: str) -> bool:
@@ -276,7 +276,7 @@ def _row(runs: Mapping[str, Sequence[Request]], who: str) -> Request:
     for figure in ("seconds", "cpu_seconds", "first_seconds", "peak_mib"):
         row[figure] = statistics.median(run[figure] for run in runs[who])
     for clock in ("seconds", "cpu_seconds"):
-        pairs = zip(runs[who], runs[against], strict=True)
+        pairs = list(zip(runs[who], runs[against], strict=False))
         row[f"{clock}_ratio"] = statistics.median(theirs[clock] / ours[clock] for theirs, ours in pairs)
     return row
 
@@ -314,9 +314,7 @@ def main() -> None:
         print(f"{'':71} {'s a round':>8} {'cpu s':>8} {'first':>8} {'MiB':>8} {'ratio':>7} {'of cpu':>7}")
         for name in options.only:
             for cores in options.cores:
-                row = compare(bench, name, cores, options.pairs)
-                # The load of a machine that is not one's own says how far to trust the clock.
-                kept(row | {"load": os.getloadavg()[0]})
+                compare(bench, name, cores, options.pairs)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Forked:
         count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
         self._layout = Layout.of(work.training.spec)
         self._shared = _shared(work, self._layout)
-        if work.settings.training.algorithm == "fedavg":
+        if work.settings.training.local_optimiser.name != "plain":
             # The first optimiser of a process loads a large part of torch: once, before anybody is forked.
             torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
