@@ -7,7 +7,7 @@ and Ray. Every client of the CNN has twenty images and takes one plain step on a
 added up and noised: client-level privacy, as all three offer it. Everybody has the same images, clients, first weights
 and step; without clipping and noise the weights after the first round agree, which is checked. A name alone stands for
 everything: clipping, noise, accounts, and at pfl and ours a checkpoint after every round; "bare" for the clients' work
-and its mean. One torch thread a process, as many processes as cores; pfl's are its own, under torch.distributed.
+and its mean. One torch thread a process, as many processes as cores.
 
 Seconds of a round run from its beginning to the next one's; the first is shown by itself. Processor seconds are those
 of all processes together, which a busy machine inflates far less. Memory is the most that all hold together, shared
@@ -190,8 +190,7 @@ class Bench:
                 file,
             ]
         name, python = ("pfl", self.pfl) if who.startswith("pfl") else ("flower", self.flower)
-        together = ["-m", "torch.distributed.run", f"--nproc-per-node={cores}"] if name == "pfl" and cores > 1 else []
-        return [str(python), *together, str(HERE / f"simulation_{name}.py"), file]
+        return [str(python), str(HERE / f"simulation_{name}.py"), file]
 
     def _watched(self, command: Sequence[str], request: Request) -> Request:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
@@ -206,6 +205,8 @@ class Bench:
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=pinned,
+            # Linux shares a busy machine out by sessions: each side is one.
+            start_new_session=True,
         )
         watched = Watched(process.pid)
         out, err = process.communicate()

@@ -1,13 +1,17 @@
 """Rounds of pfl-research's simulation, for `benchmarks.simulation`.
 
-Runs in an environment of its own, with pfl and torch installed, as `PYTHON benchmarks/simulation_pfl.py REQUEST`, or by
-`torch.distributed.run` with several processes: REQUEST is a JSON file, the answer is the last line of output. Model,
-optimisers, clipping, noise, accountant, checkpoints and the rounds are pfl's own.
+Runs in an environment of its own, with pfl and torch installed, as `PYTHON benchmarks/simulation_pfl.py REQUEST`:
+REQUEST is a JSON file, the answer is the last line of output. For several cores it starts as many processes of itself,
+which pfl joins by torch.distributed; torchrun would give each a session of its own, and with that a larger share of a
+busy machine. Model, optimisers, clipping, noise, accountant, checkpoints and the rounds are pfl's own.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
 import sys
 import time
 from importlib.metadata import version
@@ -123,9 +127,29 @@ def rounds(request: dict) -> dict:
     }
 
 
+def together(count: int) -> None:
+    """Processes that know one another as torchrun's do."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    ranks = [
+        subprocess.Popen([sys.executable, *sys.argv], env=os.environ | shared | {"RANK": str(k), "LOCAL_RANK": str(k)})
+        for k in range(count)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        raise SystemExit("a process of pfl failed")
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    found = rounds(json.loads(Path(sys.argv[1]).read_text()))
+    request = json.loads(Path(sys.argv[1]).read_text())
+    if request["cores"] > 1 and "RANK" not in os.environ:
+        together(request["cores"])
+        return
+    found = rounds(request)
     if distributed.global_rank == 0:
         print(json.dumps(found), flush=True)
 
