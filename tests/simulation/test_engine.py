@@ -106,7 +106,7 @@ def test_a_study_ends_where_its_budget_does() -> None:
     found = Engine(chosen, clients(4), 1, Loop).run()
     assert found.stop_reason == "budget-exhausted"
     assert 0 < len(found.rounds) < 50
-    spent = [shown.spent[0] for shown in found.rounds]
+    spent = [shown.spent[0] or 0.0 for shown in found.rounds]
     assert spent == sorted(spent)
     assert spent[-1] <= 9.0
 

@@ -1,0 +1,68 @@
+"""Run lines of the papers' tables: python -m experiments.tables II --clients 100 --epsilon 8 --seeds 5
+
+Each line replaces its file in benchmarks/results/tables; --docs writes docs/tables.md from all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from experiments.tables.catalogue import Entry, chosen, entries
+from experiments.tables.page import PAGE, markdown
+from experiments.tables.result import RESULTS, Row, read, write
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0: everything that was asked for was run. 2: the question was wrong."""
+    options = _parser().parse_args(arguments)
+    if not options.table and not options.docs:
+        print("name a table, or --docs", file=sys.stderr)
+        return 2
+    if options.table:
+        wanted = {key: str(value) for key in ("clients", "epsilon", "data") if (value := getattr(options, key))}
+        try:
+            lines = chosen(options.table, wanted)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+        for entry in lines:
+            _run(entry, options.seeds, options.results)
+    if options.docs:
+        options.page.write_text(markdown(entries(), read(options.results)), encoding="utf-8")
+    return 0
+
+
+def _run(entry: Entry, seeds: int, results: Path) -> None:
+    if entry.run is None:
+        print(f"{entry.table}, {entry.name}: not re-run: {entry.reason}")
+        return
+    row = entry.run(range(seeds))
+    write(row, results)
+    print(line(row), flush=True)
+
+
+def line(row: Row) -> str:
+    """One line's result in words."""
+    spent = "; ".join(
+        f"{each.kind} ({each.level}) {'∞' if each.epsilon is None else f'{each.epsilon:.3g}'}" for each in row.spent
+    )
+    return f"{row.table}, {row.name}: {row.mean:.2f} ± {row.error:.2f} over {len(row.seeds)} seeds; ε: {spent}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m experiments.tables", description=__doc__)
+    parser.add_argument("table", nargs="?", help="I, II, III, IV or ICML")
+    parser.add_argument("--clients", help="lines with this many clients")
+    parser.add_argument("--epsilon", help="lines at this ε")
+    parser.add_argument("--data", help="lines of this data set")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … (5)")
+    parser.add_argument("--docs", action="store_true", help="write the page from the results")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
