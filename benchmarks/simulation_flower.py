@@ -23,7 +23,7 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
 from flwr.simulation import run_simulation
-from flwr.supercore.privacy_accounting import PrivacyConfig, SamplingMethod
+from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig, SamplingMethod
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from simulation_work import rows_of, small_cnn
 from torch import nn
@@ -84,11 +84,15 @@ def strategies(request: dict) -> tuple[Timed, object]:
     )
     if not request["private"]:
         return inner, inner
-    accountant = RdpAccountant(
-        PrivacyConfig(delta=DELTA, population_size=request["clients"], sampling_method=SamplingMethod.NO_AMPLIFICATION)
+    # Flower credits no sampling where it clips.
+    config = PrivacyConfig(
+        target_delta=DELTA,
+        population_size=request["clients"],
+        neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        sampling_method=SamplingMethod.NO_AMPLIFICATION,
     )
     outer = DifferentialPrivacyClientSideFixedClipping(
-        inner, request["noise_multiplier"], request["clip_norm"], cohort, accountant=accountant
+        inner, request["noise_multiplier"], request["clip_norm"], cohort, accountant=RdpAccountant(config)
     )
     return inner, outer
 

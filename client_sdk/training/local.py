@@ -159,7 +159,7 @@ class LocalTraining:
         model = new_model(self.task).eval().to(self.device)
         if self.settings.privacy.rules.clips_updates and self.device == "cpu":
             # Where autograd takes the gradient, pooling and convolutions of a processor are faster so.
-            model.to(memory_format=torch.channels_last)
+            model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         return model
 
     @cached_property
