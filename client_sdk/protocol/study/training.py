@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from client_sdk.protocol.study.prior import Prior, prior_of
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Share, Whole
@@ -91,7 +92,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, mlp, cnn, last-layer; or one that every hospital has installed",
+        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer; or one that "
+        "every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -139,6 +141,7 @@ class Training(Message):
         # They stand in the header of every model.
         if len(canonical_json(given)) > LONGEST_PARAMETERS:
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
+        prior_of(given)
         return given
 
     @model_validator(mode="after")
@@ -151,3 +154,8 @@ class Training(Message):
             others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
             raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
         return self
+
+    @property
+    def prior(self) -> Prior | None:
+        """What is added to noised gradients; None: the task has none."""
+        return prior_of(self.task_parameters)

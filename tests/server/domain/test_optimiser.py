@@ -89,7 +89,7 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
     _, state = step(chosen, WEIGHTS, first, begin())
     assert state.moments is not None
     spec = state_spec(chosen.training.optimiser, STEP_SPEC)
-    saved = b"".join(encoded(spec, new_state(chosen, Arrays({"w": first}), begin())))
+    saved = b"".join(encoded(spec, new_state(chosen, Arrays(WEIGHTS), Arrays({"w": first}), begin())))
     live, _ = step(chosen, WEIGHTS, second, state)
     again, _ = step(chosen, WEIGHTS, second, restored(Arrays(decode(saved, spec))))
     np.testing.assert_array_equal(live["w"], again["w"])
