@@ -26,6 +26,22 @@ class LocalOptimiser(Message):
     stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
 
+class Averaging(Message):
+    """Which mean of the released models is the study's result: post-processing, costs no privacy.
+
+    Rounds train on from the released models themselves; whoever reads the result takes the mean of what was released.
+
+    tail         the equal mean of the newest: `share` of all of them, rounded up
+    exponential  weights decay^k for the k-th newest, divided by their sum
+    """
+
+    name: Literal["tail", "exponential"] = Field(
+        description="tail: the equal mean of the newest models; exponential: each counts decay times the next newer one"
+    )
+    share: Rate = Field(default=0.5, description="of tail: of all released models")
+    decay: Share = Field(default=0.9, description="of exponential")
+
+
 class ServerOptimiser(LocalOptimiser):
     """What the coordinator does with the averaged update: post-processing, costs no privacy."""
 
@@ -33,6 +49,12 @@ class ServerOptimiser(LocalOptimiser):
         default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
     )
     second_momentum: Share = Field(default=0.99, description="of Adam's second moment")
+    # Left out where there is none, so that such a study's settings keep their digest.
+    averaging: Averaging | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="the mean of released models that is the study's result; none: the newest model",
+    )
 
 
 class LearningRateSchedule(Message):
