@@ -25,13 +25,17 @@ class Descent:
     def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
         training = settings.training
         share = training.learning_rate_schedule.share(round, settings.rounds)
-        self._parameters = trainable(model)
+        self._parameters, self._prior = trainable(model), training.prior
         self._optimiser = _optimiser(settings, list(self._parameters.values()), training.learning_rate * share)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """One step against the gradients: parameter name -> tensor of its shape."""
+        """One step against the gradients, and against the prior's: parameter name -> tensor of its shape."""
         for name, parameter in self._parameters.items():
-            parameter.grad = gradients[name].to(parameter)
+            gradient = gradients[name]
+            if self._prior is not None:
+                pull = torch.as_tensor(self._prior.gradient(name, parameter.detach().cpu().numpy()))
+                gradient = gradient.double() + pull.to(gradient.device)
+            parameter.grad = gradient.to(parameter)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.tables.result import Papers, Row
 
 # Each has ENTRIES: Sequence[Entry]. The page shows tables in this order.
-_MODULES = ("experiments.tables.clients", "experiments.tables.not_run")
+_MODULES = ("experiments.tables.clients", "experiments.tables.not_run", "experiments.tables.icml")
 
 
 @dataclass(frozen=True)
