@@ -29,9 +29,15 @@ TestShare = Annotated[float, typer.Option(help="of the patients of every file, h
 Seeds = Annotated[int, typer.Option(help="how often, each time with other noise, split and held-out patients", min=1)]
 FirstSeed = Annotated[int, typer.Option(help="of the first; the others follow", min=0)]
 BackendName = Annotated[
-    str, typer.Option("--backend", help="auto, loop, forked, or vectorised (linear models, thousands of clients)")
+    str,
+    typer.Option("--backend", help="auto, loop, forked, ray (a cluster), or vectorised (linear models, many clients)"),
 ]
-Workers = Annotated[int | None, typer.Option(help="processes of the backend forked; left out: one for each processor")]
+Workers = Annotated[
+    int | None, typer.Option(help="processes of the backends forked and ray; left out: one for each processor")
+]
+Address = Annotated[
+    str | None, typer.Option(help="of a running cluster, for the backend ray; left out: one is started here")
+]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
 NoBaselines = Annotated[
@@ -60,6 +66,7 @@ def simulate(
     first_seed: FirstSeed = 0,
     backend: BackendName = "auto",
     workers: Workers = None,
+    address: Address = None,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
     no_baselines: NoBaselines = False,
@@ -84,7 +91,7 @@ def simulate(
         source = Source.read(data, test, patient_column, encoding)
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen, dealer, backend, backend_called(backend, workers), not no_baselines, checkpoints
+            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints
         )
         if plot is not None and plot.suffix not in (".png", ".svg"):
             raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")

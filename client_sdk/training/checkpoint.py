@@ -30,7 +30,7 @@ class Checkpoint:
     """After `step` local steps.
 
     weights                  parameter name -> tensor of its shape
-    optimiser                its `state_dict`
+    optimiser                its `state_dict`; empty: plain steps
     log_moments, individual  the accounts' own bytes, with these steps charged
     """
 

@@ -156,7 +156,11 @@ class LocalTraining:
     def _model(self) -> nn.Module:
         """Made once; every round loads the released weights into it."""
         # No layer may draw at random: the norm that is measured must be the norm that is clipped.
-        return new_model(self.task).eval().to(self.device)
+        model = new_model(self.task).eval().to(self.device)
+        if self.settings.privacy.rules.clips_updates and self.device == "cpu":
+            # Where autograd takes the gradient, pooling and convolutions of a processor are faster so.
+            model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        return model
 
     @cached_property
     def _buffers(self) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting import calibrate_noise
+from experiments.demo.scenarios import DataMissing
 from experiments.tables.federated import Settings
 from experiments.tables.result import Papers
 
@@ -71,8 +72,10 @@ def _calibrated(epsilon: float, delta: float, rounds: int) -> float:
 
 
 def chosen(line: Line, path: Path = CHOSEN) -> Settings:
-    """What `experiments.tables.choose` found for the line. Raises KeyError when it has not been run."""
+    """What `experiments.tables.choose` found for the line. Raises DataMissing when it has not been run."""
     known: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    if line.key not in known:
+        raise DataMissing(f"no settings yet: run python -m experiments.tables.choose --lines {line.key} first")
     return Settings(**known[line.key]["settings"])
 
 

@@ -111,9 +111,8 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 def _square(values: Array) -> float:
     """The squared norm of a piece, too small by less than `_LOST` of itself."""
-    # Float32 squares may overflow; float64 ones may not.
-    exact = values.astype(np.float64)
-    return float(exact @ exact)
+    # Float32 squares may overflow; float64 ones may not. Not a product of vectors, which starts threads.
+    return float(np.square(values, dtype=np.float64).sum())
 
 
 def _norm(squares: Sequence[float]) -> float:

@@ -5,29 +5,34 @@ from __future__ import annotations
 from functools import partial
 
 from client_sdk.errors import ConfigurationError
-from simulation.backends.base import Backend, Loop
+from simulation.backends.base import Backend, Loop, OpenBackend
 from simulation.backends.forked import Forked
+from simulation.backends.ray import Ray
 from simulation.backends.vectorised import Vectorised, reason_against
-from simulation.engine import OpenBackend
 from simulation.local_work import LocalWork
 
-NAMES = ("auto", "loop", "forked", "vectorised")
+NAMES = ("auto", "loop", "forked", "ray", "vectorised")
 # From so many clients on a linear model is worth its own way, whose bytes are not the service's.
 MANY = 200
 
 
-def backend_called(name: str, workers: int | None = None) -> OpenBackend:
+def backend_called(name: str, workers: int | None = None, address: str | None = None) -> OpenBackend:
     """How a backend is opened. auto: vectorised for many linear clients, else forked.
 
+    address  of a running cluster, for the backend ray
+
     Raises:
-        ConfigurationError: there is none of this name, or `workers` is below 1.
+        ConfigurationError: there is none of this name, `workers` is below 1, or another backend has no address.
     """
+    if address is not None and name != "ray":
+        raise ConfigurationError("--address is of a cluster of Ray: take --backend ray")
     if workers is not None and workers < 1:
         raise ConfigurationError("--workers is at least 1")
     known: dict[str, OpenBackend] = {
         "auto": partial(_auto, workers=workers),
         "loop": Loop,
         "forked": partial(Forked, workers=workers),
+        "ray": partial(Ray, workers=workers, address=address),
         "vectorised": Vectorised,
     }
     if name not in known:

@@ -18,35 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from client_sdk.errors import WardroundError
-from server.domain.admission import Findings
 from simulation.backends.base import Done, Layout, Sums
-from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
-
-# Portions a worker and round: the last ones are short, so that no worker waits long for another.
-_PORTIONS = 8
-Slots = NDArray[np.float32]
-
-
-class WorkerLost(WardroundError):
-    """A process ended that should not have."""
-
-
-@dataclass(frozen=True)
-class _Portion:
-    """Turns to take: their places in the round, and what to do."""
-
-    slots: tuple[int, ...]
-    tasks: tuple[Task, ...]
-
-
-@dataclass(frozen=True)
-class _Given:
-    slots: tuple[int, ...]
-    findings: tuple[Findings | None, ...]
-    accounts: tuple[Accounts | None, ...]
+from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
+from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 
 
 class Forked:
@@ -58,40 +33,35 @@ class Forked:
         count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
         self._layout = Layout.of(work.training.spec)
         self._shared = _shared(work, self._layout)
-        if work.settings.training.algorithm == "fedavg":
+        if work.settings.training.local_optimiser.name != "plain":
             # The first optimiser of a process loads a large part of torch: once, before anybody is forked.
             torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        findings: list[Findings | None] = [None] * len(tasks)
-        accounts: list[Accounts | None] = [None] * len(tasks)
-        for given in self._given(orders, tasks):
-            for slot, found, kept in zip(given.slots, given.findings, given.accounts, strict=True):
-                findings[slot], accounts[slot] = found, kept
+        found = self._given(orders, tasks)
         sums = Sums(orders.vectors)
         for worker in self._workers:
             sums.add(worker.ask("sums"))
-        clear = tuple(one for one in findings if one is not None)
-        rows = () if self._shared is None else self._shared[: len(clear)]
-        return Done(self._layout.updates(rows), clear, sums.totals, tuple(accounts))
+        rows = () if self._shared is None else self._shared[: len(tasks)]
+        return collected(len(tasks), found, self._layout.updates(rows), sums)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
         self._workers = []
 
-    def _given(self, orders: Orders, tasks: Sequence[Task]) -> list[_Given]:
+    def _given(self, orders: Orders, tasks: Sequence[Task]) -> list[Given]:
         """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
-        portions = _portions(tasks, len(self._workers))
+        left = portions(tasks, len(self._workers))
         busy: dict[Connection, _Worker] = {}
         for worker in self._workers:
-            if portions:
-                worker.tell(portions.pop())
+            if left:
+                worker.tell(left.pop())
                 busy[worker.pipe] = worker
-        given: list[_Given] = []
+        given: list[Given] = []
         stopped: list[ClientStopped] = []
         while busy:
             for pipe in wait(list(busy)):
@@ -99,11 +69,11 @@ class Forked:
                 answer = worker.hear()
                 if isinstance(answer, ClientStopped):
                     stopped.append(answer)
-                    portions.clear()
+                    left.clear()
                     continue
                 given.append(answer)
-                if portions:
-                    worker.tell(portions.pop())
+                if left:
+                    worker.tell(left.pop())
                     busy[worker.pipe] = worker
         if stopped:
             raise min(stopped, key=lambda one: one.client)
@@ -170,41 +140,16 @@ def _serve(pipe: Connection, other: Connection, work: LocalWork, layout: Layout,
             return
         if isinstance(message, Orders):
             orders, sums = message, Sums(message.vectors)
-        elif isinstance(message, _Portion) and orders is not None:
-            pipe.send(_taken(work, orders, message, sums, layout, shared))
+        elif isinstance(message, Portion) and orders is not None:
+            rows = None if shared is None else shared[message.slots[0] : message.slots[-1] + 1]
+            pipe.send(taken(work, orders, message, sums, layout, rows))
         else:
             pipe.send(sums.totals)
 
 
-def _taken(
-    work: LocalWork, orders: Orders, portion: _Portion, sums: Sums, layout: Layout, shared: Slots | None
-) -> _Given | ClientStopped:
-    findings: list[Findings | None] = []
-    accounts: list[Accounts | None] = []
-    for slot, task in zip(portion.slots, portion.tasks, strict=True):
-        try:
-            part = sums.take(work.part(task, orders))
-        except ClientStopped as stopped:
-            return stopped
-        if part.update is not None and shared is not None:
-            layout.write(part.update, shared[slot])
-        findings.append(part.findings)
-        accounts.append(part.accounts)
-    return _Given(portion.slots, tuple(findings), tuple(accounts))
-
-
-def _portions(tasks: Sequence[Task], workers: int) -> list[_Portion]:
-    """In order, to be taken from the end."""
-    size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
-    starts = range(0, len(tasks), size)
-    made = [_Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
-    return made[::-1]
-
-
 def _shared(work: LocalWork, layout: Layout) -> Slots | None:
     """(clients, coordinates), of which pages are taken as they are written; None where updates are masked."""
-    masking = work.settings.privacy.masking
-    if masking is not None and masking.mask_updates:
+    if masks_updates(work.settings):
         return None
     clients = len(work.population)
     room = mmap.mmap(-1, max(1, clients * layout.size * 4))

@@ -79,7 +79,7 @@ def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
 def _mean(arrays: Sequence[Array], shares: Sequence[float] | None) -> Array:
     if shares is None:
         return np.mean(arrays, axis=0, dtype=np.float64)
-    return np.average(np.asarray(arrays, np.float64), axis=0, weights=shares)
+    return np.asarray(np.average(np.asarray(arrays, np.float64), axis=0, weights=shares))
 
 
 def _arrays(data: bytes) -> dict[str, Array]:

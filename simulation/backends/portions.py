@@ -1,0 +1,84 @@
+"""A round's turns in portions, and what a worker does with one: the same in a forked process and on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.errors import WardroundError
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.wire.tensor_files import Tensors
+from server.domain.admission import Findings
+from simulation.backends.base import Done, Layout, Sums
+from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+
+# Portions a worker and round: the last ones are short, so that no worker waits long for another.
+_PORTIONS = 8
+Slots = NDArray[np.float32]
+
+
+class WorkerLost(WardroundError):
+    """A process ended that should not have."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Turns to take, and their places in the round."""
+
+    slots: tuple[int, ...]
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a portion's clients gave, beside updates and words."""
+
+    slots: tuple[int, ...]
+    findings: tuple[Findings | None, ...]
+    accounts: tuple[Accounts | None, ...]
+
+
+def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
+    """In order, to be taken from the end."""
+    size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
+    starts = range(0, len(tasks), size)
+    made = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
+    return made[::-1]
+
+
+def taken(
+    work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
+) -> Given | ClientStopped:
+    """Every turn of a portion; words go into `sums`. rows: of each turn (coordinates,), to write its update into."""
+    findings: list[Findings | None] = []
+    accounts: list[Accounts | None] = []
+    for turn, task in enumerate(portion.tasks):
+        try:
+            part = sums.take(work.part(task, orders))
+        except ClientStopped as stopped:
+            return stopped
+        if part.update is not None and rows is not None:
+            layout.write(part.update, rows[turn])
+        findings.append(part.findings)
+        accounts.append(part.accounts)
+    return Given(portion.slots, tuple(findings), tuple(accounts))
+
+
+def collected(turns: int, given: Iterable[Given], updates: Sequence[Tensors], sums: Sums) -> Done:
+    """A round's portions, which may come in any order, as one answer."""
+    findings: list[Findings | None] = [None] * turns
+    accounts: list[Accounts | None] = [None] * turns
+    for one in given:
+        for slot, found, kept in zip(one.slots, one.findings, one.accounts, strict=True):
+            findings[slot], accounts[slot] = found, kept
+    clear = tuple(one for one in findings if one is not None)
+    return Done(updates, clear, sums.totals, tuple(accounts))
+
+
+def masks_updates(settings: StudySettings) -> bool:
+    """Whether updates are summed as words, so that none comes back by itself."""
+    masking = settings.privacy.masking
+    return masking is not None and masking.mask_updates
