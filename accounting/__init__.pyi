@@ -52,6 +52,7 @@ from .mechanisms.general import LaplacePair as LaplacePair
 from .mechanisms.general import OutcomePair as OutcomePair
 from .mechanisms.general import RandomisedResponse as RandomisedResponse
 from .mechanisms.general import subsampled_moment as subsampled_moment
+from .mechanisms.inference import fit_distance as fit_distance
 from .plan.limits import BayesianPlan as BayesianPlan
 from .plan.limits import HistogramRelease as HistogramRelease
 from .plan.limits import LimitPlan as LimitPlan

@@ -59,6 +59,12 @@ from client_sdk.tasks import names as _task_names
 from client_sdk.training.gradients import poisson_batch as poisson_batch
 from client_sdk.training.noise import NoisySum as NoisySum
 from client_sdk.training.noise import add_noise as add_noise
+from client_sdk.training.posterior import PosteriorFit as PosteriorFit
+from client_sdk.training.posterior import PosteriorPlan as PosteriorPlan
+from client_sdk.training.posterior import draw_posterior as draw_posterior
+from client_sdk.training.posterior import fit_posterior as fit_posterior
+from client_sdk.training.posterior import gradient_norms as gradient_norms
+from client_sdk.training.posterior import posterior_probabilities as posterior_probabilities
 
 # A stub hands on only what keeps its name.
 load_records = _load_records

@@ -36,7 +36,15 @@ Output = Annotated[
 
 
 def predict(
-    model: ModelFile, data: NewRecords, output: Output = None, id_column: IdColumn = None, as_json: AsJson = False
+    model: ModelFile,
+    data: NewRecords,
+    output: Output = None,
+    id_column: IdColumn = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the classes of new records: one line each, as CSV."""
     with plain_errors():
@@ -46,7 +54,7 @@ def predict(
 
         released = load_model(model)
         records = new_records(data, id_column)
-        rows = list(_predictions(released, records, id_column))
+        rows = list(_predictions(released, records, id_column, interval))
         if as_json:
             print_json(rows)
         if output is not None:
@@ -163,21 +171,28 @@ def _shown(value: float | None) -> str:
     )
 
 
-def _predictions(model: ReleasedModel, records: Records, id_column: str | None) -> Iterator[dict[str, Any]]:
+def _predictions(
+    model: ReleasedModel, records: Records, id_column: str | None, interval: float | None
+) -> Iterator[dict[str, Any]]:
     from client_sdk.data import DataError
     from client_sdk.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
     word = "prediction" if classes is None else "probability"
-    for row, (patient, given) in enumerate(zip(records.patients, model(records).tolist(), strict=True), start=1):
+    # Both ends in one column each, after the predictions: none without --interval.
+    ends = [()] * len(records.patients) if interval is None else model.intervals(records, interval).tolist()
+    each = zip(records.patients, model(records).tolist(), ends, strict=True)
+    for row, (patient, given, between) in enumerate(each, start=1):
         # Without a name of its own a record is the n-th of its file.
         own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
         names = range(len(given)) if classes is None else classes
+        last = None if classes is None else classes[-1]
+        uncertain = dict(zip((f"{word}_{last}_low", f"{word}_{last}_high"), between, strict=False))
         computed = {f"{word}_{name}" for name in names} | (set[str]() if classes is None else {"predicted"})
-        if id_column in computed:
+        if id_column in computed | uncertain.keys():
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
         own |= {f"{word}_{name}": value for name, value in zip(names, given, strict=True)}
-        yield own | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+        yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """`wardround plan`: how a study will go, and which numbers would suit it, before anybody trains.
 
-It needs a settings file and nothing else: no data, no network, no torch.
+It needs a settings file, or public numbers for `--suggest`, and nothing else: no data, no network, no torch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from accounting.plan.plan import Plan
     from accounting.plan.signal import SignalToNoise
     from accounting.units import Definition
+    from client_sdk.commands.suggest import Suggested
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.study.training import Training
 
@@ -41,7 +42,9 @@ class By(StrEnum):
 
 
 SIZES = (100, 300, 1_000, 3_000, 10_000)
-SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, TOML or JSON")]
+SettingsFile = Annotated[
+    Path | None, typer.Argument(help="the study's settings, TOML or JSON; with --suggest it may be left out")
+]
 SolveFor = Annotated[
     Solve | None,
     typer.Option(
@@ -61,21 +64,71 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="write the settings with what was found; a file that exists stays as it is"),
 ]
+Suggest = Annotated[
+    bool,
+    typer.Option(
+        "--suggest",
+        help="settings from public numbers: those of a settings file, or --patients, --hospitals, --columns, --epsilon "
+        "and --delta; with what accuracy to expect",
+    ),
+]
+Patients = Annotated[
+    list[int] | None,
+    typer.Option("--patients", help="with --suggest: of a hospital; once for all, or once for each", min=1),
+]
+Hospitals = Annotated[int | None, typer.Option(help="with --suggest: how many take part", min=2)]
+Columns = Annotated[int | None, typer.Option(help="with --suggest: columns that the model looks at", min=1)]
+Classes = Annotated[int, typer.Option(help="with --suggest: values of the label", min=2)]
+Epsilon = Annotated[float | None, typer.Option(help="with --suggest: the classical limit of a patient")]
+Delta = Annotated[float | None, typer.Option(help="with --suggest: of the limit")]
+SchemeChoice = Annotated[str, typer.Option("--scheme", help="with --suggest: parallel or sequential")]
+Masked = Annotated[bool, typer.Option("--masked", help="with --suggest: the coordinator sees sums only")]
+Rounds = Annotated[int | None, typer.Option(help="with --suggest: fewer rounds than 100, where each takes long", min=5)]
+Commonest = Annotated[
+    float | None,
+    typer.Option(help="share of the commonest class, where it is known from elsewhere: 0.9", min=0.0, max=1.0),
+]
 
 
 def plan(
-    settings: SettingsFile,
+    settings: SettingsFile = None,
     solve: SolveFor = None,
     by: Whose = By.ALL,
     records: RecordCounts = None,
     parameters: ParameterCount = None,
     output: Output = None,
+    suggest: Suggest = False,
+    patients: Patients = None,
+    hospitals: Hospitals = None,
+    columns: Columns = None,
+    classes: Classes = 2,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    scheme: SchemeChoice = "parallel",
+    masked: Masked = False,
+    rounds: Rounds = None,
+    commonest: Commonest = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many rounds a study's limits allow, what they cost, and how large the noise is; or solve for numbers."""
+    """Show how many rounds a study's limits allow, what they cost, and how large the noise is; or solve for numbers.
+
+    With --suggest: whole settings from public numbers, and what accuracy to expect.
+    """
     from accounting.budget.forecast import forecast
     from client_sdk.protocol.study.plan_of import plan_of
 
+    if suggest:
+        if solve is not None:
+            raise typer.BadParameter("--suggest finds the noise itself: leave --solve out")
+        if output is not None and output.suffix == ".json":
+            raise typer.BadParameter("--suggest writes TOML: name a .toml file")
+        numbers = (hospitals, columns, epsilon, delta)
+        with plain_errors():
+            found = _suggested(settings, patients or [], numbers, classes, scheme, masked, rounds, commonest)
+            _show_suggested(found, output, as_json)
+        return
+    if settings is None:
+        raise typer.BadParameter("name the settings file; or take --suggest, which needs public numbers alone")
     if output is not None and solve is None:
         raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
     sizes = tuple(records or SIZES)
@@ -100,9 +153,69 @@ def plan(
         _show_signals(sizes_shown, parameters, chosen, found)
         _show_replaced(replaced, output)
     _notes(chosen, found)
+    _accuracy(chosen, commonest)
     if found.rounds == 0:
         say(f"no round can begin: {_why_none(found)}", err=True)
         raise typer.Exit(1)
+
+
+def _suggested(
+    settings: Path | None,
+    patients: list[int],
+    numbers: tuple[int | None, int | None, float | None, float | None],
+    classes: int,
+    scheme: str,
+    masked: bool,
+    rounds: int | None,
+    commonest: float | None,
+) -> Suggested:
+    """From the file, or from the numbers. Raises ConfigurationError: too few of them."""
+    from client_sdk.commands.suggest import begun, suggested
+    from client_sdk.errors import ConfigurationError
+
+    if settings is not None:
+        if any(number is not None for number in numbers) or classes != 2 or masked or scheme != "parallel":
+            raise ConfigurationError("the settings file says these numbers: name it with --patients alone, or leave it")
+        return suggested(read_settings(settings).as_json(), patients=patients, rounds=rounds, commonest=commonest)
+    hospitals, columns, epsilon, delta = numbers
+    if not patients or hospitals is None or columns is None or epsilon is None or delta is None:
+        raise ConfigurationError(
+            "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
+        )
+    values = begun(
+        patients=patients,
+        hospitals=hospitals,
+        columns=columns,
+        classes=classes,
+        epsilon=epsilon,
+        delta=delta,
+        scheme=scheme,
+        masked=masked,
+    )
+    return suggested(values, patients=patients, rounds=rounds, commonest=commonest)
+
+
+def _show_suggested(found: Suggested, output: Path | None, as_json: bool) -> None:
+    from client_sdk.commands.suggest import as_json as as_values
+    from client_sdk.commands.suggest import in_words, warnings
+    from client_sdk.commands.templates import hand_out, study_text
+
+    if as_json:
+        print_json(as_values(found))
+    if output is not None or not as_json:
+        hand_out(study_text(found.settings.as_json()), output)
+    for line in (*in_words(found.forecast), *warnings(found.forecast)):
+        say(line, err=True)
+
+
+def _accuracy(settings: StudySettings, commonest: float | None) -> None:
+    """What to expect of the settings as they are, where that is known."""
+    from client_sdk.commands.suggest import expected, in_words, warnings
+
+    known = expected(settings, commonest)
+    if known is not None:
+        for line in (*in_words(known[0]), *(f"warning: {one}" for one in known[1]), *warnings(known[0])):
+            say(line, err=True)
 
 
 def _solved(before: Plan, solve: Solve, by: By) -> Plan:

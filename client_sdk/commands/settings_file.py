@@ -55,7 +55,7 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
         text = written.decode("utf-8-sig")
         values: dict[str, Any] = load_json(text) if kind == "JSON" else tomllib.loads(text)
         form = StudySettings if trains(values) else StatisticsSettings
-        return form.model_validate_json(json.dumps(values if kind == "JSON" else _filled(values, form)))
+        return form.model_validate_json(json.dumps(values if kind == "JSON" else filled(values, form)))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
@@ -70,7 +70,7 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
         raise ConfigurationError(f"{path} is no {kind}: {error}") from error
 
 
-def _filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
+def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
     """TOML has no null: there, what a study does not have is left out."""
     from client_sdk.protocol.study.settings import StudySettings
 

@@ -33,12 +33,11 @@ from client_sdk.protocol.secure_sum.promises import sums
 
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
-    from client_sdk.api.client import Client
     from client_sdk.protocol.study.any_settings import AnySettings
     from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
-    from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.tensors import Array
+    from client_sdk.study.result import StudyModel
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
@@ -55,7 +54,9 @@ IKnow = Annotated[
 ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study", callback=a_name)]
 ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
-Round = Annotated[int | None, typer.Option("--round", help="the model that this round released; left out: the latest")]
+Round = Annotated[
+    int | None, typer.Option("--round", help="the model that this round released; left out: the study's result so far")
+]
 Last = Annotated[int, typer.Option("--last", help="show this many rounds, the newest", min=1)]
 
 
@@ -78,6 +79,8 @@ def create(
         frozen = read_any_settings(settings)
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
+        for line in _accuracy(frozen):
+            say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
@@ -175,47 +178,30 @@ def model(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Write a released model to a file, as safetensors, once it is what the study and its ledger say."""
+    """Write a study's model to a file, as safetensors, once it is what the study and its ledger say.
+
+    Where the study's settings have an averaging, it is the mean of released models; with --round it is one of them.
+    """
     from client_sdk.durable import write_durably
+    from client_sdk.study.result import released_model, study_model
 
     with plain_errors(), reader(study, server, key_file, home) as client:
         require_new(output)
         shown = client.study(study)
-        version = round if round is not None or shown.model is None else shown.model.version
-        body = client.model(study, "latest" if version is None else version)
-        said = _require_of_study(client, shown, body, version)
-        write_durably(output, body, mode=0o666)
-        which = "initial model, which has learnt nothing" if not version else f"model of round {version}"
+        found = study_model(client, study) if round is None else released_model(client, shown, round)
+        write_durably(output, found.body, mode=0o666)
         goes_on = "" if shown.state == "finished" else "; the study goes on"
-        say(f"{output}: {which}{goes_on}; {len(body)} bytes, sha256 {hashlib.sha256(body).hexdigest()}")
-        if said is not None:
+        digest = hashlib.sha256(found.body).hexdigest()
+        say(f"{output}: {_which(found)}{goes_on}; {len(found.body)} bytes, sha256 {digest}")
+        if found.said:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
-def _require_of_study(client: Client, study: Study, body: bytes, version: int | None) -> ModelMetadata | None:
-    """What the file says of itself, if it is true: study, settings, round, and the entry that settled it.
-
-    Raises:
-        TensorError: it is not, or a released model says nothing.
-    """
-    from client_sdk.protocol.study.any_settings import trained
-    from client_sdk.protocol.study.model_file import ModelMetadata
-    from client_sdk.protocol.wire.tensors import TensorError, metadata_in
-
-    said = ModelMetadata.within(metadata_in(body))
-    if said is None and version:
-        raise TensorError(
-            "wrong-metadata", "the model's file does not say which study and round it is of; ask who runs the study"
-        )
-    if said is None:
-        return None
-    said.require(study.study, trained(study.settings), said.round if version is None else version)
-    if said.round > 0:
-        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
-        found = [(entry.kind, entry.round, entry.sha256) for entry in page]
-        if found != [("settled", said.round, said.ledger_sha256)]:
-            raise TensorError("wrong-metadata", "the model's file names an entry that the study's ledger does not have")
-    return said
+def _which(found: StudyModel) -> str:
+    if len(found.averaged) > 1:
+        first, *_, last = found.averaged
+        return f"mean of the models of {len(found.averaged)} rounds, {first} to {last}, as the study's settings say"
+    return f"model of round {found.round}" if found.round else "initial model, which has learnt nothing"
 
 
 def invite(
@@ -248,6 +234,17 @@ def require_new(path: Path) -> None:
     """Raises FileExistsError: what is there is not overwritten."""
     if path.exists():
         raise FileExistsError(f"{path} exists already: name another file, or move it away")
+
+
+def _accuracy(settings: AnySettings) -> list[str]:
+    """What is to be warned of before a study is created; as `wardround plan` says it."""
+    from client_sdk.commands.suggest import expected, warnings
+    from client_sdk.protocol.study.settings import StudySettings
+
+    known = expected(settings) if isinstance(settings, StudySettings) else None
+    if known is None:
+        return []
+    return [*(f"warning: {one}" for one in known[1]), *(one for one in warnings(known[0]) if one.startswith("warning"))]
 
 
 def _many_neighbours(settings: AnySettings) -> str | None:

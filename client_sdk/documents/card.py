@@ -14,6 +14,7 @@ from client_sdk.documents.words import ONE, exact, exact_delta, hospitals
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.messages import Metrics, Study
+from client_sdk.protocol.study.training import Averaging
 from client_sdk.protocol.wire.rounded import number, percent
 
 TO_WRITE = "TO BE WRITTEN by the people who release this model (see --notes)."
@@ -145,6 +146,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("local_steps", str(training.local_steps)),
         ("learning_rate", exact(training.learning_rate)),
         ("optimiser", f"{training.optimiser.name}, learning rate {exact(training.optimiser.learning_rate)}"),
+        *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
         ("rows_per_patient", str(training.rows_per_patient)),
         ("scheme", privacy.rules.named),
         ("clip_norm", exact(privacy.clip_norm)),
@@ -152,6 +154,13 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),
     )
+
+
+def _in_words(mean: Averaging) -> str:
+    """Which mean of the released models is the study's result."""
+    if mean.name == "tail":
+        return f"the mean of the newest models, {exact(mean.share)} of all"
+    return f"the mean of the models, each counting {exact(mean.decay)} times the next newer one"
 
 
 def _privacy(stated: Certificate) -> tuple[str, ...]:

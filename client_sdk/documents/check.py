@@ -106,11 +106,31 @@ def model(stated: Certificate, path: Path) -> Check:
             found.update(piece)
             size += len(piece)
     if (found.hexdigest(), size) != (named.sha256, named.bytes):
+        if (mean := _mean_of(stated, path)) is not None:
+            return Check("model", "not known", mean)
         return Check("model", "bad", f"{path} is not the model of round {named.version}: another SHA-256")
     other = _of_another(stated, named, path) or _beyond(stated)
     if other is not None:
         return Check("model", "bad", f"{path} has the SHA-256 that is named, but {other}")
     return Check("model", "good", f"{path} is the model that round {named.version} released")
+
+
+def _mean_of(stated: Certificate, path: Path) -> str | None:
+    """What to say of a file that says of itself that it is a mean of models that the numbers count."""
+    try:
+        with path.open("rb") as file:
+            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+    except TensorError:
+        return None
+    if said is None or not said.mean_of or said.round > stated.round:
+        return None
+    if (said.study, said.settings_sha256) != (stated.study, stated.settings_sha256):
+        return None
+    return (
+        f"{path} says that it is the mean of the models of {len(said.mean_of)} rounds, {min(said.mean_of)} to "
+        f"{said.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
+        "`wardround study model` makes it again from models that it checks"
+    )
 
 
 def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.spread import Spread, SpreadLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
 KNOWN: dict[type[nn.Module], type[Layer]] = {
@@ -23,6 +24,7 @@ KNOWN: dict[type[nn.Module], type[Layer]] = {
     nn.InstanceNorm1d: NormalisedLayer,
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
+    Spread: SpreadLayer,
 }
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 

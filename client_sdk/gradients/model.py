@@ -164,12 +164,24 @@ class PerRecordGradients:
         added in float64.
         """
         width = min(capacity, self._widest(MOST if self._sized else self.micro_batch))
-        unit = 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
         shift = 0.0 if centre is None else math.sqrt(sum(float(v.double().square().sum()) for v in centre.values()))
         if not math.isfinite(shift):
             raise NonFiniteError("the centre")
         # One term more for the factor, one for the centre's own; float64 has 2⁻⁵³ for each of the passes.
-        return (clip_norm + 2 * shift) * (unit * (width + 2) * (width + 3) + 2.0**-40)
+        return (clip_norm + 2 * shift) * (self._unit * (width + 2) * (width + 3) + 2.0**-40)
+
+    def spared(self, clip_norm: float) -> float:
+        """What `rounding` holds beyond its own proof, for what else is done to the sum.
+
+        For a pass of m places it needs m(m + 1)/2 − 1 terms for the additions, m for the factors and m for the centre,
+        and has (m + 2)(m + 3)/2: four more, on either side. Half of that is left for terms of second order.
+        """
+        return 4 * self._unit * clip_norm
+
+    @property
+    def _unit(self) -> float:
+        """Of rounding in the parameters' precision."""
+        return 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
 
     def _widest(self, most: int) -> int:
         """Slots in one pass: a quarter more than records otherwise, so that a little room makes no second pass."""

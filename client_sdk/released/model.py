@@ -51,6 +51,23 @@ class ReleasedModel:
         """
         return self.predicted(self.inputs(records))
 
+    def intervals(self, records: Any, level: float = 0.9) -> NDArray[np.float64]:
+        """(n, 2) float64: between what the posterior holds each record's probability of class 1 to be, at `level`.
+
+        They say how sure the model is of its weights, as far as records and prior tell: not how far the noise of a
+        private study has moved them.
+
+        Raises:
+            DataError: as a call; a model that has no posterior, such as of any task but bayesian-logistic-regression;
+                a level outside (0, 1).
+        """
+        if not 0 < level < 1:
+            raise DataError(f"level must lie between 0 and 1, such as 0.9, got {level!r}")
+        found = self.task.intervals(self.outputs(self.inputs(records)), level)
+        if found is None:
+            raise DataError("this task's model has no posterior, so that its predictions have no intervals")
+        return found.numpy()
+
     def inputs(self, records: Any) -> Tensor:
         """(n, ...) float32: the records as `module` takes them. Raises as a call."""
         found = new_records(records)

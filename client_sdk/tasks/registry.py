@@ -7,13 +7,15 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
+from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
 
 GROUP = "wardround.tasks"
 
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {
-    kind.name: kind for kind in (LogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
+    kind.name: kind
+    for kind in (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
 }
 
 

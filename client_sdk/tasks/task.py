@@ -92,6 +92,13 @@ class Task(ABC):
         """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
         return outputs
 
+    def intervals(self, outputs: Tensor, level: float) -> Tensor | None:
+        """(n, 2) between what the probability of class 1 lies, at `level`; None: the model does not say.
+
+        outputs: (n, k) of the model. level: above 0 and below 1.
+        """
+        return None
+
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         """(count, ...) float32: random inputs as `inputs` can give them; made of no record.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
+from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task
 
@@ -23,6 +24,9 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
     # The very class: one that derives from it may have another model.
     if type(task) is LogisticRegression:
         return _zeros({"weight": (task.outputs, task.features), "bias": (task.outputs,)})
+    if type(task) is BayesianLogisticRegression:
+        shape = (1, task.features + 1)
+        return _zeros({"mean.weight": shape}) | {"spread.weight": np.full(shape, task.start_log_std, np.float32)}
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random

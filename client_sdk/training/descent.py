@@ -25,21 +25,29 @@ class Descent:
     def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
         training = settings.training
         share = training.learning_rate_schedule.share(round, settings.rounds)
-        self._parameters, self._rate = trainable(model), training.learning_rate * share
+        self._parameters, self._prior = trainable(model), training.prior
+        self._rate = training.learning_rate * share
         # None: plain steps, for which torch's optimisers would take seconds to import.
         self._optimiser = _optimiser(settings, list(self._parameters.values()), self._rate)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """One step against the gradients: parameter name -> tensor of its shape."""
+        """One step against the gradients, and against the prior's: parameter name -> tensor of its shape."""
         if self._optimiser is None:
             with torch.no_grad():
                 for name, parameter in self._parameters.items():
-                    parameter.add_(gradients[name].to(parameter), alpha=-self._rate)
+                    parameter.add_(self._whole(name, gradients[name], parameter), alpha=-self._rate)
             return
         for name, parameter in self._parameters.items():
-            parameter.grad = gradients[name].to(parameter)
+            parameter.grad = self._whole(name, gradients[name], parameter)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
+
+    def _whole(self, name: str, gradient: Tensor, parameter: Tensor) -> Tensor:
+        """The gradient with the prior's, if the study has one, in the parameter's type."""
+        if self._prior is not None:
+            pull = torch.as_tensor(self._prior.gradient(name, parameter.detach().cpu().numpy()))
+            gradient = gradient.double() + pull.to(gradient.device)
+        return gradient.to(parameter)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What the next step depends on: parameter name -> weights, and the optimiser's `state_dict`; empty: plain."""

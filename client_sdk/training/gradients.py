@@ -210,7 +210,13 @@ def noise_of_a_step(
         privacy.clip_norm,
         sum(p.numel() for p in gradients.model.parameters() if p.requires_grad),
         noise_multiplier=privacy.noise_multiplier,
-        rounding=gradients.rounding(privacy.clip_norm, slots_for(privacy.expected_batch_size), centre),
+        rounding=sum_rounding(
+            gradients,
+            privacy.clip_norm,
+            slots_for(privacy.expected_batch_size),
+            radius=settings.sum_radius,
+            centre=centre,
+        ),
     )
 
 
@@ -275,7 +281,8 @@ def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
 def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     """The sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
 
-    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was.
+    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was, but for
+    `projection_rounding`, and to the whole client it is the radius: docs/definitions/both-levels.md.
 
     Raises:
         TrainingStopped: NaN or an infinity.
@@ -284,11 +291,45 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
     if not math.isfinite(norm):
         raise TrainingStopped("the clipped sum")
     if norm <= radius * _CLIP_SAFETY:
-        # Covers the rounding of the sum of squares.
-        return part, norm * (1 + 2.0**-40)
+        return part, norm * norm_rounding(sum(value.numel() for value in part.gradients.values()))
     factor = radius * _CLIP_SAFETY / norm
     # In float64, which the noise's grid takes as it is: the product is not rounded to float32.
     return replace(part, gradients={name: value.double() * factor for name, value in part.gradients.items()}), radius
+
+
+def norm_rounding(coordinates: int) -> float:
+    """What a computed norm is multiplied by to be no less than the exact one, in whatever order squares were added."""
+    return 1 + max(2.0**-40, (coordinates + 4) * 2.0**-53)
+
+
+def projection_rounding(radius: float, coordinates: int) -> float:
+    """How much farther apart than two sums their computed projections may lie: an L2 norm.
+
+    In units of 2⁻⁵³ the norm is off by at most coordinates/2 + 2 of itself, in whatever order its squares are added
+    (Higham 2002, section 3.1), the factor by 2 more, the products by 1: on either side, of the radius at most.
+    """
+    return radius * (coordinates + 12) * 2.0**-53
+
+
+def sum_rounding(
+    gradients: PerRecordGradients,
+    clip_norm: float,
+    capacity: int,
+    *,
+    radius: float | None,
+    centre: Mapping[str, Tensor] | None = None,
+) -> float:
+    """How much farther than clip_norm two neighbouring sums may lie apart as they are computed, projected or not.
+
+    capacity  slots of one batch;  radius  of `projected`, None: nothing is projected
+
+    The projection costs nothing until it needs more than the additions' bound has to spare.
+    """
+    added = gradients.rounding(clip_norm, capacity, centre)
+    if radius is None:
+        return added
+    coordinates = sum(p.numel() for p in trainable(gradients.model).values())
+    return added + max(0.0, projection_rounding(radius, coordinates) - gradients.spared(clip_norm))
 
 
 def norm_of(update: Mapping[str, Array]) -> float:

@@ -1,32 +1,33 @@
-"""The model that the demonstration reports: the mean of the models released last, which costs no privacy.
-
-`choose_settings` chose the last half, on validation patients.
-"""
+"""The model that the demonstration reports: the mean of released models that its settings name; no privacy is lost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from safetensors.numpy import load
 
-from client_sdk.api.client import Client
 from client_sdk.data import load as load_records
-from client_sdk.protocol.study.averaging import average_models
+from client_sdk.protocol.study.averaging import averaged_rounds
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load as load_task
 from client_sdk.training.local import load_weights
 
 
-def averaged_rounds(rounds: int) -> range:
-    """The last half of rounds 1 … `rounds`; the first model where there is no round."""
-    return range(rounds // 2 + 1, rounds + 1) if rounds else range(1)
+def shares_of(settings: StudySettings, released: Sequence[int]) -> dict[int, float]:
+    """What each of these released rounds counts, ascending; the first model where there is no round."""
+    averaging = settings.training.optimiser.averaging
+    if not released:
+        return {0: 1.0}
+    return {released[-1]: 1.0} if averaging is None else averaged_rounds(averaging, released)
 
 
-def averaged_model(operator: Client, study: str, released: list[int]) -> bytes:
-    """The mean of the last half of these released rounds; released: their numbers, ascending."""
-    numbers = [released[number - 1] for number in averaged_rounds(len(released))] if released else [0]
-    return average_models([operator.model(study, number) for number in numbers])
+def in_words(settings: StudySettings, averaged: Sequence[int]) -> str:
+    """Which mean of the models of these rounds is reported."""
+    averaging = settings.training.optimiser.averaging
+    falling = averaging is not None and averaging.name == "exponential"
+    return f"mean of its last {len(averaged)} released models{', newer ones counting more' if falling else ''}"
 
 
 def accuracy_of(model: bytes, settings: StudySettings, data: Path, patient_column: str | None) -> float:

@@ -26,7 +26,7 @@ from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import load_weights, weights_of
-from experiments.demo.averaged import averaged_rounds
+from experiments.demo.averaged import shares_of
 
 BATCH = 128
 WEIGHT_DECAY = 1e-4
@@ -94,8 +94,12 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
         rate = settings.training.optimiser.learning_rate
         released.append({name: array - rate * update[name] for name, array in released[-1].items()})
     rounds = len(released) - 1
-    last = [released[number] for number in averaged_rounds(rounds)]
-    load_weights(model, {name: np.mean([weights[name] for weights in last], axis=0) for name in last[0]})
+    counted = shares_of(settings, range(1, rounds + 1))
+    mean = {
+        name: np.average([released[number][name] for number in counted], axis=0, weights=list(counted.values()))
+        for name in released[0]
+    }
+    load_weights(model, {name: array.astype(np.float32) for name, array in mean.items()})
     return model, rounds
 
 

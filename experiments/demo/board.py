@@ -135,7 +135,7 @@ class Board:
 
     def _accuracies(self, baselines: Mapping[str, Any], accuracies: Accuracies) -> list[str]:
         lines = [
-            _line("this study", accuracies.study, f"mean of its last {len(accuracies.averaged)} released models"),
+            _line("this study", accuracies.study, accuracies.mean),
             _line("its last model alone", accuracies.last, "with the noise of the last round"),
         ]
         if (own := accuracies.own) is not None:
@@ -164,6 +164,7 @@ class Board:
 class Accuracies:
     """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one.
 
+    mean    in words
     rounds  of training
     own  of the last one on the hospitals' own patients, where a query asked for it
     """
@@ -171,6 +172,7 @@ class Accuracies:
     study: float | None
     last: float | None
     averaged: Sequence[int]
+    mean: str
     rounds: int
     own: OwnPatients | None = None
 

@@ -1,4 +1,6 @@
-"""How the demonstration's settings were chosen: on a validation split of the training patients, over a grid.
+"""What a grid would have chosen for the demonstration, on a validation split of its training patients.
+
+The demonstration itself takes what `wardround plan --suggest` says, which looks at no patient; this shows what it lost.
 
     python -m experiments.demo.choose_settings breast-cancer --out benchmarks/results/demo_settings.json
 
@@ -20,7 +22,6 @@ from rich.table import Table
 
 from client_sdk.data import Table as Records
 from client_sdk.protocol.study.settings import StudySettings
-from experiments.demo.averaged import averaged_rounds
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 from experiments.demo.settings import calibrated, settings
@@ -58,8 +59,7 @@ def grid(scenario: Scenario, splits: int) -> list[dict[str, Any]]:
                 sites, validation = arrays(part)
                 study = _with(settings(part, "parallel"), clip, speed / clip, noise)
                 released = models(sites, study, rounds, seed)
-                half = [number - 1 for number in averaged_rounds(rounds)]
-                means = (released[-1], released[half].mean(axis=0), released.mean(axis=0))
+                means = (released[-1], released[rounds // 2 :].mean(axis=0), released.mean(axis=0))
                 found.append([right(weights, validation) for weights in means])
             row = {"clip_norm": clip, "learning_rate": speed / clip, "rounds": rounds, "noise_multiplier": noise}
             for average, mean, sd in zip(AVERAGES, np.mean(found, axis=0), np.std(found, axis=0), strict=True):

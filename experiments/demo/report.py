@@ -95,8 +95,9 @@ def _page(
         if limit.certificate is not None:
             lines.append(f"- {meaning(limit)}. {limit.certificate.get('assumption')}")
     lines += ["", "## Accuracy on the evaluation set", "", "| model | accuracy |", "|---|---|"]
-    averaged = f"mean of its last {len(accuracies.averaged)} released models"
-    lines.append(f"| this study, {averaged} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |")
+    lines.append(
+        f"| this study, {accuracies.mean} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |"
+    )
     if (own := accuracies.own) is not None:
         lines.append(f"| its last model, {own.in_words()} | {own.accuracy:.4f} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")

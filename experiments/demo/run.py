@@ -15,8 +15,9 @@ from rich.console import Console
 from client_sdk.api.client import Client
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
+from client_sdk.study.result import study_model
 from experiments.demo import report, scenarios
-from experiments.demo.averaged import accuracy_of, averaged_model, averaged_rounds
+from experiments.demo.averaged import accuracy_of, in_words
 from experiments.demo.board import Accuracies, Board
 from experiments.demo.hospitals import Joined
 from experiments.demo.own_patients import answer
@@ -134,12 +135,13 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
         stage.baselines.check()
     found: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
     released = sorted(accuracies)
-    model = averaged_model(operator, STUDY, released)
+    result = study_model(operator, STUDY)
+    model = result.body
     study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
     last = accuracies[released[-1]] if released else None
-    averaged = [released[number - 1] for number in averaged_rounds(len(released))] if released else []
+    averaged = (result.averaged or released[-1:]) if released else ()
     rounds = 0 if follower.budget is None else follower.budget.charged_rounds
-    reached = Accuracies(study, last, averaged, rounds, answer(operator, STUDY))
+    reached = Accuracies(study, last, averaged, in_words(settings, averaged), rounds, answer(operator, STUDY))
     board.ending(budget, found, reached)
     page = report.write(
         options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, found

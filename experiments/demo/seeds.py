@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from client_sdk.tasks import load
-from experiments.demo.averaged import averaged_rounds
+from experiments.demo.averaged import shares_of
 from experiments.demo.baselines import accuracy, fitted
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
@@ -36,9 +36,10 @@ def measure(scenario: Scenario, epsilon: float, seeds: int) -> dict[str, Any]:
     }
     sites, held_out = arrays(scenario)
     rounds = CHOSEN[scenario.name].rounds
-    half = [number - 1 for number in averaged_rounds(rounds)]
+    counted = shares_of(study, range(1, rounds + 1))
+    places, shares = [number - 1 for number in counted], list(counted.values())
     runs = [models(sites, study, rounds, seed) for seed in range(seeds)]
-    reached = [right(released[half].mean(axis=0), held_out) for released in runs]
+    reached = [right(np.average(released[places], axis=0, weights=shares), held_out) for released in runs]
     return {
         "epsilon": epsilon,
         "noise_multiplier": study.privacy.noise_multiplier,

@@ -1,4 +1,7 @@
-"""The frozen settings of the demonstration's studies. How they were found: docs/demo.md."""
+"""The frozen settings of the demonstration's studies: what `wardround plan --suggest` says where it says something.
+
+Where it says nothing (images, other schemes, a limit of each definition) they were found as docs/demo.md tells.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from accounting.accountants.calibration import calibrate_noise
 from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SchemeName
+from client_sdk.commands.suggest import numbers_of
+from client_sdk.protocol.study import suggestion
 from client_sdk.protocol.study.limits import Limit, Schedule
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.robustness import Robustness
 from client_sdk.protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
-from client_sdk.protocol.study.training import ServerOptimiser, Training
+from client_sdk.protocol.study.training import Averaging, ServerOptimiser, Training
 from experiments.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
@@ -36,23 +41,25 @@ MASKING = Masking(
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What differs from one data set to the other; `choose_settings` chooses it. The noise follows: `calibrated`.
+    """What differs from one data set to the other. The noise follows: `calibrated`.
 
-    epsilon  of the limit; with --bayesian of both
-    rounds   after so many the budget ends the study
+    epsilon        of the limit; with --bayesian of both
+    learning_rate  None: as suggested, for the noise
+    rounds         after so many the budget ends the study
     """
 
     epsilon: float
     delta: float
     clip_norm: float
     sampling_rate: float
-    learning_rate: float
+    learning_rate: float | None
     rounds: int
 
 
+# The rule would take 100 rounds, which nobody wants to watch.
 CHOSEN = {
-    "breast-cancer": Mechanism(2.0, 1e-4, 0.5, 1.0, 16.0, rounds=30),
-    "heart-disease": Mechanism(2.0, 1e-4, 0.5, 1.0, 8.0, rounds=30),
+    "breast-cancer": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
+    "heart-disease": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
     "mnist": Mechanism(3.0, 1e-5, 1.5, 0.2, 10.0, rounds=40),
 }
 # Both definitions side by side: where few gradients reach the clip norm, and the Bayesian number says something.
@@ -61,6 +68,7 @@ WITH_BAYESIAN = {
     "heart-disease": replace(CHOSEN["heart-disease"], clip_norm=3.0, learning_rate=2.0),
     "mnist": CHOSEN["mnist"],
 }
+LAST_HALF = Averaging(name="tail", share=0.5)
 # The guarantee allows more rounds than the budget does: it is the budget that ends the study.
 MAX_STEPS_PER_ROUND = 4
 
@@ -159,14 +167,24 @@ def _for_patients(
         scenario,
         clip_norm=chosen.clip_norm,
         sampling_rate=chosen.sampling_rate,
-        learning_rate=chosen.learning_rate,
+        learning_rate=chosen.learning_rate or 1.0,
         scheme=scheme,
         limits=limits if bayesian else limits[1:],
         max_steps=MAX_STEPS_PER_ROUND * chosen.rounds,
         bayesian=_bayesian(1.0, "running") if bayesian else None,
         disclosure="at-end",
     )
-    return calibrated(study, chosen.rounds)
+    found = calibrated(study, chosen.rounds)
+    return found if chosen.learning_rate is not None else _as_suggested(found, chosen.rounds)
+
+
+def _as_suggested(study: StudySettings, rounds: int) -> StudySettings:
+    """With the learning rate and the averaging that `wardround plan --suggest` takes at this noise."""
+    noise = suggestion.relative_noise(numbers_of(study), study.privacy.noise_multiplier, rounds)
+    optimiser = ServerOptimiser(
+        name="plain", learning_rate=suggestion.learning_rate(noise, rounds), averaging=suggestion.AVERAGING
+    )
+    return study.model_copy(update={"training": study.training.model_copy(update={"optimiser": optimiser})})
 
 
 def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
@@ -222,7 +240,7 @@ def _instance(
             task_parameters=dict(scenario.task_parameters),
             algorithm="fedsgd",
             local_steps=1,
-            optimiser=ServerOptimiser(name="plain", learning_rate=learning_rate),
+            optimiser=ServerOptimiser(name="plain", learning_rate=learning_rate, averaging=LAST_HALF),
         ),
         privacy=Privacy(
             clip_norm=clip_norm,
@@ -246,7 +264,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             algorithm="fedavg",
             local_steps=20,
             learning_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
-            optimiser=ServerOptimiser(name="plain", learning_rate=1.0),
+            optimiser=ServerOptimiser(name="plain", learning_rate=1.0, averaging=LAST_HALF),
         ),
         privacy=Privacy(
             scheme="client",

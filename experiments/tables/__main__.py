@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
+from client_sdk.data import DataError
+from experiments.demo.scenarios import DataMissing
 from experiments.tables.catalogue import Entry, chosen, entries
 from experiments.tables.page import PAGE, markdown
 from experiments.tables.result import RESULTS, Row, read, write
@@ -28,19 +31,31 @@ def main(arguments: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 2
         for entry in lines:
-            _run(entry, options.seeds, options.results)
+            if not _run(entry, options):
+                return 2
     if options.docs:
         options.page.write_text(markdown(entries(), read(options.results)), encoding="utf-8")
     return 0
 
 
-def _run(entry: Entry, seeds: int, results: Path) -> None:
-    if entry.run is None:
+def _run(entry: Entry, options: argparse.Namespace) -> bool:
+    """False: the folder that was named cannot be used."""
+    folder: Path | None = options.folder
+    if folder is not None and entry.own is None:
+        print(f"{entry.table}, {entry.name}: has its own records; --folder is for lines that are not re-run here")
+        return False
+    run = entry.run if folder is None or entry.own is None else partial(entry.own, folder)
+    if run is None:
         print(f"{entry.table}, {entry.name}: not re-run: {entry.reason}")
-        return
-    row = entry.run(range(seeds))
-    write(row, results)
+        return True
+    try:
+        row = run(range(options.seeds))
+    except (DataError, DataMissing) as error:
+        print(error, file=sys.stderr)
+        return False
+    write(row, options.results)
     print(line(row), flush=True)
+    return True
 
 
 def line(row: Row) -> str:
@@ -57,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", help="lines with this many clients")
     parser.add_argument("--epsilon", help="lines at this ε")
     parser.add_argument("--data", help="lines of this data set")
+    parser.add_argument("--folder", type=Path, help="train/<class>/ and test/<class>/ with images, for Table III")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … (5)")
     parser.add_argument("--docs", action="store_true", help="write the page from the results")
     parser.add_argument("--results", type=Path, default=RESULTS)

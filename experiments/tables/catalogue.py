@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 
 from experiments.tables.result import Papers, Row
 
 # Each has ENTRIES: Sequence[Entry]. The page shows tables in this order.
-_MODULES = ("experiments.tables.clients", "experiments.tables.not_run")
+_MODULES = ("experiments.tables.clients", "experiments.tables.not_run", "experiments.tables.icml")
 
 
 @dataclass(frozen=True)
 class Entry:
     """One line: `run(seeds)` measures it; None: it needs records that are not here, and `reason` says which.
 
+    own        measures it on the records of a folder
     selectors  what `python -m experiments.tables` may be told to pick it by, as text: {"clients": "100"}
     """
 
@@ -25,6 +27,7 @@ class Entry:
     run: Callable[[Sequence[int]], Row] | None
     selectors: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    own: Callable[[Path, Sequence[int]], Row] | None = None
 
 
 def entries() -> list[Entry]:

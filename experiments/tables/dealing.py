@@ -21,22 +21,23 @@ def deal(labels: Labels, clients: int, each: int, split: str, seed: int) -> Rows
     """(clients, each) rows. Where there are too few records, the whole set is dealt again and again.
 
     Raises:
-        ValueError: an unknown split, or numbers that do not come out even.
+        ValueError: an unknown split, or pieces that do not come out even.
     """
-    if split not in SPLITS:
+    draw = np.random.default_rng(seed)
+    times = -(-clients * each // len(labels))
+    if split == "iid":
+        order = np.concatenate([draw.permutation(len(labels)) for _ in range(times)])
+        return order[: clients * each].reshape(clients, each)
+    if split != "shards":
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
     if len(labels) % each or each % 2 or clients * each % len(labels):
         raise ValueError(f"{clients} clients of {each} records do not come out even from {len(labels)}")
-    draw = np.random.default_rng(seed)
-    times = clients * each // len(labels)
-    return np.concatenate([_once(labels, each, split, draw) for _ in range(times)])
+    return np.concatenate([_shards(labels, each, draw) for _ in range(times)])
 
 
-def _once(labels: Labels, each: int, split: str, draw: np.random.Generator) -> Rows:
-    mixed = draw.permutation(len(labels))
-    if split == "iid":
-        return mixed.reshape(-1, each)
-    piece = each // 2
+def _shards(labels: Labels, each: int, draw: np.random.Generator) -> Rows:
+    """Two pieces for every client, once through all records."""
+    mixed, piece = draw.permutation(len(labels)), each // 2
     whole: list[Rows] = []
     rest: list[Rows] = []
     for label in np.unique(labels):

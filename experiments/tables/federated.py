@@ -22,9 +22,8 @@ Doubles = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Rows = NDArray[np.int64]
 
-CLASSES = 10
-# Gathered features of a block of clients, in numbers.
-_BLOCK = 8_000_000
+# Gradients of a block of clients, in numbers.
+_BLOCK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ class Settings:
     momentum: float
     averaged: float = 0.0
     record_clip: float | None = None
+    classes: int = 10
 
     def clip_norm(self, place: int) -> float:
         """Of the round at this place, from 0."""
@@ -52,7 +52,7 @@ class Settings:
 
     def mechanism(self, place: int, noise_multiplier: float) -> CentralNoise:
         """The round's grid, sensitivity and noise."""
-        return CentralNoise(self.clip_norm(place), noise_multiplier, self.kept * CLASSES)
+        return CentralNoise(self.clip_norm(place), noise_multiplier, self.kept * self.classes)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def train(
     stand_for  the clients here are a sample of so many, and each counts for several; for choosing settings alone
     """
     count, many = len(clients.rows), stand_for or len(clients.rows)
-    weights, velocity = np.zeros((settings.kept, CLASSES)), np.zeros((settings.kept, CLASSES))
+    weights, velocity = (np.zeros((settings.kept, settings.classes)) for _ in range(2))
     tail: list[Doubles] = []
     norms: list[Doubles] = []
     noise = DiscreteGaussianNoise(randomness)
@@ -141,11 +141,12 @@ def residuals(inputs: Floats, labels: Labels, weights: Doubles, record_clip: flo
 def _mean_gradients(clients: Clients, errors: Floats) -> Iterator[Doubles]:
     """(block, kept, classes) of one block of clients after the other."""
     each = clients.rows.shape[1]
-    block = max(1, _BLOCK // (each * clients.inputs.shape[1]))
+    block = max(1, _BLOCK // (errors.shape[1] * clients.inputs.shape[1]))
     for start in range(0, len(clients.rows), block):
         rows = clients.rows[start : start + block]
-        products = np.matmul(clients.inputs[rows].transpose(0, 2, 1), errors[rows])
-        yield products.astype(np.float64) / each
+        # One client's features at a time stay in the processor's cache.
+        products = [errors.take(own, axis=0).T @ clients.inputs.take(own, axis=0) for own in rows]
+        yield np.stack(products).transpose(0, 2, 1).astype(np.float64) / each
 
 
 def accuracy(weights: Floats, inputs: Floats, labels: Labels) -> float:

@@ -16,6 +16,7 @@ KINDS = {
     "bayesian": "Bayesian with a distribution-free estimator",
     "individual": "what 99 of 100 stay below",
     "papers": "the papers' accounting as printed (Student's t, Hölder, Chernoff), on the same run",
+    "other reading": "classical, with another meaning of a word in the paper",
 }
 
 TITLES = {

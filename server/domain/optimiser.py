@@ -66,7 +66,7 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
     """
     optimiser = settings.training.optimiser
     for name, start, stop in pieces(weights.spec):
-        direction = _direction(settings, total, name, start, stop)
+        direction = _direction(settings, weights, total, name, start, stop)
         # No warning: what overflows is found below.
         with np.errstate(over="ignore", invalid="ignore"):
             step = _step(optimiser, direction, state, name, start, stop)
@@ -75,8 +75,10 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
         yield name, start, new
 
 
-def new_state(settings: StudySettings, total: Tensors, state: State) -> Iterator[Piece]:
+def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
     """The optimiser's state after a round, in the order in which it is saved.
+
+    weights  before the round
 
     Raises:
         NotFinite: a moment leaves the range of float32.
@@ -86,7 +88,7 @@ def new_state(settings: StudySettings, total: Tensors, state: State) -> Iterator
     for prefix in _moments(settings.training.optimiser):
         for name in sorted(total.spec):
             for _, start, stop in runs(name, math.prod(total.spec[name][0])):
-                direction = _direction(settings, total, name, start, stop)
+                direction = _direction(settings, weights, total, name, start, stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     moment = _moment(settings.training.optimiser, prefix, direction, state, name, start, stop)
                     found: _Float32 = moment.astype(np.float32)
@@ -97,7 +99,7 @@ def new_state(settings: StudySettings, total: Tensors, state: State) -> Iterator
 def released(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> tuple[dict[str, Array], State]:
     """The model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
-    saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, total, state))
+    saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
     return gathered(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
 
 
@@ -105,11 +107,17 @@ def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:
     return {"plain": (), "momentum": (_FIRST,), "adam": (_FIRST, _SECOND)}[optimiser.name]
 
 
-def _direction(settings: StudySettings, total: Tensors, name: str, start: int, stop: int) -> Real:
+def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: str, start: int, stop: int) -> Real:
     """The average's piece, over the public constant that stands for the realised count, whoever came."""
     average = total.piece(name, start, stop) / settings.privacy.expected_clients
-    # A mean gradient points uphill, a mean difference of weights where the clients went.
-    return -1.0 * average if settings.training.algorithm == "fedsgd" else average
+    if settings.training.algorithm != "fedsgd":
+        # A mean difference of weights points where the clients went; each of their steps met the prior.
+        return average
+    prior = settings.training.prior
+    if prior is not None:
+        average = average + prior.gradient(name, weights.piece(name, start, stop))
+    # A mean gradient points uphill.
+    return -1.0 * average
 
 
 def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, start: int, stop: int) -> Real:

@@ -30,6 +30,7 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.training import Contribution
 from client_sdk.training.descent import Descent
+from client_sdk.training.gradients import norm_rounding
 from client_sdk.training.noise import GridNoise
 from server.domain.admission import Findings, examine
 from simulation.backends.base import Done, Layout, Sums
@@ -185,7 +186,7 @@ class _Round:
         factors = np.where(far, radius * _WITHIN / np.where(far, norms, 1.0), 1.0)
         if bounded and privacy.client_clip_norm is not None:
             rounding = noise.sensitivity - privacy.clip_norm
-            norms = np.where(far, radius, norms * (1 + 2.0**-40))
+            norms = np.where(far, radius, norms * norm_rounding(total.shape[1]))
             scaled = (norms + rounding) * (privacy.clip_norm / noise.sensitivity) * (1 + 2.0**-50)
             steps.distances = [min(float(one), privacy.client_clip_norm) for one in scaled]
         return total * factors[:, None]

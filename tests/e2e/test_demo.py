@@ -94,7 +94,9 @@ def test_every_epsilon_shown_is_the_one_that_the_ledger_gives(demonstration):
 
 def test_the_model_is_the_mean_of_the_rounds_that_are_named(demonstration):
     accuracy, rounds = demonstration.read("accuracy.json"), trained(demonstration)
-    assert accuracy["averaged_rounds"] == list(range(rounds // 2 + 1, rounds + 1))
+    averaging = demonstration.read("settings.json")["training"]["optimiser"]["averaging"]
+    first = rounds // 2 + 1 if averaging["name"] == "tail" else 1
+    assert accuracy["averaged_rounds"] == list(range(first, rounds + 1))
     assert f"mean of its last {len(accuracy['averaged_rounds'])} released models" in demonstration.printed
 
 

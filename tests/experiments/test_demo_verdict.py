@@ -8,9 +8,10 @@ from accounting.budget.budget import Budget
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.protocol.study.plan_of import plan_of
 from experiments.demo import scenarios
-from experiments.demo.averaged import averaged_rounds
+from experiments.demo.averaged import in_words, shares_of
 from experiments.demo.settings import settings
 from experiments.demo.verdict import meaning, verdict
+from tests.factories.settings import settings as study_settings
 
 ALONE = {"university": 0.97, "city": 0.92, "county": 0.90, "rural": 0.70}
 
@@ -63,10 +64,15 @@ def test_an_epsilon_is_an_attackers_best_guess(limits: list[LimitStatement]) -> 
     assert meaning(unbounded) is None
 
 
-@pytest.mark.parametrize(("rounds", "first"), [(30, 16), (5, 3), (2, 2), (1, 1)])
-def test_the_last_half_of_the_rounds_is_averaged(rounds: int, first: int) -> None:
-    assert list(averaged_rounds(rounds)) == list(range(first, rounds + 1))
+def test_what_is_reported_is_the_mean_that_the_settings_name() -> None:
+    tail = study_settings("parallel", training={"optimiser": {"averaging": {"name": "tail", "share": 0.5}}})
+    falling = study_settings("parallel", training={"optimiser": {"averaging": {"name": "exponential", "decay": 0.9}}})
+    assert list(shares_of(tail, range(1, 6))) == [3, 4, 5]
+    assert shares_of(falling, [1, 2]) == {1: pytest.approx(0.9 / 1.9), 2: pytest.approx(1 / 1.9)}
+    assert shares_of(study_settings("parallel"), [1, 2]) == {2: 1.0}
+    assert in_words(tail, [3, 4, 5]) == "mean of its last 3 released models"
+    assert in_words(falling, [1, 2]) == "mean of its last 2 released models, newer ones counting more"
 
 
 def test_without_a_round_the_first_model_stands() -> None:
-    assert list(averaged_rounds(0)) == [0]
+    assert shares_of(study_settings("parallel"), []) == {0: 1.0}

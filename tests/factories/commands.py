@@ -30,16 +30,17 @@ def write_records(path: Path) -> Path:
     return path
 
 
-def opened(run: Run, tmp_path: Path) -> None:
-    """A study in its enrolling state with one hospital."""
-    run("study", "create", "sepsis", "--settings", str(write_settings(tmp_path / "study.json")), operator=True)
+def opened(run: Run, tmp_path: Path, **study: Any) -> None:
+    """A study in its enrolling state with one hospital; study: settings, as of `write_settings`."""
+    path = write_settings(tmp_path / "study.json", **study)
+    run("study", "create", "sepsis", "--settings", str(path), operator=True)
     token = run("invite", "sepsis", "mercy", operator=True).stdout.strip()
     assert run("enrol", "-", input=f"{token}\n").stdout == "enrolled: sepsis as mercy\n"
 
 
-def finished(run: Run, here: Live, tmp_path: Path) -> dict[str, Any]:
+def finished(run: Run, here: Live, tmp_path: Path, **study: Any) -> dict[str, Any]:
     """The same study after its hospital has taken part to the end."""
-    opened(run, tmp_path)
+    opened(run, tmp_path, **study)
     (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
     run("study", "start", "sepsis", operator=True)
     ended = threading.Event()

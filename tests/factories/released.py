@@ -22,6 +22,7 @@ TABLE = {
 }
 TASKS: dict[str, Mapping[str, Any]] = {
     "logistic-regression": TABLE,
+    "bayesian-logistic-regression": {**TABLE, "prior-std": 2.5, "patients": 500},
     "mlp": {**TABLE, "classes": 3, "hidden": 8},
     "cnn": {"height": 9, "width": 8, "classes": 4, "filters": 2, "hidden": 5},
     "last-layer": {"features": 6, "classes": 2, "bound": 2.5},

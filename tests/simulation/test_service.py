@@ -30,7 +30,7 @@ from simulation.engine import Engine, Outcome, initial_weights
 from simulation.population import Population
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
-from tests.factories.settings import limit, settings
+from tests.factories.settings import TASK_PARAMETERS, limit, settings
 
 SEED, ROUNDS = 11, 10
 NAMES = ("ash", "birch", "cedar", "elder", "fir", "hazel")
@@ -49,6 +49,11 @@ HISTOGRAM = {
     "histogram_noise": {"std": 6.0, "every": 2},
 }
 MOMENTUM = {"optimiser": {"name": "momentum", "learning_rate": 0.5}}
+# A prior that the coordinator adds after the noise, in a sum that nobody sees parts of.
+POSTERIOR = MOMENTUM | {
+    "task": "bayesian-logistic-regression",
+    "task_parameters": TASK_PARAMETERS | {"prior-std": 2.5, "patients": 180},
+}
 ADAM = {"optimiser": {"name": "adam", "learning_rate": 0.1}}
 STUDIES: dict[str, tuple[str, Json]] = {
     "client": ("client", {"training": fedavg(), "limits": CLIENT_LIMITS}),
@@ -64,6 +69,7 @@ STUDIES: dict[str, tuple[str, Json]] = {
     "parallel-centred": ("parallel", {"training": {"clipping_centre": "previous-update"}, "masked": False}),
     "sequential": ("sequential", {"bayesian": True}),
     "sequential-at-end": ("sequential", {"bayesian": True, "disclosure": "at-end"}),
+    "sequential-posterior": ("sequential", {"bayesian": True, "masked": True, "training": POSTERIOR}),
     "joint": ("joint", {"bayesian": True}),
     "joint-classical": ("joint", {}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,18 +11,44 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.study.training import Averaging
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import Array, TensorError, metadata_in, require_finite, spec_of
 
+# Beside the newest model's, a weight below this is lost in a float32.
+_LEAST_WEIGHT = 1e-8
 
-def average_models(models: Sequence[Path | bytes]) -> bytes:
+
+def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, float]:
+    """Which released rounds the study's result is the mean of, ascending, and their weights, which add up to 1.
+
+    released  the rounds whose models were released, ascending; a round that came to nothing is not among them
+
+    >>> averaged_rounds(Averaging(name="tail", share=0.5), [1, 2, 4, 5])
+    {4: 0.5, 5: 0.5}
+    >>> averaged_rounds(Averaging(name="exponential", decay=0.5), [1, 2])
+    {1: 0.3333333333333333, 2: 0.6666666666666666}
+    """
+    if averaging.name == "tail":
+        # Of a decimal share the product may lie a last bit above the whole number that is meant.
+        newest = released[-math.ceil(round(averaging.share * len(released), 9)) :] if released else ()
+        return {number: 1 / len(newest) for number in newest}
+    weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
+    kept = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
+    total = math.fsum(kept.values())
+    return {number: weight / total for number, weight in kept.items()}
+
+
+def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | None = None) -> bytes:
     """One model whose every parameter is the mean over `models`: released files of one study, or their bytes.
 
     The noise of single rounds partly cancels in it. What was released is known already: the mean costs no privacy.
-    The result is a safetensors file, which says of which rounds it is the mean.
+    The result is a safetensors file, which says of which rounds it is the mean, and with which weights.
+
+    weights  one for each model, all above 0; they are divided by their sum. None: equal ones
 
     Raises:
-        ValueError: no model is given.
+        ValueError: no model is given, or weights that are not one for each, finite and above 0.
         TensorError: one is malformed, not finite, of another study, or has other names, shapes or types than the first.
         OSError: a file cannot be read.
     """
@@ -33,12 +60,26 @@ def average_models(models: Sequence[Path | bytes]) -> bytes:
     for number, other in enumerate(arrays, start=1):
         if spec_of(other) != spec:
             raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
+    shares = None if weights is None else _shares(weights, len(models))
     # Summed as float64 and rounded once.
     mean: dict[str, Array] = {
-        name: np.mean([array[name] for array in arrays], axis=0, dtype=np.float64).astype(dtype)
-        for name, (_, dtype) in spec.items()
+        name: _mean([array[name] for array in arrays], shares).astype(dtype) for name, (_, dtype) in spec.items()
     }
-    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files]))
+    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files], shares))
+
+
+def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
+    """Weights that add up to 1; None where they are equal. Raises ValueError."""
+    if len(weights) != models or not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"give one weight above 0 for each of the {models} models")
+    total = math.fsum(weights)
+    return None if len(set(weights)) == 1 else tuple(weight / total for weight in weights)
+
+
+def _mean(arrays: Sequence[Array], shares: Sequence[float] | None) -> Array:
+    if shares is None:
+        return np.mean(arrays, axis=0, dtype=np.float64)
+    return np.average(np.asarray(arrays, np.float64), axis=0, weights=shares)
 
 
 def _arrays(data: bytes) -> dict[str, Array]:
@@ -51,7 +92,7 @@ def _arrays(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _metadata(said: Sequence[ModelMetadata | None]) -> Mapping[str, str]:
+def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
     known = [one for one in said if one is not None]
     if not known:
         return {}
@@ -65,4 +106,8 @@ def _metadata(said: Sequence[ModelMetadata | None]) -> Mapping[str, str]:
     # Which rounds count how much in a mean of means, no file could say.
     if any(one.mean_of for one in known):
         raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
-    return newest.model_copy(update={"mean_of": tuple(sorted(one.round for one in known))}).header()
+    rounds = [one.round for one in known]
+    order = sorted(range(len(known)), key=rounds.__getitem__)
+    of_mean = {"mean_of": tuple(rounds[place] for place in order)}
+    weighted = {} if shares is None else {"mean_weights": tuple(shares[place] for place in order)}
+    return newest.model_copy(update={**of_mean, **weighted}).header()

@@ -8,6 +8,7 @@
     ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round; 0 and zeros in round 0
     mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them;
                      a released model has no such entry
+    mean_weights     [numbers]: what each of these rounds counts, adding up to 1; left out where all count alike
 
 What is no text is canonical JSON. Hospitals compare the file's SHA-256, so nothing here depends on when or how often a
 file is written: the entry that settled a round is one and never changes, whatever is appended before the release.
@@ -25,7 +26,7 @@ from client_sdk.protocol.wire.documents import load_json
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.protocol.wire.text import Text
-from client_sdk.protocol.wire.values import Message, Name, Sha256, Whole
+from client_sdk.protocol.wire.values import Message, Name, Rate, Sha256, Whole
 
 FORMAT = "wardround"
 COLUMN = "column."
@@ -35,7 +36,7 @@ LONGEST_METADATA = 6 << 20
 _EMPTY_LEDGER = "0" * 64
 _JSON = ("task_parameters", "columns")
 _NUMBERS = ("round", "ledger_entries")
-_OF_MEANS = "mean_of"
+_OF_MEANS = ("mean_of", "mean_weights")
 
 
 class InputColumn(Message):
@@ -60,6 +61,7 @@ class ModelMetadata(Message):
     mean_of: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(), description="rounds whose models this is the mean of; none: a released model"
     )
+    mean_weights: tuple[Rate, ...] = Field(default=(), description="what each of them counts; none: all alike")
 
     @model_validator(mode="after")
     def _fits_itself(self) -> Self:
@@ -67,6 +69,8 @@ class ModelMetadata(Message):
             raise ValueError("the columns are not those of the task's parameters")
         if self.mean_of and max(self.mean_of) != self.round:
             raise ValueError("a mean is of the newest of its rounds")
+        if self.mean_weights and len(self.mean_weights) != len(self.mean_of):
+            raise ValueError("a mean has one weight for each of its rounds")
         return self
 
     @classmethod
@@ -98,7 +102,7 @@ class ModelMetadata(Message):
             raise TensorError("wrong-metadata", why)
         try:
             values: dict[str, Any] = {name: text for name, text in header.items() if name != FORMAT}
-            of_mean = (_OF_MEANS,) if _OF_MEANS in header else ()
+            of_mean = [name for name in _OF_MEANS if name in header]
             values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *of_mean)}
             return cls.model_validate(values)
         except (KeyError, TypeError, ValueError, ValidationError) as error:
@@ -107,9 +111,10 @@ class ModelMetadata(Message):
 
     def header(self) -> dict[str, str]:
         """The texts by name; equal values give equal texts."""
-        given = self.model_dump(mode="json", exclude={"format"} if self.mean_of else {"format", _OF_MEANS})
+        absent = {name for name in _OF_MEANS if not getattr(self, name)}
+        given = self.model_dump(mode="json", exclude={"format", *absent})
         written = {
-            name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, _OF_MEANS) else value
+            name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OF_MEANS) else value
             for name, value in given.items()
         }
         return {FORMAT: "1", **written}

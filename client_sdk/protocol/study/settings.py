@@ -306,7 +306,8 @@ class StudySettings(Message):
         rules = self.privacy.rules
         # A whole update is noised once, whatever steps led to it.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
-            raise ValueError(f"scheme {rules.named} has one noisy step a round: fedsgd")
+            why = "in a later step a record has moved the point where everybody's gradients are taken"
+            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {why}")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from client_sdk.protocol.study.prior import Prior, prior_of
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Share, Whole
@@ -25,6 +26,22 @@ class LocalOptimiser(Message):
     stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
 
+class Averaging(Message):
+    """Which mean of the released models is the study's result: post-processing, costs no privacy.
+
+    Rounds train on from the released models themselves; whoever reads the result takes the mean of what was released.
+
+    tail         the equal mean of the newest: `share` of all of them, rounded up
+    exponential  weights decay^k for the k-th newest, divided by their sum
+    """
+
+    name: Literal["tail", "exponential"] = Field(
+        description="tail: the equal mean of the newest models; exponential: each counts decay times the next newer one"
+    )
+    share: Rate = Field(default=0.5, description="of tail: of all released models")
+    decay: Share = Field(default=0.9, description="of exponential")
+
+
 class ServerOptimiser(LocalOptimiser):
     """What the coordinator does with the averaged update: post-processing, costs no privacy."""
 
@@ -32,6 +49,12 @@ class ServerOptimiser(LocalOptimiser):
         default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
     )
     second_momentum: Share = Field(default=0.99, description="of Adam's second moment")
+    # Left out where there is none, so that such a study's settings keep their digest.
+    averaging: Averaging | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="the mean of released models that is the study's result; none: the newest model",
+    )
 
 
 class LearningRateSchedule(Message):
@@ -69,7 +92,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, mlp, cnn, last-layer; or one that every hospital has installed",
+        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer; or one that "
+        "every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -117,6 +141,7 @@ class Training(Message):
         # They stand in the header of every model.
         if len(canonical_json(given)) > LONGEST_PARAMETERS:
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
+        prior_of(given)
         return given
 
     @model_validator(mode="after")
@@ -129,3 +154,8 @@ class Training(Message):
             others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
             raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
         return self
+
+    @property
+    def prior(self) -> Prior | None:
+        """What is added to noised gradients; None: the task has none."""
+        return prior_of(self.task_parameters)

@@ -251,7 +251,7 @@ def _publish(
         # It has no memory, so there is nothing to save.
         if optimiser.name == "plain":
             return model, None
-        return model, kept(optimisers_of(inputs.study), saved, new_state(inputs.settings, total, before))
+        return model, kept(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
 
 
 def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str, spec: Spec) -> TensorFile:

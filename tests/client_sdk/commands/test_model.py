@@ -17,7 +17,7 @@ from client_sdk.protocol.wire.tensors import metadata_in
 from client_sdk.released import load_model
 from tests.factories.commands import Run, finished, write_records, write_settings
 from tests.factories.live_coordinator import Live
-from tests.factories.released import TABLE, write_model
+from tests.factories.released import TABLE, TASKS, write_model
 from tests.factories.settings import settings
 
 NEW = "patient,age,chol,thal,sick\np1,40,,3,1\np2,100,300,,0\n17,18,100,7,1\n"
@@ -124,6 +124,17 @@ def test_predictions_carry_the_patient_and_are_whole(run: Run, model: str, data:
     assert [row["row"] for row in csv.DictReader(printed.splitlines())] == ["1", "2", "3"]
     shown = json.loads(run("predict", model, "--data", data, "--id-column", "patient", "--json").stdout)
     assert [each["probability_1"] for each in shown] == expected[:, 1].tolist()
+
+
+def test_a_posterior_s_intervals_stand_beside_the_predictions(run: Run, model: str, data: str, tmp_path: Path) -> None:
+    name = "bayesian-logistic-regression"
+    bayesian = write_model(tmp_path / "b.safetensors", name, TASKS[name])
+    found = json.loads(run("predict", str(bayesian), "--data", data, "--interval", "0.9", "--json").stdout)
+    expected = load_model(bayesian).intervals(data, 0.9)
+    assert [[row["probability_1_low"], row["probability_1_high"]] for row in found] == expected.tolist()
+    assert all(row["probability_1_low"] < row["probability_1"] < row["probability_1_high"] for row in found)
+    assert "has no posterior" in run("predict", model, "--data", data, "--interval", "0.9", code=1).stderr
+    assert "between 0 and 1" in run("predict", str(bayesian), "--data", data, "--interval", "90", code=1).stderr
 
 
 def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load
 
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import number
+from client_sdk.protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
@@ -110,6 +113,36 @@ def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
     run("study", "model", "sepsis", "-o", str(target), "--round", "1", code=1)
     run("study", "model", "sepsis", "-o", str(tmp_path / "other"), "--round", "9", code=1)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("averaging", "weights"),
+    [
+        ({"name": "tail", "share": 0.5}, {2: 0.5, 3: 0.5}),
+        ({"name": "exponential", "decay": 0.5}, {1: 1 / 7, 2: 2 / 7, 3: 4 / 7}),
+    ],
+    ids=["tail", "exponential"],
+)
+def test_the_result_is_the_mean_that_the_settings_name(
+    here: Live, run: Run, tmp_path: Path, averaging: dict[str, Any], weights: dict[int, float]
+) -> None:
+    finished(run, here, tmp_path, max_steps=3, training={"optimiser": {"averaging": averaging}})
+    released = {number: here.operator("GET", f"/v1/studies/sepsis/models/{number}").content for number in (1, 2, 3)}
+    assert len({load(body)["weight"].tobytes() for body in released.values()}) == 3
+    # What rounds train from, and what certificates name, is as it was released.
+    assert all("mean_of" not in metadata_in(body) for body in released.values())
+
+    target = tmp_path / "model.safetensors"
+    said = run("study", "model", "sepsis", "-o", str(target)).stdout
+    assert f"mean of the models of {len(weights)} rounds, {min(weights)} to 3" in said
+    mean = load(target.read_bytes())
+    for name, array in mean.items():
+        wanted = sum(weight * load(released[number])[name] for number, weight in weights.items())
+        np.testing.assert_allclose(array, wanted, rtol=1e-6)
+    assert json.loads(metadata_in(target.read_bytes())["mean_of"]) == list(weights)
+
+    run("study", "model", "sepsis", "-o", str(tmp_path / "second"), "--round", "2")
+    assert (tmp_path / "second").read_bytes() == released[2]
 
 
 def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Run, tmp_path: Path) -> None:

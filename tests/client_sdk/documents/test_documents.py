@@ -183,6 +183,26 @@ def test_a_model_s_file_must_say_what_its_certificate_says(
     assert found.replace("no safetensors file", "not a safetensors file") in result.words
 
 
+@pytest.mark.parametrize(
+    ("study", "rounds", "result"),
+    [("sepsis", (1, 2), "not known"), ("sepsis", (2, 5), "bad"), ("stroke", (1, 2), "bad")],
+    ids=["counted", "later than the numbers", "another study's"],
+)
+def test_a_mean_of_released_models_is_told_from_a_wrong_file(
+    study: str, rounds: tuple[int, ...], result: str, tmp_path: Path
+) -> None:
+    value, path = copy.deepcopy(ONE.raw["certificate"]), tmp_path / "model.safetensors"
+    value["model"] = {"version": 2, "sha256": "ab" * 32, "bytes": 1}
+    stated = sealed(value).certificate
+    said = ModelMetadata.of(study, settings(bayesian=True, max_steps=6), max(rounds), (5, "ab" * 32))
+    said = said.model_copy(update={"settings_sha256": stated.settings_sha256, "mean_of": rounds})
+    path.write_bytes(encode_model({"bias": np.zeros(1, np.float32)}, said.header()))
+    found = check.model(stated, path)
+    assert found.result == result
+    # Such a file is not shown to be good by what it says of itself.
+    assert ("no certificate names its bytes" in found.words) == (result == "not known")
+
+
 def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
     """Signed by a stranger, who names the coordinator's fingerprint for people to read."""
     stranger = Ed25519PrivateKey.generate()

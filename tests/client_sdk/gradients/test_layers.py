@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from client_sdk.gradients import layers
 from client_sdk.gradients.inspection import KNOWN
 from client_sdk.gradients.layers import Layer, combined, gram, squared_norms
+from client_sdk.gradients.spread import Spread
 
 BATCH = 5
 Case = tuple[nn.Module, Tensor]
@@ -34,6 +35,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "embedding, one token": lambda: (nn.Embedding(6, 3), tokens(BATCH)),
     "layer norm": lambda: (nn.LayerNorm([3, 4]), noise(BATCH, 2, 3, 4)),
     "group norm": lambda: (nn.GroupNorm(2, 4), noise(BATCH, 4, 3, 2)),
+    "spread": lambda: (Spread(4, -0.7), noise(BATCH, 4)),
     "instance norm": lambda: (nn.InstanceNorm1d(4, affine=True), noise(BATCH, 4, 6)),
 }
 

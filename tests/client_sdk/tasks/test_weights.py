@@ -18,6 +18,7 @@ COLUMNS = {"label": "ill", "column.age": "18..90", "column.chol": "1..4; missing
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("logistic-regression", COLUMNS),
     ("logistic-regression", COLUMNS | {"classes": 5}),
+    ("bayesian-logistic-regression", COLUMNS | {"prior-std": 2.5, "patients": 900}),
     ("last-layer", {"features": 7, "classes": 2, "bound": 1.0}),
     ("last-layer", {"features": 7, "classes": 3, "bound": 1.0}),
     ("mlp", COLUMNS | {"hidden": 300}),

@@ -32,7 +32,14 @@ def test_seeds_deal_differently_and_the_same_seed_alike() -> None:
     assert (one != other).any()
 
 
-@pytest.mark.parametrize(("clients", "each", "split"), [(7, 600, "iid"), (100, 599, "iid"), (100, 600, "size")])
+@pytest.mark.parametrize(("clients", "each", "split"), [(7, 600, "shards"), (100, 599, "shards"), (100, 600, "size")])
 def test_what_does_not_come_out_even_is_refused(clients: int, each: int, split: str) -> None:
     with pytest.raises(ValueError, match=r"come out even|split must be"):
         deal(LABELS, clients, each, split, 0)
+
+
+def test_records_that_do_not_come_out_even_are_dealt_as_far_as_they_go() -> None:
+    rows = deal(LABELS[:950], 4, 300, "iid", 0)
+    counts = np.bincount(rows.ravel(), minlength=950)
+    assert rows.shape == (4, 300)
+    assert set(counts[:950].tolist()) == {1, 2}

@@ -56,7 +56,7 @@ def test_a_client_less_moves_the_sum_by_whole_steps_of_the_grid_and_no_more_than
 
 def test_blocks_of_clients_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = clipped_sum(CLIENTS, WEIGHTS, NOISE)[0]
-    monkeypatch.setattr("experiments.tables.federated._BLOCK", 3 * EACH * KEPT)
+    monkeypatch.setattr("experiments.tables.federated._BLOCK", 5 * 10 * KEPT)
     np.testing.assert_array_equal(at_once, clipped_sum(CLIENTS, WEIGHTS, NOISE)[0])
 
 

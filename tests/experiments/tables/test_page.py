@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.tables.__main__ import main
@@ -76,13 +77,38 @@ def test_every_table_of_the_papers_is_there() -> None:
         for clients, epsilon in (("100", "8"), ("1000", "3"), ("10000", "1")):
             assert (table, clients, epsilon) in found
     assert {("IV", "100", "2"), ("IV", "100", "4")} <= found
-    assert sum(entry.table == "III" for entry in entries()) == 3
+    assert [entry.selectors["clients"] for entry in entries() if entry.selectors["data"] == "aptos"] == [
+        *("100", "1000", "10000")
+    ]
 
 
 def test_a_line_without_records_says_what_it_needs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["III", "--results", str(tmp_path)]) == 0
+    assert main(["III", "--data", "aptos", "--results", str(tmp_path)]) == 0
     assert "not re-run: needs the images of APTOS 2019" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_a_users_own_gives_the_line_that_is_missing(tmp_path: Path) -> None:
+    image, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(1)
+    for part, count in (("train", 60), ("test", 20)):
+        for name, edge in (("across", 0), ("down", 1)):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(0, 30, (40, 40), dtype=np.uint8)
+                np.moveaxis(pixels, edge, 0)[draw.integers(8, 30) :] += 200
+                image.fromarray(pixels).save(tmp_path / part / name / f"{number}.png")
+    asked = ["III", "--data", "aptos", "--clients", "100", "--seeds", "2", "--results", str(tmp_path / "results")]
+    assert main([*asked, "--folder", str(tmp_path)]) == 0
+    (row,) = read(tmp_path / "results")
+    assert row.data == "APTOS"
+    assert row.settings["copies"] == 292
+    assert row.mean > 90
+    assert main([*asked, "--folder", str(tmp_path / "test")]) == 2
+
+
+def test_a_folder_is_refused_where_records_are_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["II", "--clients", "100", "--epsilon", "8", "--folder", str(tmp_path)]) == 2
+    assert "has its own records" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("asked", [["II", "--clients", "7"], ["V"], []], ids=["clients", "table", "nothing"])

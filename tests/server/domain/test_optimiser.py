@@ -89,7 +89,7 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
     _, state = step(chosen, WEIGHTS, first, begin())
     assert state.moments is not None
     spec = state_spec(chosen.training.optimiser, STEP_SPEC)
-    saved = b"".join(encoded(spec, new_state(chosen, Arrays({"w": first}), begin())))
+    saved = b"".join(encoded(spec, new_state(chosen, Arrays(WEIGHTS), Arrays({"w": first}), begin())))
     live, _ = step(chosen, WEIGHTS, second, state)
     again, _ = step(chosen, WEIGHTS, second, restored(Arrays(decode(saved, spec))))
     np.testing.assert_array_equal(live["w"], again["w"])
@@ -98,3 +98,17 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
 def test_a_step_out_of_float32_is_refused() -> None:
     with pytest.raises(NotFinite):
         step(study("fedavg"), WEIGHTS, np.full((3, 4), 1e300), begin())
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum", "adam"])
+def test_an_averaging_changes_no_round(name: str) -> None:
+    # It is taken of what was released: the next round trains from the model itself, and nothing more is kept for it.
+    plain = study("fedsgd", name=name)
+    averaged = study("fedsgd", name=name, averaging={"name": "tail", "share": 0.5})
+    one, other, first, second = WEIGHTS, WEIGHTS, begin(), begin()
+    for total in gradients():
+        one, first = step(plain, one, total, first)
+        other, second = step(averaged, other, total, second)
+        np.testing.assert_array_equal(one["w"], other["w"])
+    optimiser = averaged.training.optimiser
+    assert state_spec(optimiser, STEP_SPEC) == state_spec(plain.training.optimiser, STEP_SPEC)

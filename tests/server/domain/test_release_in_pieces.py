@@ -103,7 +103,7 @@ def test_every_byte_is_that_of_whole_arrays(scheme: Any, optimiser: str, algorit
     for _ in range(2):
         body = b"".join(encoded(SPEC, new_weights(chosen, Arrays(weights), Arrays(total), state)))
         spec = state_spec(chosen.training.optimiser, SPEC)
-        kept = b"".join(encoded(spec, new_state(chosen, Arrays(total), state)))
+        kept = b"".join(encoded(spec, new_state(chosen, Arrays(weights), Arrays(total), state)))
         theirs, saved = whole_step(chosen, weights, expected, saved)
         assert body == encode(theirs)
         assert kept == encode(saved)

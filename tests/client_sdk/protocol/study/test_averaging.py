@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from client_sdk.protocol.study.averaging import average_models
+from client_sdk.protocol.study.averaging import average_models, averaged_rounds
 from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.study.training import Averaging
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import TensorError, encode, metadata_in
 from tests.factories.settings import settings
@@ -91,3 +93,57 @@ def test_no_model_has_no_mean(tmp_path: Path) -> None:
         average_models([])
     with pytest.raises(FileNotFoundError):
         average_models([tmp_path / "missing"])
+
+
+@pytest.mark.parametrize(
+    ("share", "released", "kept"),
+    [
+        (0.5, range(1, 31), range(16, 31)),
+        (0.5, range(1, 32), range(16, 32)),
+        # 0.1 · 30 is 3.0000000000000004 in floating point.
+        (0.1, range(1, 31), range(28, 31)),
+        (1.0, (2, 3, 7), (2, 3, 7)),
+        (0.01, (2, 3, 7), (7,)),
+        (0.5, (), ()),
+    ],
+    ids=["even", "odd", "a tenth", "all", "the newest", "none"],
+)
+def test_a_tail_is_the_newest_of_what_was_released(share: float, released: Sequence[int], kept: Sequence[int]) -> None:
+    found = averaged_rounds(Averaging(name="tail", share=share), list(released))
+    assert found == {number: pytest.approx(1 / len(kept)) for number in kept}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.9, 0.99])
+def test_exponential_weights_are_those_of_the_running_mean(decay: float) -> None:
+    # m ← decay · m + (1 − decay) · w, divided by 1 − decay^R at the end (Kingma and Ba 2015, §3, of a first moment).
+    released = [1, 2, 5, 6, 7, 9]
+    found = averaged_rounds(Averaging(name="exponential", decay=decay), released)
+    values, running = np.random.default_rng(1).normal(size=10), 0.0
+    for number in released:
+        running = decay * running + (1 - decay) * values[number]
+    wanted = running / (1 - decay ** len(released))
+    assert sum(weight * values[number] for number, weight in found.items()) == pytest.approx(wanted, rel=1e-12)
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_rounds_that_hardly_count_are_not_fetched() -> None:
+    found = averaged_rounds(Averaging(name="exponential", decay=0.5), range(1, 1001))
+    # 2⁻²⁶ is above 10⁻⁸, 2⁻²⁷ is not.
+    assert list(found) == list(range(974, 1001))
+
+
+def test_a_weighted_mean_says_what_every_round_counts() -> None:
+    mean = average_models([_released(4), _released(1)], [3.0, 1.0])
+    np.testing.assert_array_equal(load(mean)["bias"], [0.75 * 4 + 0.25 * 1])
+    said = ModelMetadata.within(metadata_in(mean))
+    assert said is not None
+    assert (said.round, said.mean_of, said.mean_weights) == (4, (1, 4), (0.25, 0.75))
+    assert average_models([_released(4), _released(1)], [2.0, 2.0]) == average_models([_released(4), _released(1)])
+    with pytest.raises(TensorError, match="damaged"):
+        ModelMetadata.within(said.header() | {"mean_weights": "[1.0]"})
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, float("nan")], [1.0, float("inf")]])
+def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="one weight above 0"):
+        average_models([_model(1.0), _model(2.0)], weights)

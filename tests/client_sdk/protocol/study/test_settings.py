@@ -160,6 +160,12 @@ def test_noised_accounting_samples_need_no_masks():
         ("sequential", {"masking": None}, "it needs masked updates"),
         ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
         ("sequential", {"training": {"algorithm": "fedavg"}}, "one noisy step a round"),
+        ("joint", {"training": {"algorithm": "fedavg"}}, "joint .* one noisy step a round: set algorithm to fedsgd"),
+        (
+            "joint",
+            {"training": {"algorithm": "fedavg", "local_steps": 3}},
+            "a record has moved the point where everybody's gradients are taken",
+        ),
         ("joint", {"client_clip_norm": None}, "client_clip_norm belongs to scheme joint"),
         ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
         ("joint", {"client_clip_norm": 0.5}, "at least clip_norm"),

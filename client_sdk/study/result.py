@@ -1,0 +1,87 @@
+"""What a study comes to: its newest model, or the mean of released models that its settings name.
+
+The mean is taken by whoever reads it, of files that are checked one by one. The coordinator keeps nothing for it, and
+rounds train on from the released models, so that no hospital's check depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from client_sdk.api.client import Client
+from client_sdk.protocol.study.any_settings import trained
+from client_sdk.protocol.study.averaging import average_models, averaged_rounds
+from client_sdk.protocol.study.messages import Study
+from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.wire.tensors import TensorError, metadata_in
+
+
+@dataclass(frozen=True)
+class StudyModel:
+    """One file. round: the newest that is in it.
+
+    said      whether the file says of which study it is; a first model need not
+    averaged  the rounds whose mean it is; one or none: a model as it was released
+    """
+
+    body: bytes
+    round: int
+    said: bool
+    averaged: tuple[int, ...] = ()
+
+
+def study_model(client: Client, study: str) -> StudyModel:
+    """The result of a study so far: the mean that its settings name, else its newest model, checked.
+
+    Raises:
+        TensorError: a file is not what the study and its ledger say.
+        ApiError: the study is unknown, or has no model.
+    """
+    shown = client.study(study)
+    if shown.model is None or shown.model.version == 0:
+        return released_model(client, shown, None if shown.model is None else shown.model.version)
+    averaging = trained(shown.settings).training.optimiser.averaging
+    if averaging is None:
+        return released_model(client, shown, shown.model.version)
+    chosen = averaged_rounds(averaging, released_rounds(client, study))
+    files = [released_model(client, shown, number).body for number in chosen]
+    return StudyModel(average_models(files, list(chosen.values())), max(chosen), True, tuple(chosen))
+
+
+def released_model(client: Client, shown: Study, version: int | None) -> StudyModel:
+    """The model of one round, None: the newest, as it was released. Raises as `study_model`."""
+    body = client.model(shown.study, "latest" if version is None else version)
+    said = _require_of_study(client, shown, body, version)
+    return StudyModel(body, (version or 0) if said is None else said.round, said is not None)
+
+
+def released_rounds(client: Client, study: str) -> list[int]:
+    """The rounds that released a model, ascending."""
+    found, page = list[int](), client.rounds(study)
+    while True:
+        found += [one.model_version for one in page.rounds if one.model_version is not None]
+        if page.next is None:
+            return sorted(found)
+        page = client.rounds(study, page.next)
+
+
+def _require_of_study(client: Client, study: Study, body: bytes, version: int | None) -> ModelMetadata | None:
+    """What the file says of itself, if it is true: study, settings, round, and the entry that settled it.
+
+    Raises:
+        TensorError: it is not, or a released model says nothing.
+    """
+    said = ModelMetadata.within(metadata_in(body))
+    if said is None and version:
+        raise TensorError(
+            "wrong-metadata", "the model's file does not say which study and round it is of; ask who runs the study"
+        )
+    if said is None:
+        return None
+    said.require(study.study, trained(study.settings), said.round if version is None else version)
+    if said.round > 0:
+        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
+        found = [(entry.kind, entry.round, entry.sha256) for entry in page]
+        if found != [("settled", said.round, said.ledger_sha256)]:
+            raise TensorError("wrong-metadata", "the model's file names an entry that the study's ledger does not have")
+    return said
