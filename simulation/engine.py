@@ -27,13 +27,11 @@ from client_sdk.tasks import TaskDataset, load
 from client_sdk.tasks.task import new_model
 from client_sdk.training.local import load_weights, weights_of
 from simulation import checkpoint
-from simulation.backends.base import Backend
+from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of
 from simulation.coordinator import Answers, Coordinator, Event, Opening
 from simulation.local_work import Accounts, LocalWork, Orders, Task
 from simulation.population import Population
-
-OpenBackend = Callable[[LocalWork], Backend]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,6 +45,9 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """End what was started; nothing is left behind."""
+
+
+OpenBackend = Callable[[LocalWork], Backend]
 
 
 class Loop:

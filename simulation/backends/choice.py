@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from client_sdk.errors import ConfigurationError
-from simulation.backends.base import Backend, Loop
+from simulation.backends.base import Backend, Loop, OpenBackend
 from simulation.backends.forked import Forked
 from simulation.backends.ray import Ray
 from simulation.backends.vectorised import Vectorised, reason_against
-from simulation.engine import OpenBackend
 from simulation.local_work import LocalWork
 
 NAMES = ("auto", "loop", "forked", "ray", "vectorised")
