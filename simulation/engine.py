@@ -32,6 +32,7 @@ from simulation.baselines import metrics_of
 from simulation.coordinator import Answers, Coordinator, Event, Opening
 from simulation.local_work import Accounts, LocalWork, Orders, Task
 from simulation.population import Population
+from simulation.released import Released
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class RoundShown:
 
     clients  how many took part;  reason  why it came to nothing, None: a model was released
     spent    ε of every limit, in the order of the settings; None where no finite one covers it
-    metrics  of the released model on the test records, as the task names them; empty without one
+    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them; empty
+             where no model was released
     """
 
     round: int
@@ -56,6 +58,7 @@ class Outcome:
 
     statements  what the coordinator would state of every limit;  events: the ledger's
     weights     parameter name -> float32, released last
+    result      what the study comes to: the mean of released models that its settings name, else the last one
     """
 
     rounds: tuple[RoundShown, ...]
@@ -63,6 +66,7 @@ class Outcome:
     statements: list[dict[str, Any]]
     events: tuple[Event, ...]
     weights: Mapping[str, Array]
+    result: Mapping[str, Array]
 
 
 OnRound = Callable[[RoundShown], object]
@@ -86,6 +90,10 @@ class Engine:
     kept: Path | None = None
     _accounts: dict[int, Accounts] = field(default_factory=dict[int, Accounts])
     _reported: set[int] = field(default_factory=set[int])
+    _released: Released = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._released = Released(self.settings.training.optimiser.averaging)
 
     def run(self, on_round: OnRound | None = None) -> Outcome:
         """Rounds until the budget allows no further one.
@@ -112,9 +120,9 @@ class Engine:
             backend.close()
         coordinator.evaluate(last=True)
         coordinator.finish(reason)
-        return Outcome(
-            tuple(rounds), reason, coordinator.budget.statements(), tuple(coordinator.events), coordinator.weights
-        )
+        statements, events = coordinator.budget.statements(), tuple(coordinator.events)
+        result = self._released.result or coordinator.weights
+        return Outcome(tuple(rounds), reason, statements, events, coordinator.weights, result)
 
     def _round(self, coordinator: Coordinator, backend: Backend) -> RoundShown:
         opening = coordinator.begin()
@@ -127,9 +135,11 @@ class Engine:
                 self._reported |= set(opening.drawn)
             coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
         number = coordinator.budget.last_round
+        metrics: dict[str, float] = {}
         if coordinator.reason is None:
+            self._released.take(number, coordinator.weights)
             coordinator.evaluate()
-        metrics = self._metrics(coordinator.weights) if coordinator.reason is None else {}
+            metrics = self._metrics(self._released.result or coordinator.weights)
         drawn = 0 if opening is None else len(opening.drawn)
         return RoundShown(number, drawn, coordinator.reason, coordinator.spent(), metrics)
 
@@ -177,6 +187,7 @@ class Engine:
             return []
         coordinator.restore(found.said["coordinator"], found.arrays)
         self._accounts, self._reported = dict(found.accounts), set(found.said["reported"])
+        self._released.restore(found.said["released"], found.arrays)
         return [RoundShown(**shown | {"spent": tuple(shown["spent"])}) for shown in found.said["rounds"]]
 
     def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
@@ -186,8 +197,10 @@ class Engine:
         said = {
             "coordinator": saved,
             "reported": sorted(self._reported),
+            "released": self._released.rounds,
             "rounds": [asdict(shown) for shown in rounds],
         }
+        arrays |= self._released.arrays()
         checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
+from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_privacy
-from simulation.engine import Engine, OnRound, OpenBackend, RoundShown
+from simulation.engine import Engine, OnRound, RoundShown
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
 from simulation.report import Run

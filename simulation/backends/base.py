@@ -48,6 +48,7 @@ class Backend(Protocol):
 
 
 OpenBackend = Callable[[LocalWork], Backend]
+"""Made when the study is found possible; what it starts, it ends with `close`."""
 
 
 class Loop:

@@ -41,7 +41,7 @@ def forked(work: LocalWork) -> Backend:
 
 
 def bytes_of(found: Outcome) -> tuple[Any, ...]:
-    weights = {name: array.tobytes() for name, array in sorted(found.weights.items())}
+    weights = [{n: array.tobytes() for n, array in sorted(of.items())} for of in (found.weights, found.result)]
     events = [[event.kind, event.round, dict(event.body)] for event in found.events]
     return weights, canonical_json(events), canonical_json(found.statements), found.rounds, found.stop_reason
 
@@ -56,9 +56,11 @@ class Stopped(Exception):
         ("joint", BAYESIAN),
         ("sequential", BAYESIAN | {"disclosure": "at-end"}),
         ("client", {"max_steps": 6, "client_sampling_rate": 0.6, "training": {"optimiser": {"name": "adam"}}}),
+        ("parallel", {"max_steps": 6, "training": {"optimiser": {"averaging": {"name": "tail", "share": 0.4}}}}),
+        ("parallel", {"max_steps": 6, "training": {"optimiser": {"averaging": {"name": "exponential"}}}}),
         ("parallel", BAYESIAN | {"training": {"algorithm": "fedavg", "local_steps": 2, "learning_rate": 0.2}}),
     ],
-    ids=["joint", "sequential-at-end", "client-adam", "parallel"],
+    ids=["joint", "sequential-at-end", "client-adam", "tail", "exponential", "parallel"],
 )
 def test_going_on_after_every_round_gives_the_same_bytes(scheme: str, options: dict[str, Any], tmp_path: Path) -> None:
     chosen = settings(scheme, expected_clients=6.0, **options)
@@ -99,6 +101,25 @@ def test_a_checkpoint_holds_what_was_put_into_it(tmp_path: Path) -> None:
     assert found.said["coordinator"] == {"version": 3}
     assert found.arrays["weights/a"].tolist() == [0, 1, 2]
     assert found.accounts == {2: b"{}"}
+
+
+def test_the_result_is_the_mean_that_the_settings_name() -> None:
+    averaging = {"name": "tail", "share": 0.5}
+    chosen = settings(max_steps=4, training={"optimiser": {"averaging": averaging}})
+    released = [Engine(settings(max_steps=4), clients(4), 1, Loop, test=held_out()).run()]
+    models: list[Any] = []
+
+    class Watched(Loop):
+        def run(self, orders: Any, tasks: Any) -> Any:
+            models.append(orders.weights)
+            return super().run(orders, tasks)
+
+    found = Engine(chosen, clients(4), 1, Watched, test=held_out()).run()
+    # Rounds train on from what was released, whatever the result is.
+    assert all(np.array_equal(found.weights[name], released[0].weights[name]) for name in found.weights)
+    for name, mean in found.result.items():
+        np.testing.assert_allclose(mean, (models[3][name].astype(float) + found.weights[name]) / 2, rtol=1e-6)
+    assert found.rounds[-1].metrics != released[0].rounds[-1].metrics
 
 
 def test_a_study_ends_where_its_budget_does() -> None:

@@ -55,17 +55,24 @@ def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | No
     if not models:
         raise ValueError("give at least one released model to average")
     files = [model if isinstance(model, bytes) else model.read_bytes() for model in models]
-    arrays = [_arrays(file) for file in files]
-    spec = spec_of(arrays[0])
-    for number, other in enumerate(arrays, start=1):
+    shares = None if weights is None else _shares(weights, len(models))
+    mean = mean_weights([_arrays(file) for file in files], shares)
+    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files], shares))
+
+
+def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] | None = None) -> dict[str, Array]:
+    """The mean of every parameter, summed as float64 and rounded once to the parameter's type.
+
+    shares  one for each model, which add up to 1; None: equal ones
+
+    Raises:
+        TensorError: names, shapes or types differ from the first model's.
+    """
+    spec = spec_of(models[0])
+    for number, other in enumerate(models, start=1):
         if spec_of(other) != spec:
             raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
-    shares = None if weights is None else _shares(weights, len(models))
-    # Summed as float64 and rounded once.
-    mean: dict[str, Array] = {
-        name: _mean([array[name] for array in arrays], shares).astype(dtype) for name, (_, dtype) in spec.items()
-    }
-    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files], shares))
+    return {name: _mean([model[name] for model in models], shares).astype(dtype) for name, (_, dtype) in spec.items()}
 
 
 def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
@@ -77,9 +84,8 @@ def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
 
 
 def _mean(arrays: Sequence[Array], shares: Sequence[float] | None) -> Array:
-    if shares is None:
-        return np.mean(arrays, axis=0, dtype=np.float64)
-    return np.average(np.asarray(arrays, np.float64), axis=0, weights=shares)
+    stacked: Array = np.asarray(arrays, np.float64)
+    return np.asarray(stacked.mean(axis=0) if shares is None else np.average(stacked, axis=0, weights=shares))
 
 
 def _arrays(data: bytes) -> dict[str, Array]:
