@@ -44,7 +44,8 @@ from benchmarks.simulation_work import small_cnn
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "simulation.json"
 DISTINCT = 60_000  # images, as many as MNIST has
-AGREEMENT = 1e-4  # of weights after a round, in units of the largest change
+# Of weights after a round, in units of the largest change: Flower averages float32 weights and not differences.
+AGREEMENT = 1e-2
 
 Request = dict[str, Any]
 
