@@ -206,6 +206,7 @@ def _show_suggested(found: Suggested, output: Path | None, as_json: bool) -> Non
         hand_out(study_text(found.settings.as_json()), output)
     for line in (*in_words(found.forecast), *warnings(found.forecast)):
         say(line, err=True)
+    _note_bounds(found.settings)
 
 
 def _accuracy(settings: StudySettings, commonest: float | None) -> None:
@@ -323,8 +324,6 @@ def _show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
 
 
 def _notes(settings: StudySettings, found: Forecast) -> None:
-    from client_sdk.protocol.study.bounds import beyond_bounds
-
     if any(one.limit.definition == "bayesian" for one in found.limits):
         say(
             "note: Bayesian numbers are worst cases at the clip norm; the real ones depend on the data, and the study "
@@ -349,6 +348,13 @@ def _notes(settings: StudySettings, found: Forecast) -> None:
     wrong = _wrong_task(settings.training)
     if wrong is not None:
         say(f"note: {wrong}", err=True)
+    _note_bounds(settings)
+
+
+def _note_bounds(settings: StudySettings) -> None:
+    """What a coordinator refuses to open: the guarantee says next to nothing."""
+    from client_sdk.protocol.study.bounds import beyond_bounds
+
     beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
     if beyond:
         reasons = "; ".join(beyond)

@@ -97,6 +97,18 @@ def test_a_study_of_another_kind_is_told_so(run: Run, tmp_path: Path) -> None:
         assert "no settings are suggested for" in run("plan", str(path), "--suggest", code=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [(("--epsilon", "50"), "epsilon, 50, is above"), (("--delta", "0.1"), "delta, 0.1, is above"), ((), "")],
+)
+def test_a_guarantee_that_says_next_to_nothing_is_not_suggested_in_silence(
+    run: Run, more: tuple[str, ...], why: str
+) -> None:
+    said = " ".join(run("plan", "--suggest", *PUBLIC, *more).stderr.split())
+    assert ("refuses these settings without --i-know" in said) == bool(why)
+    assert why in said
+
+
 def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "suggested.toml"
     path.write_text("mine")
