@@ -49,7 +49,7 @@ def test_every_result_has_its_line_and_file_and_at_least_five_seeds() -> None:
 
 def test_a_line_survives_its_file(tmp_path: Path) -> None:
     path = write(ROW, tmp_path)
-    assert path.name == "ii-100-clients-ε-8.json"
+    assert path.name == "ii-100-clients-epsilon-8.json"
     (again,) = read(tmp_path)
     assert replace(again, spent=tuple(again.spent)) == replace(
         ROW, seeds=list(ROW.seeds), accuracies=list(ROW.accuracies), without_noise=[], notes=[]
