@@ -153,7 +153,7 @@ def plan(
         _show_signals(sizes_shown, parameters, chosen, found)
         _show_replaced(replaced, output)
     _notes(chosen, found)
-    _accuracy(chosen, commonest)
+    _accuracy(chosen, commonest, found.rounds)
     if found.rounds == 0:
         say(f"no round can begin: {_why_none(found)}", err=True)
         raise typer.Exit(1)
@@ -197,22 +197,25 @@ def _suggested(
 
 def _show_suggested(found: Suggested, output: Path | None, as_json: bool) -> None:
     from client_sdk.commands.suggest import as_json as as_values
-    from client_sdk.commands.suggest import in_words, warnings
+    from client_sdk.commands.suggest import in_words, loose_delta, warnings
     from client_sdk.commands.templates import hand_out, study_text
 
     if as_json:
         print_json(as_values(found))
     if output is not None or not as_json:
         hand_out(study_text(found.settings.as_json()), output)
-    for line in (*in_words(found.forecast), *warnings(found.forecast)):
+    for line in (*loose_delta(found.settings), *in_words(found.forecast), *warnings(found.forecast)):
         say(line, err=True)
+    _note_bounds(found.settings)
 
 
-def _accuracy(settings: StudySettings, commonest: float | None) -> None:
+def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> None:
     """What to expect of the settings as they are, where that is known."""
-    from client_sdk.commands.suggest import expected, in_words, warnings
+    from client_sdk.commands.suggest import expected, in_words, loose_delta, warnings
 
-    known = expected(settings, commonest)
+    for line in loose_delta(settings):
+        say(line, err=True)
+    known = expected(settings, commonest, rounds)
     if known is not None:
         for line in (*in_words(known[0]), *(f"warning: {one}" for one in known[1]), *warnings(known[0])):
             say(line, err=True)
@@ -323,8 +326,6 @@ def _show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
 
 
 def _notes(settings: StudySettings, found: Forecast) -> None:
-    from client_sdk.protocol.study.bounds import beyond_bounds
-
     if any(one.limit.definition == "bayesian" for one in found.limits):
         say(
             "note: Bayesian numbers are worst cases at the clip norm; the real ones depend on the data, and the study "
@@ -349,6 +350,13 @@ def _notes(settings: StudySettings, found: Forecast) -> None:
     wrong = _wrong_task(settings.training)
     if wrong is not None:
         say(f"note: {wrong}", err=True)
+    _note_bounds(settings)
+
+
+def _note_bounds(settings: StudySettings) -> None:
+    """What a coordinator refuses to open: the guarantee says next to nothing."""
+    from client_sdk.protocol.study.bounds import beyond_bounds
+
     beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
     if beyond:
         reasons = "; ".join(beyond)

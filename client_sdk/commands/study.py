@@ -238,13 +238,19 @@ def require_new(path: Path) -> None:
 
 def _accuracy(settings: AnySettings) -> list[str]:
     """What is to be warned of before a study is created; as `wardround plan` says it."""
-    from client_sdk.commands.suggest import expected, warnings
+    from client_sdk.commands.suggest import expected, loose_delta, warnings
     from client_sdk.protocol.study.settings import StudySettings
 
-    known = expected(settings) if isinstance(settings, StudySettings) else None
-    if known is None:
+    if not isinstance(settings, StudySettings):
         return []
-    return [*(f"warning: {one}" for one in known[1]), *(one for one in warnings(known[0]) if one.startswith("warning"))]
+    known, loose = expected(settings), loose_delta(settings)
+    if known is None:
+        return loose
+    return [
+        *loose,
+        *(f"warning: {one}" for one in known[1]),
+        *(one for one in warnings(known[0]) if one.startswith("warning")),
+    ]
 
 
 def _many_neighbours(settings: AnySettings) -> str | None:

@@ -123,8 +123,13 @@ def begun(
     return values
 
 
-def expected(settings: StudySettings, commonest: float | None = None) -> tuple[AccuracyForecast, list[str]] | None:
-    """What to expect of settings that somebody chose, and where they are far from what was measured; None: unknown."""
+def expected(
+    settings: StudySettings, commonest: float | None = None, rounds: int | None = None
+) -> tuple[AccuracyForecast, list[str]] | None:
+    """What to expect of settings that somebody chose, and where they are far from what was measured; None: unknown.
+
+    rounds  that the limits allow; None: they are asked
+    """
     from client_sdk.errors import WardroundError
     from client_sdk.protocol.study import suggestion
     from client_sdk.tasks import TaskError
@@ -137,7 +142,9 @@ def expected(settings: StudySettings, commonest: float | None = None) -> tuple[A
         return None
     if settings.training.algorithm != "fedsgd" or optimiser.name != "plain":
         return None
-    rounds = settings.rounds
+    rounds = _allowed(settings) if rounds is None else rounds
+    if rounds == 0:
+        return None
     noise = suggestion.relative_noise(numbers, privacy.noise_multiplier, rounds, privacy.sampling_rate)
     forecast = suggestion.forecast_accuracy(numbers, noise)
     # What one step can move the model by: what is compared is learning rate × clip norm.
@@ -156,6 +163,31 @@ def expected(settings: StudySettings, commonest: float | None = None) -> tuple[A
             "expect worse than the forecast"
         )
     return forecast, found
+
+
+def _allowed(settings: StudySettings) -> int:
+    """Rounds that surely fit the limits; 0 where no budget can be kept."""
+    from accounting.budget.forecast import forecast
+    from accounting.errors import AccountingError
+    from client_sdk.protocol.study.plan_of import plan_of
+
+    try:
+        return forecast(plan_of(settings)).rounds
+    except AccountingError:
+        return 0
+
+
+def loose_delta(settings: StudySettings) -> list[str]:
+    """Where δ lets whole patients be published."""
+    privacy = settings.privacy
+    patients = privacy.expected_clients * privacy.expected_batch_size / privacy.sampling_rate
+    delta = max((one.delta for one in privacy.limits if one.level == "instance"), default=0.0)
+    if delta * patients < 1:
+        return []
+    return [
+        f"warning: delta {delta:g} is too large for {patients:,.0f} patients: publishing the records of one patient in "
+        f"{1 / delta:,.0f} would keep to it. Take one well below 1 / patients"
+    ]
 
 
 def in_words(forecast: AccuracyForecast) -> list[str]:

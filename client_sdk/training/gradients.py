@@ -259,9 +259,15 @@ def released_centre(
     if settings.training.clipping_centre == "zero" or previous is None:
         return None
     # Here the coordinator's optimiser is plain: new = old − rate · mean gradient.
-    rate = settings.training.optimiser.learning_rate
-    with np.errstate(over="ignore"):  # an infinity stops the step, by name
-        return {name: torch.as_tensor((previous[name] - received[name]) / rate) for name in received}
+    rate, prior = settings.training.optimiser.learning_rate, settings.training.prior
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops the step, by name
+        found = {name: (previous[name] - received[name]) / rate for name in received}
+        if prior is not None:
+            # The coordinator has added the prior's part, which is no record's.
+            found = {
+                name: (way - prior.gradient(name, previous[name])).astype(way.dtype) for name, way in found.items()
+            }
+    return {name: torch.as_tensor(way) for name, way in found.items()}
 
 
 def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:

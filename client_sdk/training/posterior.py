@@ -7,7 +7,7 @@ see all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from accounting.mechanisms.inference import fit_distance
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import ClippedSum
 from client_sdk.protocol.randomness.source import RandomSource
-from client_sdk.training.noise import add_noise, positive
+from client_sdk.training.noise import GridNoise, positive
 
 Floats = NDArray[np.float64]
 _UNIT = 2.0**-53
@@ -56,22 +56,38 @@ class PosteriorPlan:
     @property
     def distance(self) -> float:
         """The farthest that any record moves the fit, rounded up."""
-        return float(self.distances(np.array([self.bound * (1 + _ROUNDINGS)]))[0])
+        return float(self._moved(np.array([self.bound * (1 + _ROUNDINGS)]))[0])
 
-    def distances(self, gradient_norms: Floats) -> Floats:
-        """(n,) how far records with these gradients at the fit move it, rounded up: what a Bayesian account reads."""
-        return fit_distance(gradient_norms, records=self.records, curvature=self.curvature, residual=self.residual)
+    def distances(self, gradient_norms: Floats, coordinates: int) -> Floats:
+        """(n,) how far records with these gradients at the fit move it, rounded up: what a Bayesian account reads.
+
+        Beside noise of standard deviation `std`, with what rounding to its grid may add; at most `distance`.
+
+        coordinates  d of the weights
+        """
+        rounding = self.noise(coordinates).sensitivity - self.distance
+        # The noise covers distance + rounding; both are scaled back, as everywhere a grid is.
+        scaled = (self._moved(gradient_norms) + rounding) * (self.distance / (self.distance + rounding))
+        return np.minimum(scaled * (1 + _ROUNDINGS), self.distance)
 
     @property
     def noise_multiplier(self) -> float:
         """s over the distance, of one draw; `draws` of them are charged."""
         return self.std / self.distance * (1 - _ROUNDINGS)
 
+    def noise(self, coordinates: int) -> GridNoise:
+        """Of a draw of so many weights: at least `std`, by as much more as the grid needs."""
+        multiplier = self.std / self.distance * (1 + _ROUNDINGS)
+        return GridNoise.calibrated(self.distance, coordinates, noise_multiplier=multiplier)
+
     def guarantee(self, delta: float) -> Guarantee:
         """The classical (ε, δ) of all draws together, for any record."""
         account = ClassicalAccountant(delta=delta)
         account.step(noise_multiplier=self.noise_multiplier, sampling_rate=1.0, count=self.draws)
         return account.certificate()
+
+    def _moved(self, gradient_norms: Floats) -> Floats:
+        return fit_distance(gradient_norms, records=self.records, curvature=self.curvature, residual=self.residual)
 
 
 @dataclass(frozen=True)
@@ -81,11 +97,13 @@ class PosteriorFit:
     weights         (d,) w*
     residual        ‖∇F(w*)‖, rounded up with what float64 may have hidden
     gradient_norms  (n,) ‖∇ℓ_i(w*)‖ of the records that it was fitted to
+    plan            what it was fitted by: how far a record moves it is known for this alone
     """
 
     weights: Floats
     residual: float
     gradient_norms: Floats
+    plan: PosteriorPlan
 
 
 def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> PosteriorFit:
@@ -106,7 +124,7 @@ def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan
     for _ in range(_NEWTON_STEPS):
         slope, residual = _gradient(weights, rows, signs, plan)
         if residual <= plan.residual:
-            return PosteriorFit(weights, residual, record_gradients(weights, rows, signs))
+            return PosteriorFit(weights, residual, record_gradients(weights, rows, signs), plan)
         weights = weights - _step(weights, slope, rows, signs, plan)
     raise ConfigurationError(
         f"the fit's gradient is not certified to be below {plan.residual:.1g}, only below {residual:.1g}: choose a "
@@ -117,13 +135,18 @@ def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan
 def draw_posterior(fit: PosteriorFit, plan: PosteriorPlan, source: RandomSource) -> Floats:
     """(draws, d) weights: what may leave. The noise is exact discrete Gaussian on a grid.
 
+    plan    that of the fit; `std` and `draws` may be others, if no record had a say in them
     source  cryptographic outside experiments: whoever knows it knows the fit
+
+    Raises:
+        ConfigurationError: the fit was made by a plan of another distance.
     """
-    made = list[Floats]()
+    if replace(plan, std=fit.plan.std, draws=fit.plan.draws) != fit.plan:
+        raise ConfigurationError("the fit was made by another plan: only by that is it known how far a record moves it")
+    noise, made = plan.noise(fit.weights.size), list[Floats]()
     for _ in range(plan.draws):
         hidden = ClippedSum({"weights": torch.tensor(fit.weights)}, torch.zeros(0), plan.distance)
-        noised = add_noise(hidden, noise_multiplier=plan.noise_multiplier, source=source)
-        made.append(noised.gradients["weights"].numpy())
+        made.append(noise.added_to(hidden, source).gradients["weights"].numpy())
     return np.stack(made)
 
 

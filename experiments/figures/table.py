@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accounting.values import rounded_up
+
 
 @dataclass(frozen=True)
 class Point:
@@ -72,3 +74,8 @@ def last(points: Points, panel: str, name: str) -> float:
     """y at the largest x of one curve."""
     values = at(points, panel, name)
     return values[max(values)]
+
+
+def certified(epsilon: float, digits: int = 3) -> str:
+    """A certified ε as a caption says it: upwards."""
+    return f"{rounded_up(epsilon, digits):g}"

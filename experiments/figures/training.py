@@ -20,7 +20,7 @@ from client_sdk.gradients import PerRecordGradients
 from experiments.figures.digits import digits
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.synthetic import DELTA, FAILURE, ORDERS, betting, epsilon, shown_steps, student_t
-from experiments.figures.table import Point, Points, curve, last
+from experiments.figures.table import Point, Points, certified, curve, last
 from experiments.gradient_norms import FloatArray
 
 CLIP_NORM, NOISE, BATCH, RECORDS, STEPS, SAMPLE, RATE, SEED = 1.0, 1.1, 1024, 60_000, 585, 500, 2.0, 0
@@ -144,12 +144,13 @@ def caption_growth(points: Points) -> str:
     accuracy = last(points, ACCURACY, "private")
     below = values[LOSS] < min(values[PRINTED], values[FREE])
     compared = "a classical number read tightly is below both Bayesian ones. " if below else ""
+    loose, tight, free = (certified(values[name]) for name in (CLASSICAL, LOSS, FREE))
     return (
         f"A network of 4,010 numbers on MNIST, {STEPS} steps at sampling rate {BATCH}/60000, every gradient clipped to "
         f"C = 1, noise of {NOISE:g} C, δ = 1e-5; it is right on {accuracy:.1%} of the test set. From this one noise, "
-        f"at the end: classical {values[CLASSICAL]:.2f} (Chernoff's conversion) and {values[LOSS]:.2f} (loss "
+        f"at the end: classical {loose} (Chernoff's conversion) and {tight} (loss "
         f"distribution), both certified; Bayesian from the norms of {SAMPLE} training records {values[PRINTED]:.2f} as "
-        f"printed and {values[FREE]:.2f} distribution-free, for this path and model: {compared}The median record's own "
+        f"printed and {free} distribution-free, for this path and model: {compared}The median record's own "
         f"loss is {values[OWN]:.2f}, which nobody may be told. CIFAR-10: not re-run, its data are not here."
     )
 

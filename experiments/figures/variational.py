@@ -80,7 +80,7 @@ def accuracies(data: DataSet, curvature: float, seed: int, splits: Split) -> tup
     noises = [0.0, *(noise_multiplier(value, data.delta) for value in EPSILONS)]
     found = [accuracy(fit, plan, splits, noise, generator) for noise in noises]
     # The split has shuffled the records: the first ones are a random sample.
-    return found, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE]) / plan.distance, 1.0)
+    return found, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
 
 
 def chosen(data: DataSet) -> list[int]:

@@ -51,6 +51,31 @@ def test_the_page_is_made_from_the_tables() -> None:
     assert PAGE.read_text(encoding="utf-8") == page.page(TABLES), "run python -m experiments.figures all --draw"
 
 
+@pytest.mark.parametrize("number", ["5.6", "6.1", "6.2"])
+def test_a_caption_certifies_no_less_than_its_table(number: str) -> None:
+    said, points = FIGURES[number].caption(stored(number)), stored(number)
+
+    def sums(title: str, name: str) -> float:
+        return table.last(points, title, name) + table.last(points, f"first round, {title}", name)
+
+    some, many = (setting.title for setting in instances.SETTINGS[:2])
+    pattern, wanted = {
+        "5.6": (
+            r"classical ([\d.]+) .*and ([\d.]+) \(loss",
+            lambda: [table.last(points, training.MNIST, name) for name in (training.CLASSICAL, training.LOSS)],
+        ),
+        "6.1": (
+            r"certified are ([\d.]+) for .*and ([\d.]+) for the sum.*clients ([\d.]+) and ([\d.]+)\. Seq",
+            lambda: [sums(title, name) for title in (some, many) for name in (instances.CHARGED, instances.SUMMED)],
+        ),
+        "6.2": (r"one record ε = ([\d.]+),", lambda: [table.last(points, joint.INSTANCE, joint.JOINT)]),
+    }[number]
+    found = re.search(pattern, said)
+    assert found is not None
+    for shown, value in zip(found.groups(), wanted(), strict=True):
+        assert value <= float(shown) <= value * 1.06
+
+
 def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
     points = table.curve("a, b", 'c "d"', (1.0, 2.0, 3.0), (1 / 3, math.inf, 2e-9))
     table.write(tmp_path / "some.csv", points)

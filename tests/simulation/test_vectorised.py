@@ -33,6 +33,8 @@ STUDIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"limits": QUIET_RECORDS, "robustness": {"aggregation": "median"}, "schedule": {"min_clients": 3}},
     ),
     "sequential": ("sequential", {"limits": QUIET_RECORDS}),
+    # Some clients' sums are longer than the ball that they are moved to, others not.
+    "joint": ("joint", {"limits": [*QUIET_RECORDS, *WIDE], "client_clip_norm": 2.0}),
 }
 
 
@@ -86,6 +88,18 @@ def test_one_client_at_the_first_weights_is_charged_alike() -> None:
     np.testing.assert_allclose(second["moments"], first["moments"], rtol=1e-4)
     np.testing.assert_allclose(second["filter"], first["filter"], rtol=1e-4)
     assert one.statements[0] == other.statements[0]
+
+
+@pytest.mark.parametrize("radius", [0.3, 3.0])
+def test_sums_in_a_clients_ball_are_charged_as_in_the_loop(radius: float) -> None:
+    clients = population(6)
+    limits = [limit(level, epsilon=1e6) for level in ("instance", "client")]
+    bayesian = {"bayesian": True, "limits": [*limits, limit("client", "bayesian", epsilon=1e6)]}
+    whole = {"sampling_rate": 1.0, "expected_batch_size": 40.0, "expected_clients": 6.0, "clip_norm": 0.2}
+    chosen = settings("joint", noise_multiplier=0.05, max_steps=1, client_clip_norm=radius, **{**bayesian, **whole})
+    one, other = run(chosen, clients, Loop), run(chosen, clients, Vectorised)
+    assert [event.body for event in one.events] == [event.body for event in other.events]
+    assert one.statements == other.statements
 
 
 def test_histograms_of_clients_are_those_of_the_loop() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,10 @@ def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | No
         raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
     rounds = [one.round for one in known]
     order = sorted(range(len(known)), key=rounds.__getitem__)
+    # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
+    settled = [(rounds[place], known[place].ledger_entries) for place in order]
+    if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
+        raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
     of_mean = {"mean_of": tuple(rounds[place] for place in order)}
     weighted = {} if shares is None else {"mean_weights": tuple(shares[place] for place in order)}
     return newest.model_copy(update={**of_mean, **weighted}).header()

@@ -16,7 +16,9 @@ file is written: the entry that settled a round is one and never changes, whatev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -37,6 +39,8 @@ _EMPTY_LEDGER = "0" * 64
 _JSON = ("task_parameters", "columns")
 _NUMBERS = ("round", "ledger_entries")
 _OF_MEANS = ("mean_of", "mean_weights")
+# What a sum of weights may be off.
+_ROUNDED = 1e-9
 
 
 class InputColumn(Message):
@@ -69,8 +73,12 @@ class ModelMetadata(Message):
             raise ValueError("the columns are not those of the task's parameters")
         if self.mean_of and max(self.mean_of) != self.round:
             raise ValueError("a mean is of the newest of its rounds")
+        if any(after <= before for before, after in pairwise(self.mean_of)):
+            raise ValueError("a mean names each of its rounds once, in order")
         if self.mean_weights and len(self.mean_weights) != len(self.mean_of):
             raise ValueError("a mean has one weight for each of its rounds")
+        if self.mean_weights and abs(math.fsum(self.mean_weights) - 1) > _ROUNDED:
+            raise ValueError("the weights of a mean add up to 1")
         return self
 
     @classmethod

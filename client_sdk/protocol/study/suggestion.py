@@ -108,7 +108,8 @@ def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
     lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes)
     return AccuracyForecast(
         relative_noise=noise,
-        lost=min(lost, 1.0),
+        # Guessing is right once in so many classes.
+        lost=min(lost, 1 - 1 / numbers.classes),
         lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
         alone=min(ALONE / math.sqrt(numbers.largest), 1.0),
         alone_at_least=min(ALONE_AT_LEAST / math.sqrt(numbers.largest), 1.0),

@@ -97,11 +97,50 @@ def test_a_study_of_another_kind_is_told_so(run: Run, tmp_path: Path) -> None:
         assert "no settings are suggested for" in run("plan", str(path), "--suggest", code=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [(("--epsilon", "50"), "epsilon, 50, is above"), (("--delta", "0.1"), "delta, 0.1, is above"), ((), "")],
+)
+def test_a_guarantee_that_says_next_to_nothing_is_not_suggested_in_silence(
+    run: Run, more: tuple[str, ...], why: str
+) -> None:
+    said = " ".join(run("plan", "--suggest", *PUBLIC, *more).stderr.split())
+    assert ("refuses these settings without --i-know" in said) == bool(why)
+    assert why in said
+
+
+def test_rounds_that_the_budget_does_not_allow_average_no_noise_away(run: Run, tmp_path: Path) -> None:
+    whole = json.loads(json.dumps(suggested(run, tmp_path).as_json()))
+    # A fifth of the noise ends the study after about a twenty-fifth of the rounds.
+    whole["privacy"]["noise_multiplier"] /= 5
+    path, shorter = tmp_path / "loud.json", tmp_path / "shorter.json"
+    path.write_text(json.dumps(whole))
+    allowed = json.loads(run("plan", str(path), "--json").stdout)["rounds"]
+    assert 1 <= allowed < 10
+    whole["privacy"]["max_steps"] = allowed
+    shorter.write_text(json.dumps(whole))
+    first, second = (
+        next(line for line in _said_lines(run, each) if "expect to lose" in line) for each in (path, shorter)
+    )
+    assert first == second
+
+
+def test_a_delta_that_gives_patients_away_is_warned_of(run: Run) -> None:
+    for delta, patients, warned in (("1e-3", "300", True), ("1e-3", "200", False), ("1e-5", "300", False)):
+        asked = ("--patients", patients, "--hospitals", "4", "--columns", "10", "--epsilon", "2", "--delta", delta)
+        said = " ".join(run("plan", "--suggest", *asked).stderr.split())
+        assert ("records of one patient in 1,000" in said) == warned
+
+
 def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "suggested.toml"
     path.write_text("mine")
     run("plan", "--suggest", *PUBLIC, "-o", str(path), code=1)
     assert path.read_text() == "mine"
+
+
+def _said_lines(run: Run, path: Path) -> list[str]:
+    return run("plan", str(path)).stderr.replace("\n  ", " ").splitlines()
 
 
 def _said(run: Run, path: Path, *more: str) -> str:

@@ -19,7 +19,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
-from client_sdk.training.gradients import PrivateGradients
+from client_sdk.training.gradients import PrivateGradients, released_centre
 from client_sdk.training.local import weights_of
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
@@ -44,6 +44,15 @@ def study(**privacy: Any) -> StudySettings:
     chosen = {"sampling_rate": 1.0, "noise_multiplier": SILENT, "clip_norm": 0.4, "expected_batch_size": 30.0} | privacy
     training = {"task": "logistic-regression", **AROUND} | chosen.pop("training", {})
     return settings(training=training, **chosen)
+
+
+def test_the_prior_s_part_of_the_last_step_is_no_record_s_gradient() -> None:
+    given = TASK_PARAMETERS | {"prior-std": 0.5, "patients": 20}
+    found = released_centre(study(training={"task_parameters": given}), HERE, BEFORE)
+    assert found is not None
+    # Of the last step's whole direction the prior's was BEFORE / (0.25 · 20).
+    centre = torch.cat([found["bias"].ravel(), found["weight"].ravel()]).numpy()
+    np.testing.assert_allclose(centre, CENTRE - np.array([-0.1, 0.5, 0.1]) / 5, atol=1e-7)
 
 
 def each_gradient(rows: TaskDataset = DATA) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_refitting_without_a_record_stays_within_its_distance(seed: int) -> None
     inputs, labels = records(seed, 60)
     plan = PosteriorPlan(records=60.0, curvature=0.01, bound=2.0, std=1.0)
     whole = fit_posterior(inputs, labels, plan)
-    distances = plan.distances(whole.gradient_norms)
+    distances = plan.distances(whole.gradient_norms, 4)
     for i in range(60):
         rest = np.arange(60) != i
         moved = float(np.linalg.norm(fit_posterior(inputs[rest], labels[rest], plan).weights - whole.weights))
@@ -73,9 +74,48 @@ def test_a_stranger_s_distance_bounds_what_adding_him_does() -> None:
     plan = PosteriorPlan(records=70.0, curvature=0.02, bound=2.0, std=1.0)
     before = fit_posterior(inputs[:70], labels[:70], plan)
     strange = gradient_norms(before, inputs[70:], labels[70:], plan)
-    for i, distance in enumerate(plan.distances(strange), start=70):
+    for i, distance in enumerate(plan.distances(strange, 4), start=70):
         after = fit_posterior(np.vstack([inputs[:70], inputs[i]]), np.append(labels[:70], labels[i]), plan)
         assert float(np.linalg.norm(after.weights - before.weights)) <= distance
+
+
+def test_what_the_grid_adds_to_a_record_that_hardly_counts_is_charged() -> None:
+    inputs, labels = records(3, 60)
+    # Gradients of 1e-6 move the fit by less than a grid step of noise so large.
+    plan = PosteriorPlan(records=60.0, curvature=0.01, bound=2.0, std=20.0, residual=1e-12)
+    inputs *= 1e-6 / np.linalg.norm(inputs, axis=1, keepdims=True)
+    whole, noise = fit_posterior(inputs, labels, plan), plan.noise(4)
+    charged, law = plan.distances(whole.gradient_norms, 4), noise.law.std * noise.spacing
+    steps = 0
+    for i in range(60):
+        rest = np.arange(60) != i
+        other = fit_posterior(inputs[rest], labels[rest], plan).weights
+        apart = np.rint(other / noise.spacing) - np.rint(whole.weights / noise.spacing)
+        steps += int(np.abs(apart).sum())
+        assert np.linalg.norm(apart * noise.spacing) / law <= charged[i] / plan.std
+    # Some lie a whole step apart.
+    assert steps > 0
+    assert charged.max() < plan.distance
+
+
+def test_no_draw_costs_more_than_its_multiplier_says() -> None:
+    for std, coordinates in ((1e-3, 1), (0.8, 4), (1e6, 5000)):
+        plan = PosteriorPlan(records=200.0, curvature=0.05, bound=2.0, std=std)
+        noise = plan.noise(coordinates)
+        with mp.workdps(40):
+            law = mp.mpf(noise.law.std) * noise.spacing
+            moved = mp.mpf(plan.distance) + mp.mpf(noise.spacing) * mp.sqrt(coordinates)
+            assert law / moved >= plan.noise_multiplier
+            # What Bayesian accounts are told: std, and no distance above the largest.
+            assert law / moved >= mp.mpf(std) / mp.mpf(plan.distance)
+
+
+def test_a_fit_is_drawn_from_by_its_own_plan() -> None:
+    fit, source = fit_posterior(*records(), PLAN), SeededSource(0, allow_insecure=True)
+    assert draw_posterior(fit, replace(PLAN, std=2.0, draws=1), source).shape == (1, 4)
+    for other in ({"curvature": 0.5}, {"bound": 1.0}, {"records": 2000.0}, {"residual": 1e-12}):
+        with pytest.raises(ConfigurationError, match="another plan"):
+            draw_posterior(fit, replace(PLAN, **other), source)
 
 
 def test_draws_lie_around_the_fit_with_the_noise_that_is_charged() -> None:
@@ -106,9 +146,8 @@ def test_the_averaged_cost_of_the_records_is_below_the_worst_case() -> None:
     spec = EstimateSpec(delta=1e-3, estimator_failure_probability=1e-4)
     account = AveragedAccountant(spec, members=2000, max_ratio=plan.distance / plan.std)
     for _ in range(plan.draws):
-        account.step(
-            plan.distances(found.gradient_norms), noise_std=plan.std, sampling_rate=1.0, max_distance=plan.distance
-        )
+        distances = plan.distances(found.gradient_norms, 4)
+        account.step(distances, noise_std=plan.std, sampling_rate=1.0, max_distance=plan.distance)
     assert 0 < account.epsilon() < plan.guarantee(1e-3).epsilon
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def test_the_page_shows_the_numbers_of_a_line() -> None:
     assert "| 100 clients, ε 8 | papers | client | ∞ | 0.001 | how |" in text
     assert "clip 0.333333" in text
     assert "not run" in text
+
+
+def test_no_number_on_the_page_is_below_the_one_that_was_found() -> None:
+    for row in read(ROOT / RESULTS):
+        text = markdown(entries(), [row])
+        shown = re.findall(r"^\| [^|]+ \| [a-z ]+ \| (?:client|instance) \| ([^ ]+) \|", text, re.M)
+        assert len(shown) == len(row.spent)
+        for number, each in zip(shown, row.spent, strict=True):
+            if each.epsilon is not None:
+                assert each.epsilon <= float(number) <= each.epsilon * 1.001
 
 
 def test_every_table_of_the_papers_is_there() -> None:

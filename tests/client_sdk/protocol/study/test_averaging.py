@@ -40,8 +40,8 @@ def test_the_order_of_the_models_does_not_matter() -> None:
     assert average_models(models) == average_models(models[::-1])
 
 
-def _released(round: int, study: str = "sepsis", scheme: str = "parallel") -> bytes:
-    said = ModelMetadata.of(study, settings(scheme), round, (2 * round, "ab" * 32))
+def _released(round: int, study: str = "sepsis", scheme: str = "parallel", entry: int | None = None) -> bytes:
+    said = ModelMetadata.of(study, settings(scheme), round, (2 * round if entry is None else entry, "ab" * 32))
     return _model(float(round), said.header())
 
 
@@ -70,6 +70,27 @@ def test_models_of_other_studies_or_of_none_are_refused() -> None:
     for other in (_released(1, scheme="sequential"), _released(1, study="stroke"), _model(1.0)):
         with pytest.raises(TensorError, match="not all of one study"):
             average_models([_released(2), other])
+
+
+def test_two_runs_of_one_study_s_name_are_not_one_study() -> None:
+    # A ledger only grows: a later round was settled by a later entry, and each round by one.
+    for other in (_released(2), _released(2, entry=9), _released(3, entry=4), _released(1, entry=5)):
+        with pytest.raises(TensorError, match="not all of one study"):
+            average_models([_released(2), other])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mean_of": "[4,1]"}, {"mean_of": "[4,4]"}, {"mean_weights": "[0.5,1.0]"}, {"mean_weights": "[0.1,0.2]"}],
+    ids=["not in order", "twice", "more than all", "less than all"],
+)
+def test_a_file_that_says_what_no_mean_is_is_damaged(wrong: dict[str, str]) -> None:
+    mean = average_models([_released(4), _released(1)], [3.0, 1.0])
+    header = {"mean_of": "[1,4]", "mean_weights": "[0.25,0.75]"}
+    said = metadata_in(mean)
+    assert {name: said[name] for name in header} == header
+    with pytest.raises(TensorError, match="damaged"):
+        ModelMetadata.within({**said, **wrong})
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ def test_more_noise_means_shorter_steps_and_a_worse_forecast() -> None:
     assert all(0 <= share <= 1 for share in lost)
 
 
+@pytest.mark.parametrize("classes", [2, 10])
+def test_nobody_is_expected_to_do_worse_than_to_guess(classes: int) -> None:
+    found = forecast_accuracy(PublicNumbers(2, 1.0, 1.0, 2, classes=classes), 100.0)
+    assert found.lost == 1 - 1 / classes
+    assert found.lost_at_most == 1.0
+
+
 def test_a_forecast_of_many_classes_is_worse() -> None:
     ten = PublicNumbers(hospitals=4, patients=120.0, largest=200.0, parameters=11, classes=10)
     two, many = forecast_accuracy(NUMBERS, 0.05), forecast_accuracy(ten, 0.05)
