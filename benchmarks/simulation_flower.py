@@ -47,6 +47,7 @@ def train(message: Message, context) -> Message:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     rows = torch.from_numpy(rows_of(context.node_config["partition-id"], config["records"], len(y)))
     optimiser = torch.optim.SGD(model.parameters(), lr=config["learning-rate"])
+    optimiser.zero_grad()
     nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
     optimiser.step()
     content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(rows)})}

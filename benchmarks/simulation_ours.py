@@ -193,6 +193,7 @@ def loop(request: Request) -> Request:
             rows = torch.from_numpy(rows_of(client, request["records"], len(y)))
             model.load_state_dict(weights)
             optimiser = torch.optim.SGD(model.parameters(), lr=request["learning_rate"])
+            optimiser.zero_grad()
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimiser.step()
             with torch.no_grad():

@@ -51,6 +51,9 @@ Accounting and private training (researchers; accounting needs no extra, gradien
     PerRecordGradients gives a ClippedSum, poisson_batch draws the batch, Slots are the places its records run in,
     add_noise makes a NoisySum; SecureSource is the randomness of service, SecureRandomness and SeededRandomness address
     it by party, round, step and Purpose. NonFiniteError and UnsupportedLayer are what a model may be refused with.
+    fit_posterior fits a logistic regression without noise (PosteriorFit), draw_posterior gives a PosteriorPlan's draws
+    from around it, posterior_probabilities predicts with them; fit_distance bounds one record's part in such a fit by
+    gradient_norms.
 
 Everything else in `accounting`, `client_sdk` and `server` may change without notice.
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting import calibrate_noise
+from experiments.demo.scenarios import DataMissing
 from experiments.tables.federated import Settings
 from experiments.tables.result import Papers
 
@@ -71,8 +72,10 @@ def _calibrated(epsilon: float, delta: float, rounds: int) -> float:
 
 
 def chosen(line: Line, path: Path = CHOSEN) -> Settings:
-    """What `experiments.tables.choose` found for the line. Raises KeyError when it has not been run."""
+    """What `experiments.tables.choose` found for the line. Raises DataMissing when it has not been run."""
     known: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    if line.key not in known:
+        raise DataMissing(f"no settings yet: run python -m experiments.tables.choose --lines {line.key} first")
     return Settings(**known[line.key]["settings"])
 
 
@@ -91,6 +94,9 @@ def _lines() -> tuple[Line, ...]:
     for table, split, clients, accuracy, epsilons, goals in printed:
         papers = _papers(table, accuracy, epsilons, deltas[clients])
         for against, epsilon, goal in zip(("DP", "BDP"), epsilons, goals, strict=True):
+            # A line of 10,000 clients takes minutes, and its classical ε is not far from the Bayesian one.
+            if against == "BDP" and clients == 10_000:
+                continue
             found.append(Line(table, clients, epsilon, deltas[clients], split, papers, against, goal))
     # What the papers claim of a record is 0.1, Bayesian. Here it is at most this in the worst case.
     for split, accuracy, epsilon, instance in (("iid", (97, 15, 74), 2, 0.044), ("shards", (97, 12, 62), 4, 0.030)):

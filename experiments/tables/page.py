@@ -63,7 +63,7 @@ _METHOD = """## How the lines of MNIST with clients are run
   this; the ε of an image with all its copies is printed beside that of one record.
 - **Both levels from one noise**: clipping to a ball never brings two points farther apart, so a record moves its
   client's clipped mean by no more than its own clip over the number of records. One noise therefore protects clients
-  and records; both ε are printed. It holds for one gradient a round only.
+  and records ([proof](definitions/both-levels.md)); both ε are printed. It holds for one gradient a round only.
 - **Why the Bayesian number does not help**: with 100 clients as the only sample, no distribution-free estimate comes
   far below the worst case, whatever the clients send; the floor is printed beside each. The papers' smaller numbers
   rest on Student's t, a normal law that nothing supports ([as printed](definitions/as-printed.md)).

@@ -87,7 +87,8 @@ class Row:
     @property
     def file(self) -> str:
         """Its file's name in `RESULTS`."""
-        words = "".join(c if c.isalnum() or c == "." else "-" for c in f"{self.table}-{self.name}".lower())
+        said = f"{self.table}-{self.name}".lower().replace("ε", "epsilon")
+        words = "".join(c if c.isalnum() or c == "." else "-" for c in said)
         return "-".join(part for part in words.split("-") if part) + ".json"
 
 

@@ -75,6 +75,10 @@ STUDIES: dict[str, tuple[str, Json]] = {
 }
 
 
+# Every scheme, masked and in the clear; the others run with the longer tests.
+FIRST = ("client-some", "client-masked", "shares", "parallel", "parallel-noised", "sequential", "joint")
+
+
 def study_of(name: str) -> StudySettings:
     scheme, options = STUDIES[name]
     chosen: Json = {"expected_clients": 6.0, "schedule": {"min_clients": 4}, **options}
@@ -163,7 +167,9 @@ def _one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.slow) for name in STUDIES]
+)
 def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) -> None:
     chosen = study_of(name)
     first = initial_weights(chosen, SEED)
@@ -182,6 +188,6 @@ def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) 
 
 
 def test_every_scheme_is_compared_masked_and_in_the_clear() -> None:
-    compared = {(study_of(name).privacy.rules.id, study_of(name).privacy.masking is not None) for name in STUDIES}
+    compared = {(study_of(name).privacy.rules.id, study_of(name).privacy.masking is not None) for name in FIRST}
     possible = {("client", True), ("client", False), ("client-distributed", True), ("parallel", True)}
     assert compared == possible | {("parallel", False), ("sequential", True), ("joint", True)}

@@ -33,7 +33,10 @@ def study(path: Path, **privacy: object) -> Path:
     )
 
 
-@pytest.mark.parametrize("command", re.findall(r"^\$ wardround (plan .*)$", (DOCS / "planning.md").read_text(), re.M))
+EXAMPLES = re.findall(r"^\$ wardround (plan .*)$", (DOCS / "planning.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=[str(place) for place in range(len(EXAMPLES))])
 def test_the_examples_of_the_page_say_what_the_page_says(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.demo.scenarios import DataMissing
 from experiments.tables.__main__ import main
 from experiments.tables.catalogue import chosen, entries
+from experiments.tables.lines import LINES
+from experiments.tables.lines import chosen as chosen_settings
 from experiments.tables.page import PAGE, markdown
 from experiments.tables.result import RESULTS, Papers, Row, Spent, read, write
 
@@ -45,7 +48,7 @@ def test_every_result_has_its_line_and_file_and_at_least_five_seeds() -> None:
 
 def test_a_line_survives_its_file(tmp_path: Path) -> None:
     path = write(ROW, tmp_path)
-    assert path.name == "ii-100-clients-ε-8.json"
+    assert path.name == "ii-100-clients-epsilon-8.json"
     (again,) = read(tmp_path)
     assert replace(again, spent=tuple(again.spent)) == replace(
         ROW, seeds=list(ROW.seeds), accuracies=list(ROW.accuracies), without_noise=[], notes=[]
@@ -104,6 +107,13 @@ def test_a_folder_of_a_users_own_gives_the_line_that_is_missing(tmp_path: Path) 
     assert row.settings["copies"] == 292
     assert row.mean > 90
     assert main([*asked, "--folder", str(tmp_path / "test")]) == 2
+
+
+def test_a_line_whose_settings_were_not_searched_says_so(tmp_path: Path) -> None:
+    empty = tmp_path / "settings.json"
+    empty.write_text("{}")
+    with pytest.raises(DataMissing, match="--lines II/100/iid/8 first"):
+        chosen_settings(next(line for line in LINES if line.key == "II/100/iid/8"), empty)
 
 
 def test_a_folder_is_refused_where_records_are_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_noised_accounting_samples_need_no_masks():
         (
             "joint",
             {"training": {"algorithm": "fedavg", "local_steps": 3}},
-            "a record has moved the point where everybody's gradients are taken",
+            "a record has moved the point",
         ),
         ("joint", {"client_clip_norm": None}, "client_clip_norm belongs to scheme joint"),
         ("parallel", {"client_clip_norm": 2.0}, "client_clip_norm belongs to scheme joint"),
