@@ -102,7 +102,9 @@ def baselines(task: Task, population: Population, test: TaskDataset, seed: int) 
         chosen = sorted(int(place) for place in drawn)
     frequent = None
     if not test.targets.is_floating_point() and test.targets.ndim == 1:
-        counts = torch.bincount(population.dataset.targets.flatten().clamp_min(0))
+        labels = population.dataset.targets.flatten()
+        # Rows that fill up a patient who has fewer have no label.
+        counts = torch.bincount(labels[labels >= 0])
         frequent = (test.targets == int(counts.argmax())).double().mean().item()
     alone = tuple(measured(population.records_of(place)) for place in chosen)
     return Baselines(measured(population.everybody()), alone, frequent)

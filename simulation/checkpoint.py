@@ -62,7 +62,7 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
     if said["belonging"] != belonging:
         raise ConfigurationError(
             f"{path} is of another simulation: the settings, the records, their split, the seed or the backend have "
-            "changed since. Name another file, or move it away"
+            "changed since. Name another folder, or move this file away"
         )
     arrays = {name.removeprefix("array/"): array for name, array in tensors.items() if name.startswith("array/")}
     accounts = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, ending, number, plain_errors, print_json, say, table
+from client_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from simulation.report import Report, Run, Spread
@@ -48,6 +51,12 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="write every
 Checkpoints = Annotated[
     Path | None, typer.Option("--checkpoints", help="folder: after a kill the same command goes on there")
 ]
+
+
+# Rows of the table at most, but for the last.
+_SHOWN = 12
+# 128 + SIGINT, as shells count.
+_INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -93,23 +102,51 @@ def simulate(
         simulation = Simulation(
             chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints
         )
-        if plot is not None and plot.suffix not in (".png", ".svg"):
-            raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
+        _require_writable(plot, output)
+        simulation.check()
+        # The same rows once more: what is said of them was said.
+        logging.getLogger("client_sdk.tasks.dataset").setLevel(logging.ERROR)
         for note in simulation.notes(first_seed):
             say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))
-        if output is not None:
-            output.write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        if plot is not None:
-            draw(report, plot)
+        # First what no full disk can take away.
         if as_json:
             print_json(report.to_dict())
         else:
             _show(report)
+        if output is not None:
+            text = json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
+            with _naming(output):
+                output.write_text(text, encoding="utf-8")
+        if plot is not None:
+            with _naming(plot):
+                draw(report, plot)
+        if len(report.runs) < seeds:
+            raise typer.Exit(_INTERRUPTED)
+
+
+def _require_writable(plot: Path | None, output: Path | None) -> None:
+    """Before hours of work: folders that are there, and what draws the chart."""
+    if plot is not None:
+        if plot.suffix not in (".png", ".svg"):
+            raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
+        import vl_convert  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    for path in (plot, output):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigurationError(f"{path}: there is no folder {path.parent}")
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Errors of writing say which file: a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _run(simulation: Simulation, seeds: range) -> Report:
-    """With a bar on standard error, which shows the round and what is spent."""
+    """With a bar on standard error, which shows the round and what is spent. After Ctrl-C: the seeds that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -126,8 +163,17 @@ def _run(simulation: Simulation, seeds: range) -> Report:
                 spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in shown.spent)
                 progress.update(task, advance=1, spent=f"ε {spent}")  # type: ignore[arg-type]
 
-            runs.append(simulation.run(seed, show))
+            try:
+                runs.append(simulation.run(seed, show))
+            except KeyboardInterrupt:
+                break
             progress.remove_task(task)
+    if len(runs) < len(seeds):
+        kept = simulation.checkpoints
+        how = "--checkpoints FOLDER would have kept its rounds" if kept is None else "the same command goes on with it"
+        say(f"stopped during seed {seeds[len(runs)]}: {how}", err=True)
+        if not runs:
+            raise typer.Exit(_INTERRUPTED)
     return Report(simulation.settings, simulation.backend, tuple(runs))
 
 
@@ -146,14 +192,15 @@ def _show(report: Report) -> None:
     say("ends: " + "; ".join(ending(reason) for reason in ends))
     for limit in limits:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
+    if not rows:
+        say("no model was released")
+    elif (averaging := report.settings.training.optimiser.averaging) is not None:
+        say(f"{metric or 'result'}: of the mean of released models by training.optimiser.averaging, {averaging.name}")
     if metric is not None:
         compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
         table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
     for warning in report.warnings():
         say(f"warning: {warning}", err=True)
-
-
-_SHOWN = 12
 
 
 def _some(report: Report):
@@ -165,7 +212,8 @@ def _some(report: Report):
 
 def _sizes(report: Report) -> str:
     run = report.runs[0]
-    return f"{run.clients} clients with {run.records:,} records in all"
+    clients = "1 client" if run.clients == 1 else f"{run.clients:,} clients"
+    return f"{clients} with {run.records:,} patients in all"
 
 
 def _spread(value: Spread | None) -> str:

@@ -16,7 +16,7 @@ from client_sdk.data import DataError, Records, Table, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks import Task, TaskDataset, TaskError
 from simulation import splits
 from simulation.population import Population
 
@@ -58,14 +58,20 @@ class Source:
     @classmethod
     def read(cls, files: Sequence[Path], test: Path | None, patient_column: str | None, encoding: str | None) -> Self:
         """Raises DataError: a file cannot be read, or two files make one client's name."""
-        found = tuple(load(path, patient_column=patient_column, encoding=encoding) for path in files)
+
+        def read(path: Path) -> Records:
+            try:
+                return load(path, patient_column=patient_column, encoding=encoding)
+            except DataError as error:
+                raise DataError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+        found = tuple(map(read, files))
         names = None
         if len(files) > 1:
             names = tuple(splits.client_name(path.name.removesuffix(".gz").rpartition(".")[0]) for path in files)
             if len(set(names)) < len(names):
                 raise DataError(f"two files make one client's name: {', '.join(sorted(names))}; rename one")
-        tests = None if test is None else load(test, patient_column=patient_column, encoding=encoding)
-        return cls(found, names, tests)
+        return cls(found, names, None if test is None else read(test))
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,24 @@ class Dealer:
             raise ConfigurationError(
                 "say how many clients share the file (--clients), or which column names them (--split column:NAME)"
             )
+
+    def check(self, task: Task, settings: StudySettings) -> None:
+        """Whole files, before some of their rows are held out: counts and lines are then the file's own.
+
+        Raises:
+            DataError: records that the task cannot take; the text names the file where there are several.
+        """
+        source, each = self.source, settings.training.rows_per_patient
+        named = list(zip(source.clients or ("",), source.files, strict=True))
+        if source.test is not None:
+            named.append(("test records", source.test))
+        for name, records in named:
+            try:
+                dataset = task.dataset(records)
+                if records is not source.test:
+                    dataset.by_patient(each)
+            except (DataError, TaskError) as error:
+                raise DataError(f"{name}: {error}" if name else str(error)) from error
 
     def deal(self, task: Task, settings: StudySettings, seed: int) -> Dealt:
         """The population and test records of one seed.

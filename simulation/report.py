@@ -128,8 +128,14 @@ class Report:
         if self.alone is not None and reached.mean <= self.alone.mean:
             found.append("a hospital alone does better on average: with these settings nobody gains from the study")
         if self.most_frequent is not None and reached.mean <= self.most_frequent.mean:
-            found.append("always saying the most frequent class does as well: the noise leaves nothing of the model")
+            found.append(f"always saying the most frequent class does as well: {self._why_nothing_is_learnt()}")
         return found
+
+    def _why_nothing_is_learnt(self) -> str:
+        pooled, frequent = self.pooled, self.most_frequent
+        if pooled is not None and frequent is not None and pooled.mean <= frequent.mean:
+            return "so it does beside one model on all records without privacy; more budget does not help, columns may"
+        return "the noise leaves nothing of the model"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from simulation.backends.base import OpenBackend
@@ -52,9 +53,22 @@ class Simulation:
         records = sum(len(rows) for rows in population.rows)
         return Run(seed, len(population), records, outcome, plain, beside)
 
+    def check(self) -> None:
+        """Before anything runs. Raises DataError as `Dealer.check`: records that the task cannot take."""
+        self.dealer.check(self._task, self.settings)
+
     def notes(self, seed: int) -> list[str]:
-        """Where the settings' public numbers do not describe these records: the noise is for other ones."""
-        return list(notes_on(self.settings, self._dealt(seed).population))
+        """Where the settings' public numbers do not describe these records: the noise is for other ones.
+
+        Raises:
+            ConfigurationError: fewer clients than a coordinator lets the study start with.
+        """
+        population, least = self._dealt(seed).population, self.settings.schedule.min_clients
+        if len(population) < least:
+            raise ConfigurationError(
+                f"schedule.min_clients is {least}, and clients are {len(population)}: the study could not start"
+            )
+        return list(notes_on(self.settings, population))
 
     def _dealt(self, seed: int) -> Dealt:
         return self.dealer.deal(self._task, self.settings, seed)
@@ -79,9 +93,6 @@ def notes_on(settings: StudySettings, population: Population) -> Iterator[str]:
             f"privacy.expected_clients is {privacy.expected_clients:g}, and {drawn:g} of these clients take part in a "
             "round on average: updates are divided by the wrong number"
         )
-    if settings.schedule.min_clients > count:
-        least = settings.schedule.min_clients
-        yield f"schedule.min_clients is {least}, and there are {count} clients: every round comes to nothing"
     batch = privacy.sampling_rate * sum(len(rows) for rows in population.rows) / count
     if not 1 / _APART < batch / privacy.expected_batch_size < _APART:
         yield (

@@ -77,7 +77,10 @@ Patients = Annotated[
     typer.Option("--patients", help="with --suggest: of a hospital; once for all, or once for each", min=1),
 ]
 Hospitals = Annotated[int | None, typer.Option(help="with --suggest: how many take part", min=2)]
-Columns = Annotated[int | None, typer.Option(help="with --suggest: columns that the model looks at", min=1)]
+Columns = Annotated[
+    int | None,
+    typer.Option(help="with --suggest: inputs of the model: columns; a category counts once for each value", min=1),
+]
 Classes = Annotated[int, typer.Option(help="with --suggest: values of the label", min=2)]
 Epsilon = Annotated[float | None, typer.Option(help="with --suggest: the classical limit of a patient")]
 Delta = Annotated[float | None, typer.Option(help="with --suggest: of the limit")]

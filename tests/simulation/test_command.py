@@ -20,6 +20,8 @@ from typer.testing import CliRunner, Result
 
 from client_sdk.commands.templates import study_text, study_values
 from simulation.command import register
+from simulation.report import Run
+from simulation.runs import Simulation
 
 PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
 START = "import typer; from simulation.command import register; app = typer.Typer(); app.callback()(lambda: None); "
@@ -74,7 +76,7 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
     chart, found = tmp_path / "chart.svg", tmp_path / "found.json"
     done = simulate(study, "--data", records, "--clients", "4", "--seeds", "2", "--plot", chart, "-o", found)
     assert done.exit_code == 0, done.output
-    for said in ("4 clients with 128 records", "without privacy", "all records pooled", "one client alone", "ends: "):
+    for said in ("4 clients with 128 patients", "without privacy", "all records pooled", "one client alone", "ends: "):
         assert said in done.output
     written = json.loads(found.read_text())
     assert [run["seed"] for run in written["seeds"]] == [0, 1]
@@ -125,8 +127,9 @@ def test_every_file_is_a_client(study: Path, tmp_path: Path) -> None:
         (["--clients", "4", "--backend", "abacus"], "there is no backend 'abacus'"),
         (["--clients", "4", "--test", "nowhere.csv"], "nowhere.csv"),
         (["--clients", "4", "--plot", "chart.pdf"], ".png or an .svg"),
+        (["--clients", "4", "--plot", "nowhere/chart.svg"], "there is no folder nowhere"),
     ],
-    ids=["split", "no-shards", "no-clients", "column", "too-many", "backend", "no-test", "chart"],
+    ids=["split", "no-shards", "no-clients", "column", "too-many", "backend", "no-test", "chart", "no-folder"],
 )
 def test_what_cannot_be_is_said_before_anything_runs(
     arguments: list[str], said: str, study: Path, records: Path
@@ -134,6 +137,58 @@ def test_what_cannot_be_is_said_before_anything_runs(
     done = simulate(study, "--data", records, *arguments)
     assert done.exit_code in (1, 2)
     assert said in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_fault_is_told_with_its_file_and_the_files_own_lines(study: Path, tmp_path: Path) -> None:
+    files = [write_records(tmp_path / f"site{seed}.csv", 60, seed) for seed in range(4)]
+    lines = files[2].read_text().splitlines()
+    for at in (7, 20, 41):
+        lines[at] = f",{lines[at].partition(',')[2]}"
+    files[2].write_text("\n".join(lines) + "\n")
+    given = [item for file in files for item in ("--data", str(file))]
+    done = simulate(study, *given, "--patient-column", "patient")
+    assert done.exit_code == 1
+    # Line 1 holds the names.
+    assert "site2: column age: 3 missing values" in done.output
+    assert "the first in line 8" in done.output
+
+
+def test_fewer_clients_than_min_clients_are_refused(study: Path, records: Path) -> None:
+    done = simulate(study, "--data", records, "--clients", "1")
+    assert done.exit_code == 1
+    assert "schedule.min_clients is 4, and clients are 1" in done.output
+
+
+def test_a_file_that_cannot_be_written_is_named_and_the_tables_are_shown(study: Path, records: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    done = simulate(study, "--data", records, "--clients", "4", "--no-baselines", "-o", "/dev/full")
+    assert done.exit_code == 1
+    assert "this study" in done.output
+    assert "/dev/full: No space left on device" in done.output
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_ctrl_c_shows_the_seeds_that_are_done(
+    finished: int, study: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Simulation.run
+
+    def run(self: Simulation, seed: int, *rest: Any) -> Run:
+        if seed == finished:
+            raise KeyboardInterrupt
+        return whole(self, seed, *rest)
+
+    monkeypatch.setattr(Simulation, "run", run)
+    written = tmp_path / "found.json"
+    done = simulate(
+        study, "--data", records, "--clients", "4", "--no-baselines", "--backend", "loop", "--seeds", "9", "-o", written
+    )
+    assert done.exit_code == 130
+    assert f"stopped during seed {finished}" in done.output
+    assert written.exists() == (finished == 1)
+    if finished:
+        assert [one["seed"] for one in json.loads(written.read_text())["seeds"]] == [0]
 
 
 def test_a_study_without_training_is_refused(records: Path, tmp_path: Path) -> None:
