@@ -93,7 +93,7 @@ def _upper(report: Report) -> Iterator[Json]:
 def compared(report: Report) -> list[tuple[str, Spread]]:
     """What the study's metric is compared with, in words."""
     named = [
-        ("without privacy", report.without_privacy),
+        ("same rounds, no noise", report.without_noise),
         ("all records pooled", report.pooled),
         ("one client alone", report.alone),
         ("most frequent class", report.most_frequent),

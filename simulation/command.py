@@ -44,7 +44,7 @@ Address = Annotated[
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
 NoBaselines = Annotated[
-    bool, typer.Option("--no-baselines", help="do not train without privacy, pooled and alone for comparison")
+    bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
 ]
 Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg; one that exists is replaced")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="write everything as JSON; replaced as well")]

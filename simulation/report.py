@@ -15,7 +15,7 @@ from simulation.engine import Outcome, RoundShown
 
 @dataclass(frozen=True)
 class Run:
-    """One seed. plain: the same rounds without privacy; None, as `beside`, where no comparison was asked for."""
+    """One seed. plain: the same rounds without noise; None, as `beside`, where no comparison was asked for."""
 
     seed: int
     clients: int
@@ -35,7 +35,7 @@ class Run:
             "stop_reason": outcome.stop_reason,
             "limits": outcome.statements,
             "ledger": [{"kind": e.kind, "round": e.round, **e.body} for e in outcome.events],
-            "without_privacy": None if self.plain is None else [asdict(shown) for shown in self.plain],
+            "without_noise": None if self.plain is None else [asdict(shown) for shown in self.plain],
             "baselines": None if self.beside is None else asdict(self.beside),
         }
 
@@ -98,7 +98,7 @@ class Report:
         return self._spread(_last(run.outcome.rounds) for run in self.runs)
 
     @property
-    def without_privacy(self) -> Spread | None:
+    def without_noise(self) -> Spread | None:
         """After the same number of rounds."""
         return self._spread(_last(run.plain) for run in self.runs if run.plain is not None)
 
@@ -141,7 +141,7 @@ class Report:
         """JSON."""
         named = {
             "reached": self.reached,
-            "without_privacy": self.without_privacy,
+            "without_noise": self.without_noise,
             "pooled": self.pooled,
             "alone": self.alone,
             "most_frequent": self.most_frequent,

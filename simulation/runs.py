@@ -10,7 +10,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from simulation.backends.base import OpenBackend
-from simulation.baselines import baselines, without_privacy
+from simulation.baselines import baselines, without_noise
 from simulation.engine import Engine, OnRound, RoundShown
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
@@ -25,7 +25,7 @@ class Simulation:
     """One study, to be run under any seed.
 
     backend      its name;  open  how it is opened
-    compares     whether it is also trained without privacy, pooled and alone
+    compares     whether it is also trained without noise, pooled and alone
     checkpoints  folder where every seed goes on after a kill; None: nothing is written
     """
 
@@ -76,7 +76,7 @@ class Simulation:
     def _plain(self, dealt: Dealt, seed: int, rounds: int) -> tuple[RoundShown, ...]:
         if rounds == 0:
             return ()
-        chosen = without_privacy(self.settings, rounds)
+        chosen = without_noise(self.settings, rounds)
         return Engine(chosen, dealt.population, seed, self.open, test=dealt.test).run().rounds
 
     @property

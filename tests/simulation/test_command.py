@@ -76,7 +76,13 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
     chart, found = tmp_path / "chart.svg", tmp_path / "found.json"
     done = simulate(study, "--data", records, "--clients", "4", "--seeds", "2", "--plot", chart, "-o", found)
     assert done.exit_code == 0, done.output
-    for said in ("4 clients with 128 patients", "without privacy", "all records pooled", "one client alone", "ends: "):
+    for said in (
+        "4 clients with 128 patients",
+        "same rounds, no noise",
+        "all records pooled",
+        "one client alone",
+        "ends: ",
+    ):
         assert said in done.output
     written = json.loads(found.read_text())
     assert [run["seed"] for run in written["seeds"]] == [0, 1]
