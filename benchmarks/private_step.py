@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.load.meter import peak_mib
+from benchmarks.simulation_work import small_cnn
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.layers import cross_entropy as losses
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
@@ -53,15 +54,6 @@ def tf_cnn() -> nn.Module:
         nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Linear(1024, 10),
-    )  # fmt: skip
-
-
-def small_cnn() -> nn.Module:
-    """Opacus's MNIST example, 26 thousand parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
-        nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10),
     )  # fmt: skip
 
 

@@ -199,6 +199,8 @@ def _show(report: Report) -> None:
     if metric is not None:
         compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
         table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
+    for missed in (one for run in report.runs for one in run.missed):
+        say(f"note: {missed}", err=True)
     for warning in report.warnings():
         say(f"warning: {warning}", err=True)
 

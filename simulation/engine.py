@@ -88,22 +88,29 @@ class Engine:
     test: TaskDataset | None = None
     weights: Mapping[str, Array] | None = None
     kept: Path | None = None
-    _accounts: dict[int, Accounts] = field(default_factory=dict[int, Accounts])
-    _reported: set[int] = field(default_factory=set[int])
+    _accounts: dict[int, Accounts] = field(init=False)
+    _reported: set[int] = field(init=False)
     _released: Released = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._released = Released(self.settings.training.optimiser.averaging)
 
     def run(self, on_round: OnRound | None = None) -> Outcome:
         """Rounds until the budget allows no further one.
 
         Raises:
             FirstRoundOverspends, PlanError: not even the first fits.
-            ClientStopped: NaN or an infinity in training;  StudyPaused: rounds come to nothing, one after the other.
+            ClientStopped: a client cannot do its part;  StudyPaused: rounds come to nothing, one after the other.
             ConfigurationError: the task cannot be trained so, or the checkpoint is of another run.
         """
+        # A run knows nothing of one before it.
+        self._accounts, self._reported = {}, set()
+        self._released = Released(self.settings.training.optimiser.averaging)
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)
+        try:
+            return self._run(on_round)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(self, on_round: OnRound | None) -> Outcome:
         randomness = SeededRandomness(self.seed, allow_insecure=True)
         start = self.weights or initial_weights(self.settings, self.seed)
         coordinator = Coordinator(self.settings, self.population.names, start, randomness)

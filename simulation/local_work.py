@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType, Self
 
+from client_sdk.data import DataError
 from client_sdk.errors import TrainingStopped, WardroundError
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import Purpose, Randomness
@@ -26,17 +27,24 @@ Accounts = NewType("Accounts", bytes)
 
 
 class ClientStopped(WardroundError):
-    """A client's training met NaN or an infinity, which ends a simulation as it would end that hospital's part."""
+    """A client cannot do its part, which ends a simulation as it would end that hospital's: NaN or an infinity in
+    training, or too few records for what the study asks.
+    """
 
-    def __init__(self, client: str, round: int, where: str) -> None:
-        super().__init__(client, round, where)
-        self.client, self.round, self.where = client, round, where
+    def __init__(self, client: str, round: int, why: str) -> None:
+        # All of them: it travels between processes.
+        super().__init__(client, round, why)
+        self.client, self.round, self.why = client, round, why
 
     def __str__(self) -> str:
-        return (
-            f"{self.client} stopped in round {self.round}: NaN or an infinity in {self.where}; "
-            "try a smaller learning rate"
-        )
+        return f"{self.client} stopped in round {self.round}: {self.why}"
+
+    @classmethod
+    def by(cls, error: WardroundError | DataError, client: str, round: int) -> Self:
+        """Why its own side raised this."""
+        if isinstance(error, TrainingStopped):
+            return cls(client, round, f"NaN or an infinity in {error.where}; try a smaller learning rate")
+        return cls(client, round, str(error))
 
 
 @dataclass(frozen=True)
@@ -103,12 +111,12 @@ class LocalWork:
         """One client's round.
 
         Raises:
-            ClientStopped: NaN or an infinity.
+            ClientStopped: NaN or an infinity, or records that the study cannot be done with.
         """
         name = self.population.names[task.place]
-        training = self.training.of_client(name, self.population.records_of(task.place))
         try:
-            log_moments = self._log_moments(training, task.accounts)
+            training = self.training.of_client(name, self.population.records_of(task.place))
+            log_moments = self.log_moments(training, task.accounts)
             made = training.contribution(
                 orders.weights,
                 log_moments,
@@ -118,12 +126,13 @@ class LocalWork:
             )
             words = self._words(training, task, orders, made, log_moments) if orders.vectors else {}
             update, findings = self._in_the_clear(training, orders, made, log_moments, words)
-        except TrainingStopped as stopped:
-            raise ClientStopped(name, orders.round, stopped.where) from stopped
+        except (WardroundError, DataError) as error:
+            raise ClientStopped.by(error, name, orders.round) from error
         saved = None if log_moments is None else Accounts(log_moments.to_bytes())
         return Part(update, findings, words, saved)
 
-    def _log_moments(self, training: LocalTraining, saved: Accounts | None) -> LogMomentBounds | None:
+    def log_moments(self, training: LocalTraining, saved: Accounts | None) -> LogMomentBounds | None:
+        """A client's account of its records' costs, as its last turn left it; None where the study keeps none."""
         source = training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE)
         patients = training.dataset.patients
         return LogMomentBounds.open(self.settings, patients, saved, rounds_lost=0, source=source)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,7 +26,8 @@ class Population:
     rows     of each client: (n_i,) rows of `dataset`, in the client's own order; two clients may have the same record
     names    of the clients, ascending
 
-    Raises DataError: a client without records, or names that are not ascending.
+    Raises DataError: a client without records or with one patient twice, a row that is not there, names that are not
+    ascending.
     """
 
     dataset: TaskDataset
@@ -38,6 +40,14 @@ class Population:
         empty = [name for name, rows in zip(self.names, self.rows, strict=True) if not len(rows)]
         if empty:
             raise DataError(f"{empty[0]} has no records: ask for fewer clients, or split the records otherwise")
+        several = len(set(self.dataset.patients)) < len(self.dataset)
+        for name, rows in zip(self.names, self.rows, strict=True):
+            if int(rows.min()) < 0 or int(rows.max()) >= len(self.dataset):
+                raise DataError(f"{name} has a row that the data set has not")
+            # The clip bounds one record: with two a patient has twice the influence that is charged.
+            own: Any = [self.dataset.patients[int(row)] for row in rows] if several else rows
+            if len(np.unique(own)) < len(rows):
+                raise DataError(f"{name} has two records of one patient: keep one, or set rows_per_patient")
 
     @classmethod
     def split(cls, dataset: TaskDataset, rows: Sequence[Rows]) -> Self:
@@ -80,7 +90,7 @@ class Population:
 
     def digest(self) -> str:
         """SHA-256 (hex) of every record and who has it."""
-        found = hashlib.sha256("\n".join(self.names).encode())
+        found = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
         for tensor in (self.dataset.inputs, self.dataset.targets):
             found.update(np.ascontiguousarray(tensor.numpy()).data)
         for rows in self.rows:

@@ -96,6 +96,9 @@ class Dealer:
     test_share: float
 
     def __post_init__(self) -> None:
+        # Written so that NaN does not pass.
+        if not 0 <= self.test_share < 1:
+            raise ConfigurationError(f"--test-share must be at least 0 and below 1, not {self.test_share:g}")
         names = self.source.clients
         if names is not None and (self.clients not in (None, len(names)) or self.how.way != "iid"):
             raise ConfigurationError("every file is one client: leave --clients and --split out, or give one file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from client_sdk.protocol.study.settings import StudySettings
@@ -15,7 +15,11 @@ from simulation.engine import Outcome, RoundShown
 
 @dataclass(frozen=True)
 class Run:
-    """One seed. plain: the same rounds without noise; None, as `beside`, where no comparison was asked for."""
+    """One seed.
+
+    plain   the same rounds without noise; None, as `beside`, where no comparison was asked for, or it came to nothing
+    missed  comparisons that came to nothing, and why
+    """
 
     seed: int
     clients: int
@@ -23,6 +27,11 @@ class Run:
     outcome: Outcome
     plain: tuple[RoundShown, ...] | None
     beside: Baselines | None
+    missed: tuple[str, ...] = ()
+
+    def without(self, what: str, error: Exception) -> Run:
+        """The same, where this comparison came to nothing."""
+        return replace(self, missed=(*self.missed, f"seed {self.seed}, nothing to compare with ({what}): {error}"))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON, without the weights."""
@@ -37,6 +46,7 @@ class Run:
             "ledger": [{"kind": e.kind, "round": e.round, **e.body} for e in outcome.events],
             "without_noise": None if self.plain is None else [asdict(shown) for shown in self.plain],
             "baselines": None if self.beside is None else asdict(self.beside),
+            "missed": list(self.missed),
         }
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
+from simulation.coordinator import StudyPaused
 from simulation.engine import Engine, OnRound, RoundShown
+from simulation.local_work import ClientStopped
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
 from simulation.report import Run
@@ -37,7 +39,7 @@ class Simulation:
     checkpoints: Path | None = None
 
     def run(self, seed: int, on_round: OnRound | None = None) -> Run:
-        """Raises as `Engine.run` and `Dealer.deal`; TrainingStopped: a comparison met NaN or an infinity."""
+        """Raises as `Engine.run` and `Dealer.deal`."""
         dealt = self._dealt(seed)
         kept = None
         if self.checkpoints is not None:
@@ -45,13 +47,10 @@ class Simulation:
             kept = self.checkpoints / f"seed-{seed}.safetensors"
         engine = Engine(self.settings, dealt.population, seed, self.open, test=dealt.test, kept=kept)
         outcome = engine.run(on_round)
-        plain = beside = None
-        if self.compares and dealt.test is not None:
-            plain = self._plain(dealt, seed, len(outcome.rounds))
-            beside = baselines(self._task, dealt.population, dealt.test, seed)
         population = dealt.population
         records = sum(len(rows) for rows in population.rows)
-        return Run(seed, len(population), records, outcome, plain, beside)
+        done = Run(seed, len(population), records, outcome, None, None)
+        return self._compared(done, dealt) if self.compares else done
 
     def check(self) -> None:
         """Before anything runs. Raises DataError as `Dealer.check`: records that the task cannot take."""
@@ -72,6 +71,19 @@ class Simulation:
 
     def _dealt(self, seed: int) -> Dealt:
         return self.dealer.deal(self._task, self.settings, seed)
+
+    def _compared(self, run: Run, dealt: Dealt) -> Run:
+        """With what it stands beside. A comparison that comes to nothing takes nothing from the study."""
+        if dealt.test is None:
+            return run
+        try:
+            run = replace(run, plain=self._plain(dealt, run.seed, len(run.outcome.rounds)))
+        except (ClientStopped, StudyPaused) as error:
+            run = run.without("same rounds, no noise", error)
+        try:
+            return replace(run, beside=baselines(self._task, dealt.population, dealt.test, run.seed))
+        except TrainingStopped as error:
+            return run.without("pooled and alone", error)
 
     def _plain(self, dealt: Dealt, seed: int, rounds: int) -> tuple[RoundShown, ...]:
         if rounds == 0:

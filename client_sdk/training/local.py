@@ -44,7 +44,7 @@ from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
-_OF_THE_MODEL = ("spec", "_model", "_buffers", "_of_records", "_gradients")
+_OF_THE_MODEL = ("spec", "_model", "_buffers", "_of_records")
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,9 @@ class LocalTraining:
         other = replace(self, party=party, dataset=dataset)
         if other.dataset.grouped != self.dataset.grouped:
             raise ValueError("records of one study are grouped by patient everywhere, or nowhere")
-        for name in _OF_THE_MODEL:
+        # Where whole updates are clipped no record's gradient is found, and there may be no way to.
+        of_records = () if self.settings.privacy.rules.clips_updates else ("_gradients",)
+        for name in (*_OF_THE_MODEL, *of_records):
             vars(other)[name] = getattr(self, name)
         return other
 

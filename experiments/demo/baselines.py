@@ -20,6 +20,7 @@ from accounting.plan.report import CumulativeMoments
 from client_sdk.data import load as load_records
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import SecureRandomness
+from client_sdk.protocol.study.averaging import mean_weights
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS
@@ -27,48 +28,7 @@ from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import load_weights, weights_of
 from experiments.demo.averaged import shares_of
-
-BATCH = 128
-WEIGHT_DECAY = 1e-4
-LINEAR = ("logistic-regression", "last-layer")
-MOST_ITERATIONS = 200
-
-
-def fitted(task: Task, dataset: TaskDataset, *, linear: bool) -> torch.nn.Module:
-    """A model trained without privacy, with a small weight decay: a linear one to its optimum."""
-    return _by_quasi_newton(task, dataset) if linear else _by_adam(task, dataset)
-
-
-def _by_quasi_newton(task: Task, dataset: TaskDataset) -> torch.nn.Module:
-    """L-BFGS on all records: the loss of a linear model has one minimum, which no seed decides."""
-    model = task.model()
-    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimiser.zero_grad()
-        decay = sum((parameter.square().sum() for parameter in model.parameters()), torch.zeros(()))
-        value = task.loss(model(dataset.inputs), dataset.targets).mean() + WEIGHT_DECAY / 2 * decay
-        value.backward()
-        return value
-
-    optimiser.step(loss)
-    return model
-
-
-def _by_adam(
-    task: Task, dataset: TaskDataset, *, steps: int = 400, learning_rate: float = 0.003, seed: int = 0
-) -> torch.nn.Module:
-    """Adam on mini-batches."""
-    generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
-    model = task.model()
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    for _ in range(steps):
-        batch = torch.randint(len(dataset), (min(BATCH, len(dataset)),), generator=generator)
-        optimiser.zero_grad()
-        task.loss(model(dataset.inputs[batch]), dataset.targets[batch]).mean().backward()
-        optimiser.step()
-    return model
+from simulation.baselines import fitted
 
 
 def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings) -> tuple[torch.nn.Module, int]:
@@ -95,11 +55,8 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
         released.append({name: array - rate * update[name] for name, array in released[-1].items()})
     rounds = len(released) - 1
     counted = shares_of(settings, range(1, rounds + 1))
-    mean = {
-        name: np.average([released[number][name] for number in counted], axis=0, weights=list(counted.values()))
-        for name in released[0]
-    }
-    load_weights(model, {name: array.astype(np.float32) for name, array in mean.items()})
+    mean = mean_weights([released[number] for number in counted], list(counted.values()))
+    load_weights(model, mean)
     return model, rounds
 
 
@@ -118,10 +75,9 @@ def compute(
         torch.cat([dataset.targets for dataset in hospitals.values()]),
         tuple(f"{name}/{patient}" for name, dataset in hospitals.items() for patient in dataset.patients),
     )
-    linear = settings.training.task in LINEAR
 
     def plain(dataset: TaskDataset) -> float:
-        return accuracy(task, fitted(task, dataset, linear=linear), evaluation)
+        return accuracy(task, fitted(task, dataset), evaluation)
 
     result: dict[str, object] = {
         "majority": float(np.max(np.bincount(evaluation.targets.numpy()))) / len(evaluation),

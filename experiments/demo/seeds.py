@@ -17,10 +17,11 @@ import numpy as np
 
 from client_sdk.tasks import load
 from experiments.demo.averaged import shares_of
-from experiments.demo.baselines import accuracy, fitted
+from experiments.demo.baselines import accuracy
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 from experiments.demo.settings import CHOSEN, settings
+from simulation.baselines import fitted
 
 EPSILONS = (1.0, 2.0, 3.0)
 
@@ -31,7 +32,7 @@ def measure(scenario: Scenario, epsilon: float, seeds: int) -> dict[str, Any]:
     task = load(scenario.task, scenario.task_parameters)
     evaluation = task.dataset(scenario.evaluation)
     alone = {
-        name: accuracy(task, fitted(task, task.dataset(records), linear=True), evaluation)
+        name: accuracy(task, fitted(task, task.dataset(records)), evaluation)
         for name, records in scenario.hospitals.items()
     }
     sites, held_out = arrays(scenario)

@@ -19,7 +19,7 @@ from accounting.mechanisms.as_printed import product_composition
 from accounting.mechanisms.privacy_loss import hockey_stick
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.synthetic import DELTA, ORDERS, RATE, epsilon, mean_exponential, norms, quantile, shown_steps
-from experiments.figures.table import Point, Points, at, curve, last
+from experiments.figures.table import Point, Points, at, certified, curve, last
 from experiments.gradient_norms import FloatArray
 
 SEED, PEOPLE, STEPS = 2, 1000, 300
@@ -96,7 +96,7 @@ def caption(points: Points) -> str:
     return (
         f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile, δ = 1e-5, "
         f"gradients clipped to C. The population is {PEOPLE:,} people, so that the true curve is exact. Where "
-        f"everybody draws a new norm in every step, Hölder reads {ends[HOLDER][0]:.3g}, the product "
+        f"everybody draws a new norm in every step, Hölder reads {certified(ends[HOLDER][0])}, the product "
         f"{ends[PRODUCT][0]:.3g}, the truth {ends[TRUE][0]:.3g}; where everybody keeps a norm, Hölder and the truth "
         f"are one after all steps ({ends[TRUE][1]:.3g}) and the product claims {ends[PRODUCT][1]:.3g}. Certified are "
         "the classical curve, Hölder and running sums. The third panel shows what the product's claim is worth: one "

@@ -7,7 +7,7 @@ import numpy as np
 from accounting import ClassicalAccountant, log_moment
 from accounting.mechanisms.conversion import Conversion, epsilons_of
 from experiments.figures.figure import Axis, Figure
-from experiments.figures.table import Point, Points, at, curve
+from experiments.figures.table import Point, Points, at, certified, curve
 from experiments.gradient_norms import FloatArray
 
 CLIP_NORMS = (0.1, 0.3, 0.5, 1.0)
@@ -50,7 +50,9 @@ def compute() -> list[Point]:
 def caption(points: Points) -> str:
     """Below the drawing."""
     found = [(c, *best(points, c), at(points, panel(c), EXACT)[1.0]) for c in CLIP_NORMS]
-    least = "; ".join(f"C = {c:g}: {value:.4g} at λ = {order:g} ({exact:.4g})" for c, value, order, exact in found)
+    least = "; ".join(
+        f"C = {c:g}: {certified(value, 4)} at λ = {order:g} ({certified(exact, 4)})" for c, value, order, exact in found
+    )
     return (
         "ε after 10,000 steps with sampling rate 64/60000, noise of standard deviation 1 and δ = 1e-5, where every "
         "record lies at distance C: then the Bayesian and the classical number are the same. Least ε of the printed "

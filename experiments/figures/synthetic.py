@@ -13,6 +13,7 @@ from accounting import EstimatorRefused, epsilon_from_moments, log_moment, upper
 from accounting.mechanisms.conversion import Conversion
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.table import Point, Points, at, curve, last
+from experiments.figures.table import certified as upwards
 from experiments.gradient_norms import FloatArray
 
 SHAPE, SEED, SAMPLE = 0.9, 1, 1000
@@ -161,8 +162,9 @@ def _same(points: Points) -> str:
     first = float(f"{NOISES[8]:.6g}")
     values = {name: at(points, title, name)[first] for name in (CLASSICAL, CERTIFIED, PRINTED, TRUE)}
     return (
-        f"at the 0.99-quantile and σ = {first:g} they read {values[CLASSICAL]:.3g} (classical), "
-        f"{values[CERTIFIED]:.3g} (distribution-free), {values[TRUE]:.3g} (true) and {values[PRINTED]:.3g} (as printed)"
+        f"at the 0.99-quantile and σ = {first:g} they read {upwards(values[CLASSICAL])} (classical), "
+        f"{upwards(values[CERTIFIED])} (distribution-free), {values[TRUE]:.3g} (true) and "
+        f"{values[PRINTED]:.3g} (as printed)"
     )
 
 
@@ -188,7 +190,7 @@ def caption_unclipped(points: Points) -> str:
         f"{_SETTING}, {STEPS:,} steps. The same noise σC; gradients are clipped for the classical number and not for "
         "the Bayesian one. The Bayesian curve is what the papers' estimator prints and is no bound: without clipping "
         "the true Bayesian ε of this law is infinite at every σ, because e to the squared norm has no mean. Only the "
-        f"classical curve is certified ({last(points, title, CLASSICAL):.2g} at C = 0.95-quantile, σ = 200)."
+        f"classical curve is certified ({upwards(last(points, title, CLASSICAL), 2)} at C = 0.95-quantile, σ = 200)."
     )
 
 
@@ -200,9 +202,9 @@ def caption_steps(points: Points) -> str:
         f"{_SETTING}, at every number of steps, with noise of standard deviation C, C a quantile of the norms. The "
         f"curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with {DECLARED} "
         "declared steps; it is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip "
-        f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {values[0]:.3g}, distribution-free "
-        f"{values[1]:.3g}, as printed {values[2]:.3g}. The thesis finds both notions equal at the 0.25-quantile "
-        "already; with these norms and declared steps that is far from so."
+        f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {upwards(values[0])}, "
+        f"distribution-free {upwards(values[1])}, as printed {values[2]:.3g}. The thesis finds both notions equal at "
+        "the 0.25-quantile already; with these norms and declared steps that is far from so."
     )
 
 

@@ -26,9 +26,9 @@ _COLUMNS = ("panel", "curve", "x", "y")
 
 
 def curve(panel: str, name: str, xs: Iterable[float], ys: Iterable[float]) -> list[Point]:
-    """The points of one curve, rounded to six digits, which is how they are stored."""
+    """The points of one curve to six digits, which is how they are stored; y upwards, as a certified one must be."""
     pairs = zip(xs, ys, strict=True)
-    return [Point(panel, name, float(f"{x:.6g}"), float(f"{y:.6g}")) for x, y in pairs if abs(y) < float("inf")]
+    return [Point(panel, name, float(f"{x:.6g}"), rounded_up(float(y), 6)) for x, y in pairs if abs(y) < float("inf")]
 
 
 def write(path: Path, points: Points) -> None:

@@ -39,7 +39,7 @@ class Backend(Protocol):
         """One round of these clients, in order of their places.
 
         Raises:
-            ClientStopped: NaN or an infinity; the first client in order is named.
+            ClientStopped: a client cannot do its part; the first in order of those that were asked is named.
         """
         ...
 

@@ -11,7 +11,6 @@ from simulation.backends.ray import Ray
 from simulation.backends.vectorised import Vectorised, reason_against
 from simulation.local_work import LocalWork
 
-NAMES = ("auto", "loop", "forked", "ray", "vectorised")
 # From so many clients on a linear model is worth its own way, whose bytes are not the service's.
 MANY = 200
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.errors import ConfigurationError, TrainingStopped, WardroundError
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layers import SIGNALS
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -121,7 +121,7 @@ class _Round:
         updates = self._descended(steps, own)
         finite = np.isfinite(updates).all(axis=1)
         if not finite.all():
-            raise ClientStopped(names[int(np.argmin(finite))], self._orders.round, "the update")
+            raise ClientStopped.by(TrainingStopped("the update"), names[int(np.argmin(finite))], self._orders.round)
         if self._central is not None:
             updates, steps.distances = self._clipped(updates)
         self._keep(tasks, own, steps, updates)
@@ -140,13 +140,10 @@ class _Round:
 
     def _moments(self, task: Task, name: str) -> LogMomentBounds | None:
         training = self._work.training.of_client(name, self._work.population.records_of(task.place))
-        return LogMomentBounds.open(
-            self._settings,
-            training.dataset.patients,
-            task.accounts,
-            rounds_lost=0,
-            source=training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE),
-        )
+        try:
+            return self._work.log_moments(training, task.accounts)
+        except WardroundError as error:
+            raise ClientStopped.by(error, name, self._orders.round) from error
 
     # -- local steps
 
@@ -257,7 +254,7 @@ class _Round:
                     randomness=self._work.training.randomness.in_round(name, self._orders.round),
                 )
             except TrainingStopped as stopped:
-                raise ClientStopped(name, self._orders.round, stopped.where) from stopped
+                raise ClientStopped.by(stopped, name, self._orders.round) from stopped
             self._sums.add(words)
 
     def _add(self, steps: _Steps, updates: NDArray[np.float32]) -> None:

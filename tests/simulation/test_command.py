@@ -19,7 +19,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.commands.templates import study_text, study_values
+from client_sdk.errors import ConfigurationError, TrainingStopped
 from simulation.command import register
+from simulation.local_work import ClientStopped
+from simulation.records import Dealer, HowSplit, Source
 from simulation.report import Run
 from simulation.runs import Simulation
 
@@ -197,6 +200,13 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
         assert [one["seed"] for one in json.loads(written.read_text())["seeds"]] == [0]
 
 
+def test_a_share_that_is_no_share_is_refused_from_python_too(records: Path) -> None:
+    source = Source.read([records], None, None, None)
+    for share in (float("nan"), -0.1, 1.0):
+        with pytest.raises(ConfigurationError, match="at least 0 and below 1"):
+            Dealer(source, HowSplit("iid"), 4, share)
+
+
 def test_a_study_without_training_is_refused(records: Path, tmp_path: Path) -> None:
     from client_sdk.commands.templates import statistics_values
 
@@ -212,6 +222,28 @@ def test_public_numbers_that_are_of_others_are_noted(records: Path, tmp_path: Pa
     done = simulate(wrong, "--data", records, "--clients", "4", "--no-baselines")
     assert "privacy.expected_batch_size is 500" in done.output
     assert "privacy.expected_clients is 40" in done.output
+
+
+def test_a_comparison_that_comes_to_nothing_takes_nothing_from_the_study(
+    study: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_finite(*_: Any) -> Any:
+        raise TrainingStopped("training without privacy")
+
+    def stopped(*_: Any) -> Any:
+        raise ClientStopped("client-0", 1, "NaN or an infinity in the update")
+
+    monkeypatch.setattr("simulation.runs.baselines", not_finite)
+    monkeypatch.setattr("simulation.runs.without_noise", stopped)
+    found = tmp_path / "found.json"
+    done = simulate(study, "--data", records, "--clients", "4", "-o", found)
+    assert done.exit_code == 0, done.output
+    assert "nothing to compare with (same rounds, no noise): client-0 stopped in round 1" in done.output
+    assert "nothing to compare with (pooled and alone): training without privacy" in done.output
+    written = json.loads(found.read_text())
+    assert written["summary"]["reached"]["mean"] > 0
+    assert written["summary"]["pooled"] is None
+    assert len(written["seeds"][0]["missed"]) == 2
 
 
 def test_killed_in_the_middle_and_started_again_it_ends_with_the_same_bytes(records: Path, tmp_path: Path) -> None:

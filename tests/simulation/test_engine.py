@@ -9,14 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from accounting.errors import AccountingError
 from client_sdk.errors import ConfigurationError
+from client_sdk.gradients.layers import logistic
+from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.tasks import load
+from client_sdk.tasks import Task, TaskDataset, load
+from client_sdk.training import LocalTraining, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked, WorkerLost
+from simulation.backends.vectorised import Vectorised
 from simulation.baselines import without_noise
 from simulation.coordinator import StudyPaused
 from simulation.engine import Engine, Outcome, RoundShown
@@ -205,6 +211,58 @@ def test_a_client_whose_training_overflows_ends_the_run_by_name(backend: Any) ->
         Engine(settings(), clients(4), 1, backend, weights=weights).run()
 
 
+HELD_OUT = {"accounting_sample": {"records": 39, "source": "held-out"}, "bayesian": True, "max_steps": 1}
+
+
+@pytest.mark.parametrize("backend", [Loop, forked, Vectorised], ids=["loop", "forked", "vectorised"])
+def test_a_client_with_too_few_records_ends_the_run_by_name(backend: Any) -> None:
+    task = load("logistic-regression", TASK_PARAMETERS)
+    sizes = {"h0": 60, "h1": 60, "h2": 30, "h3": 60}
+    some = Population.of({name: task.dataset(records(size, seed=size)) for name, size in sizes.items()})
+    with pytest.raises(ClientStopped, match="h2 stopped in round 1: accounting sample: 39 records are held out"):
+        Engine(settings(**HELD_OUT), some, 1, backend).run()
+
+
+def test_an_engine_that_runs_twice_gives_the_same_and_leaves_the_threads_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        engine = Engine(settings("sequential", **BAYESIAN, expected_clients=6.0), clients(), 4, Loop)
+        assert bytes_of(engine.run()) == bytes_of(engine.run())
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+class Mixing(Task):
+    """Records meet in a layer, which only a study that clips whole updates may have."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False), nn.Linear(2, 1))
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        return logistic(outputs, targets)
+
+    def dataset(self, data: Any) -> TaskDataset:
+        return load("logistic-regression", TASK_PARAMETERS).dataset(data)
+
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
+        return {}
+
+
+def test_a_client_of_a_study_that_clips_updates_may_have_any_layer() -> None:
+    dataset = Mixing().dataset(records(20))
+    randomness = SeededRandomness(1, allow_insecure=True)
+    whole = LocalTraining(Mixing(), dataset, settings("client"), randomness)
+    weights = weights_of(whole.task.model())
+    other = whole.of_client("other", dataset)
+    assert {name: array.shape for name, array in other.update(weights, None).items()} == {
+        name: array.shape for name, array in weights.items()
+    }
+    with pytest.raises(ConfigurationError):
+        LocalTraining(Mixing(), dataset, settings("parallel"), randomness).require_trainable()
+
+
 def test_a_worker_that_dies_is_told() -> None:
     chosen = settings(max_steps=50, limits=[limit("instance", epsilon=900.0)])
     opened: list[Forked] = []
@@ -230,5 +288,12 @@ def test_names_say_the_order_and_nobody_is_without_records() -> None:
     assert Population.split(dataset, rows).names[:3] == ("client-00", "client-01", "client-02")
     with pytest.raises(ValueError, match="in order of their names"):
         Population(dataset, rows[:2], ("b", "a"))
+    for wrong, said in (([-1], "has a row that"), ([12], "has a row that"), ([3, 3], "two records of one patient")):
+        with pytest.raises(ValueError, match=f"client-0 {said}|client-0 has {said}"):
+            Population.split(dataset, [np.array(wrong), np.arange(3)])
+    twice = TaskDataset(dataset.inputs, dataset.targets, ("a", "a", *map(str, range(10))))
+    assert len(Population.split(twice, [np.array([0, 2]), np.array([1, 3])])) == 2
+    with pytest.raises(ValueError, match="two records of one patient"):
+        Population.split(twice, [np.array([0, 1])])
     with pytest.raises(ValueError, match="client-0 has no records"):
         Population.split(dataset, [np.arange(0), np.arange(3)])

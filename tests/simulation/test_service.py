@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load
@@ -24,9 +24,10 @@ from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.preparation import prepare
-from simulation.backends.base import Loop
+from simulation.backends.base import Backend, Done, Loop, OpenBackend
 from simulation.backends.forked import Forked
 from simulation.engine import Engine, Outcome, initial_weights
+from simulation.local_work import LocalWork, Orders, Task
 from simulation.population import Population
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
@@ -148,8 +149,39 @@ def population(chosen: StudySettings) -> Population:
     return Population.of(clients)
 
 
-def simulated(chosen: StudySettings, first: Mapping[str, Any], backend: Any, **more: Any) -> Outcome:
-    return Engine(chosen, population(chosen), SEED, backend, weights=first, **more).run()
+class Watched:
+    """A backend, and the weights that every round begins with: what the rounds before released."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.exact, self._backend = backend.exact, backend
+        self.begun: list[Mapping[str, Any]] = []
+
+    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+        self.begun.append(orders.weights)
+        return self._backend.run(orders, tasks)
+
+    def close(self) -> None:
+        self._backend.close()
+
+
+def simulated(
+    chosen: StudySettings, first: Mapping[str, Any], backend: OpenBackend
+) -> tuple[Outcome, list[Mapping[str, Any]]]:
+    """What came of it, and the model of every release."""
+    opened: list[Watched] = []
+
+    def watched(work: LocalWork) -> Backend:
+        opened.append(Watched(backend(work)))
+        return opened[0]
+
+    found = Engine(chosen, population(chosen), SEED, watched, weights=first).run()
+    models = [*opened[0].begun[1:], found.weights]
+    # A round that came to nothing, and the next one begins with the same weights.
+    return found, [after for before, after in pairwise([first, *models]) if after is not before]
+
+
+def bytes_of(weights: Mapping[str, Any]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in sorted(weights.items())}
 
 
 def events_of(entries: list[Any]) -> list[tuple[str, int | None, Json]]:
@@ -175,16 +207,15 @@ def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) 
     first = initial_weights(chosen, SEED)
     models, statement, entries = served(chosen, first, tmp_path)
     for backend in (Loop, lambda work: Forked(work, 2)):
-        found = simulated(chosen, first, backend)
+        found, released = simulated(chosen, first, backend)
         assert [round.round for round in found.rounds if round.reason is None] == sorted(models)
-        last = load(models[max(models)])
-        assert {n: a.tobytes() for n, a in last.items()} == {n: a.tobytes() for n, a in found.weights.items()}
+        assert [bytes_of(load(models[version])) for version in sorted(models)] == [bytes_of(one) for one in released]
         assert canonical_json(statement["limits"]) == canonical_json(found.statements)
         assert statement["stop_reason"] == found.stop_reason
         wanted = [(event.kind, event.round, dict(event.body)) for event in found.events]
         assert canonical_json(events_of(entries)) == canonical_json(wanted)
     assert len(models) == ROUNDS or name == "client-some"
-    assert not all(np.array_equal(first[name], last[name]) for name in first)
+    assert bytes_of(first) != bytes_of(released[0])
 
 
 def test_every_scheme_is_compared_masked_and_in_the_clear() -> None:

@@ -32,7 +32,7 @@ def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, 
     """
     if averaging.name == "tail":
         # Of a decimal share the product may lie a last bit above the whole number that is meant.
-        newest = released[-math.ceil(round(averaging.share * len(released), 9)) :] if released else ()
+        newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
         return {number: 1 / len(newest) for number in newest}
     weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
     kept = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}

@@ -125,9 +125,10 @@ def test_no_model_has_no_mean(tmp_path: Path) -> None:
         (0.1, range(1, 31), range(28, 31)),
         (1.0, (2, 3, 7), (2, 3, 7)),
         (0.01, (2, 3, 7), (7,)),
+        (1e-12, (2, 3, 7), (7,)),
         (0.5, (), ()),
     ],
-    ids=["even", "odd", "a tenth", "all", "the newest", "none"],
+    ids=["even", "odd", "a tenth", "all", "the newest", "next to none", "none"],
 )
 def test_a_tail_is_the_newest_of_what_was_released(share: float, released: Sequence[int], kept: Sequence[int]) -> None:
     found = averaged_rounds(Averaging(name="tail", share=share), list(released))
