@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results" / "installed_sizes.json"
 # "": no extra, the accountants alone.
 EXTRAS = (
     *("", "protocol", "cli", "operator", "client", "server", "objects", "traces"),
-    *("documents", "frames", "export", "parquet", "images", "simulation", "ray", "demo", "test", "docs"),
+    *("documents", "frames", "export", "parquet", "images", "imaging", "simulation", "ray", "demo", "test", "docs"),
 )
 
 

@@ -26,6 +26,7 @@ _EXTRAS = {
     "frames": ("pandas",),
     "parquet": ("pyarrow",),
     "images": ("PIL",),
+    "imaging": ("pydicom", "nibabel"),
 }
 
 
