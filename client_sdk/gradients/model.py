@@ -31,6 +31,8 @@ Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
 # processor's cache and for a memory that does not grow with the batch.
 HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
+# Records that the method is confirmed on.
+_FEW = 3
 
 
 class PerRecordGradients:
@@ -103,7 +105,7 @@ class PerRecordGradients:
     def norms(self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records. slots: as of `clipped_sum`.
+        inputs, targets: first axis the records, on any device. slots: as of `clipped_sum`.
         Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
         return self._run(inputs, targets, slots, lambda done, _: total_norms(done.squares))
@@ -179,6 +181,10 @@ class PerRecordGradients:
         return 4 * self._unit * clip_norm
 
     @property
+    def _device(self) -> torch.device:
+        return next(iter(self._parameters.values())).device
+
+    @property
     def _unit(self) -> float:
         """Of rounding in the parameters' precision."""
         return 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
@@ -197,18 +203,21 @@ class PerRecordGradients:
         """step's (batch,) results, pass by pass; `step` is given what zeroes the factors of free slots."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
-        results = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=inputs.device)
+        device = self._device
+        results = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=device)
         if not len(inputs):
             return results[:0]
-        with exact_products(inputs.device):
-            self._confirm(inputs, targets)
+        with exact_products(device):
+            self._confirm(inputs[:_FEW].to(device), targets[:_FEW].to(device))
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
             for here in in_order(count, most) if slots is None else slots.passes(count, self._widest(most)):
-                placed = here.to(inputs.device)
+                # The records may lie elsewhere: only those of one pass come to the model's device.
+                x, y = (here.to(values.device).of(values).to(device) for values in (inputs, targets))
+                placed = here.to(device)
                 with torch.no_grad():
-                    done = self._signals(placed.of(inputs), placed.of(targets))
-                    with full_precision(inputs.device):
+                    done = self._signals(x, y)
+                    with full_precision(device):
                         placed.put(step(done, placed.only_taken), results)
         return results[:-1]
 
