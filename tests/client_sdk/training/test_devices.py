@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
 from client_sdk.training.local import weights_of
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import settings
 
 IMAGES = {"height": 8, "width": 8, "channels": 1, "filters": 4, "hidden": 8, "classes": 3, "low": 0.0, "high": 1.0}
@@ -110,3 +112,11 @@ def test_whatever_is_there() -> None:
 def test_devices_that_cannot_be_used_are_refused(named: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         devices_of(named)
+
+
+def test_a_hospital_takes_part_with_two_devices(tmp_path: Path) -> None:
+    other = coordinator()
+    outcome = hospital(other, tmp_path).join(
+        "sepsis", None, records(), device="cpu,cpu", policy=plain_policy(), dataset="icu"
+    )
+    assert outcome.rounds_sent == len(other.updates) > 0
