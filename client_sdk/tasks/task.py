@@ -184,6 +184,10 @@ class Classification(Task):
                 f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text; a study of a table can "
                 'name the words in their order: "label-values" = "first|second"'
             ) from error
+        if numbers.ndim != 1:
+            raise DataError(
+                f"{where}: one whole number per record is expected, and there are {numbers.ndim - 1} more axes"
+            )
         # NaN compares as false, and so is counted as wrong.
         with np.errstate(invalid="ignore"):
             wrong = ~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))
