@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic.fields import FieldInfo
 
 from client_sdk.tasks import load
 from client_sdk.tasks.columns import OPTIONS, PREFIX, read_columns
+from client_sdk.tasks.examples import EXAMPLES as EXAMPLE_OF
 from client_sdk.tasks.registry import BUILT_IN
 from client_sdk.tasks.tables import TableTask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
 SECTIONS = {found[1]: found[2] for found in re.finditer(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \| (.*) \| (.*) \|$", re.M)
-KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", str | None: "text"}
+KINDS: dict[Any, str] = {
+    Literal["cross-entropy", "focal"]: "`cross-entropy` or `focal`",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    str | None: "text",
+}
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
@@ -26,7 +33,15 @@ def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
     bounds = {key: getattr(one, key) for one in field.metadata for key in ("ge", "le", "gt") if hasattr(one, key)}
     reach = f", {bounds['ge']:,} to {bounds['le']:,}" if {"ge", "le"} <= set(bounds) else ""
     reach += f", above {bounds['gt']:,}" if "gt" in bounds else ""
-    default = "required" if field.is_required() else "–" if field.default is None else f"{field.default:g}"
+    default = (
+        "required"
+        if field.is_required()
+        else "–"
+        if field.default is None
+        else f"{field.default:g}"
+        if isinstance(field.default, float | int)
+        else f"`{field.default}`"
+    )
     return field.alias or name, KINDS[field.annotation] + reach, default, str(field.description)
 
 
@@ -62,7 +77,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(("name", "example", "said"), EXAMPLES)
 def test_every_example_is_a_task_of_the_size_that_is_said(name: str, example: str, said: str) -> None:
     training = tomllib.loads(example)["training"]
-    assert training["task"] == name
+    assert training == {"task": name, "task_parameters": EXAMPLE_OF[name]}
     task: Any = load(name, training["task_parameters"])
     inputs, parameters = (
         int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:inputs|parameters)", said)
