@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -31,13 +31,12 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
     if type(task) is MultilayerPerceptron:
-        return _uniform(_perceptron(task), source)
+        return _uniform(_layers(task.widths), source)
     return _uniform(_convolutions(task), source) if type(task) is SmallCnn else None
 
 
-def _perceptron(task: MultilayerPerceptron) -> Shapes:
+def _layers(widths: Sequence[int]) -> Shapes:
     """Every second place of the sequence is a tanh."""
-    widths = [task.features] + [task.parameters.hidden] * task.parameters.layers + [task.outputs]
     return {str(2 * place): (wide, widths[place]) for place, wide in enumerate(widths[1:])}
 
 
