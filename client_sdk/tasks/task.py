@@ -176,7 +176,7 @@ class Classification(Task):
     def target_counts(self, targets: Tensor) -> dict[str, int]:
         values, counts = np.unique(targets.numpy(), return_counts=True)
         names = self.class_names
-        return {str(names[value]): count for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
+        return {str(names[int(value)]): int(count) for value, count in zip(values, counts, strict=True)}
 
     @property
     def class_names(self) -> tuple[int | str, ...]:
