@@ -116,19 +116,23 @@ class LabelsParameters(TaskParameters):
     """Names of the columns that hold labels. Beside these: column.<name>."""
 
     labels: str = Field(min_length=1, description="columns that the model learns to predict, with bars between")
-    label_values: str = Field(
-        default="0|1",
+    label_values: str | None = Field(
+        default=None,
         alias="label-values",
-        description="what the columns say for no and for yes, with a bar between; an empty cell: not known",
+        description="what the columns say for no and for yes, with a bar between; left out: 0 and 1",
     )
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
         if len(self.names) < 2:
             raise ValueError("labels must be two or more different columns between bars, such as stroke|infarction")
-        if len(categories_of(self.label_values)) != 2:
+        if len(self.no_yes) != 2:
             raise ValueError("label-values must be two different words between bars, such as no|yes")
         return self
+
+    @property
+    def no_yes(self) -> tuple[str, ...]:
+        return categories_of(self.label_values or "0|1")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,7 +166,7 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
 
     def _read(self, name: str, values: Array) -> Array:
         """(n,) 0, 1 and NaN."""
-        found, absent = indices_of(values, categories_of(self.parameters.label_values))
+        found, absent = indices_of(values, self.parameters.no_yes)
         wrong = (found < 0) & ~absent
         if wrong.any():
             text = f"label column {name}: {int(wrong.sum())} of {len(values)} are none of the study's label-values"

@@ -35,10 +35,10 @@ class TimeParameters(TaskParameters):
 
     time: str = Field(min_length=1, description="column of the time until the event, or until nobody looked any more")
     event: str = Field(min_length=1, description="column that says whether it was the event")
-    event_values: str = Field(
-        default="0|1",
+    event_values: str | None = Field(
+        default=None,
         alias="event-values",
-        description="what that column says for censored and for the event, with a bar between",
+        description="what that column says for censored and for the event, with a bar between; left out: 0 and 1",
     )
     cuts: str = Field(
         min_length=1,
@@ -53,11 +53,15 @@ class TimeParameters(TaskParameters):
         ends = (0.0, *self.ends)
         if not 2 <= len(ends) <= MOST_CUTS + 1 or any(b <= a for a, b in pairwise(ends)):
             raise ValueError(f"cuts must be up to {MOST_CUTS} rising numbers above 0 between bars, such as 30|90|365")
-        if len(categories_of(self.event_values)) != 2:
+        if len(self.outcomes) != 2:
             raise ValueError("event-values must be two different words between bars, such as alive|dead")
         if self.time == self.event:
             raise ValueError("time and event must be different columns")
         return self
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return categories_of(self.event_values or "0|1")
 
     @property
     def ends(self) -> tuple[float, ...]:
@@ -122,10 +126,10 @@ class Survival(TableTask[SurvivalParameters]):
         times = numbers_in(p.time, columns[p.time])
         if (times < 0).any():
             raise WrongRows(f"time column {p.time}: {int(np.sum(times < 0))} times are below 0", times < 0)
-        found, _ = indices_of(columns[p.event], categories_of(p.event_values))
+        found, _ = indices_of(columns[p.event], p.outcomes)
         if (found < 0).any():
             text = f"event column {p.event}: {int(np.sum(found < 0))} of {len(found)} are none of the event-values"
-            raise WrongRows(f"{text} {p.event_values}", found < 0)
+            raise WrongRows(f"{text} {'|'.join(p.outcomes)}", found < 0)
         event = (found == 1) & (times <= self.ends[-1])
         return torch.as_tensor(np.stack([np.minimum(times / self.ends[-1], 1.0), event], axis=1)).float()
 
