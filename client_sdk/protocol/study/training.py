@@ -93,8 +93,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer; or one that "
-        "every hospital has installed",
+        description="a built-in task, such as logistic-regression or piecewise-exponential (docs/tasks.md lists them), "
+        "or one that every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
