@@ -5,22 +5,16 @@ by public numbers. Error texts name columns and count rows; they never hold a va
 """
 
 from client_sdk.data.files import load, read_csv, read_heart_disease, read_idx, read_images, read_npz, read_parquet
-from client_sdk.data.records import (
-    AnyRecords,
-    DataError,
-    Examples,
-    Records,
-    Table,
-    WrongRows,
-    like,
-    one_per_patient,
-    records_of,
-)
+from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_of
+from client_sdk.data.lazy import LazyExamples, Reader
+from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
 
 __all__ = [
     "AnyRecords",
     "DataError",
     "Examples",
+    "LazyExamples",
+    "Reader",
     "Records",
     "Table",
     "WrongRows",

@@ -16,7 +16,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from client_sdk.data.delimited import Cells, read_sheet, with_points
-from client_sdk.data.records import Array, DataError, Examples, Records, Table, records_of
+from client_sdk.data.held import Records, records_of
+from client_sdk.data.records import Array, DataError, Examples, Table
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -25,7 +25,7 @@ from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, t
 from client_sdk.gradients.layerwise import Layerwise, Signals
 from client_sdk.gradients.per_record import Gradients, PerRecord
 from client_sdk.gradients.probe import a_few, refuse_interaction, verify
-from client_sdk.gradients.slots import Slots, in_order
+from client_sdk.gradients.slots import Indexed, Slots, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
@@ -102,17 +102,18 @@ class PerRecordGradients:
             numbers = sum(p.numel() for p in self._parameters.values())
             self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
 
-    def norms(self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
+    def norms(self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records, on any device. slots: as of `clipped_sum`.
+        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots: as of
+        `clipped_sum`.
         Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
         return self._run(inputs, targets, slots, lambda done, _: total_norms(done.squares))
 
     def clipped_sum(
         self,
-        inputs: Tensor,
+        inputs: Tensor | Indexed,
         targets: Tensor,
         *,
         clip_norm: float,
@@ -195,7 +196,7 @@ class PerRecordGradients:
 
     def _run(
         self,
-        inputs: Tensor,
+        inputs: Tensor | Indexed,
         targets: Tensor,
         slots: Slots | None,
         step: Callable[[Signals | Gradients, Callable[[Tensor], Tensor]], Tensor],
@@ -208,7 +209,9 @@ class PerRecordGradients:
         if not len(inputs):
             return results[:0]
         with exact_products(device):
-            self._confirm(inputs[:_FEW].to(device), targets[:_FEW].to(device))
+            # Inputs that are read on demand are not read twice in every step.
+            if isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
+                self._confirm(inputs[:_FEW].to(device), targets[:_FEW].to(device))
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
             for here in in_order(count, most) if slots is None else slots.passes(count, self._widest(most)):
@@ -230,13 +233,16 @@ class PerRecordGradients:
             self._confirm(x, y)
             return self._engine.run(x, y)
 
+    def _key(self, inputs: Tensor | Indexed, targets: Tensor) -> tuple[object, ...]:
+        return self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training
+
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
         # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
         # Another shape or mode may take another way through the model.
-        key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
+        key = self._key(inputs, targets)
         if key in self._verified:
             return
         stop_if_not_finite({"inputs": inputs, "targets": targets})

@@ -34,6 +34,23 @@ class Words(Protocol):
     def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]: ...
 
 
+class Indexed(Protocol):
+    """Records that need not lie in memory: those of one pass are asked for when it runs."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor | slice, /) -> Tensor: ...
+
+
 def slots_for(expected_batch_size: float) -> int:
     """How many slots one set has: the expected size and two deviations, by public numbers alone."""
     return max(1, math.ceil(expected_batch_size + _SLACK * math.sqrt(expected_batch_size)))
@@ -96,9 +113,11 @@ class Pass:
     homes: Tensor | None = None
     free: Tensor | None = None
 
-    def of(self, records: Tensor) -> Tensor:
+    def of(self, records: Tensor | Indexed) -> Tensor:
         """(width, …) what runs, from (batch, …)."""
-        return records[self.rows] if isinstance(self.rows, slice) else records.index_select(0, self.rows)
+        if isinstance(self.rows, slice) or not isinstance(records, Tensor):
+            return records[self.rows]
+        return records.index_select(0, self.rows)
 
     def only_taken(self, factors: Tensor) -> Tensor:
         """(width,) factors, 0 in the slots that are free."""

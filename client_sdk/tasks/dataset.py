@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from client_sdk.data import DataError
+from client_sdk.tasks.inputs import Inputs, in_memory, taken
 
 # A target that stands where a patient has fewer rows than the others; no class has this number.
 ABSENT = -1
@@ -23,11 +24,12 @@ _LOG = logging.getLogger(__name__)
 class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     """Rows that a task made of the records; `by_patient` makes the patients out of them that training takes.
 
-    inputs: (n, ...) float32, finite. targets: (n,) int64. patients: n identifiers, which stay in the hospital.
+    inputs: (n, ...) float32, finite; or rows that are read on demand, and found finite then. targets: (n,) int64.
+    patients: n identifiers, which stay in the hospital.
     grouped: inputs are (n, rows, ...) and targets (n, rows), ABSENT where a patient has fewer rows.
     """
 
-    inputs: Tensor
+    inputs: Inputs
     targets: Tensor
     patients: tuple[str, ...]
     grouped: bool = False
@@ -35,7 +37,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     def __post_init__(self) -> None:
         if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
             raise DataError("inputs, targets and patients have one length, and at least one record")
-        if not torch.isfinite(self.inputs).all():
+        if isinstance(self.inputs, Tensor) and not torch.isfinite(self.inputs).all():
             raise DataError("inputs: NaN or an infinity after preprocessing")
 
     def __len__(self) -> int:
@@ -91,8 +93,14 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         places = torch.tensor([own + own[:1] * (longest - len(own)) for own in rows.values()])
         present = torch.tensor([[k < len(own) for k in range(longest)] for own in rows.values()])
         targets = torch.where(present, self.targets[places], ABSENT)
-        return TaskDataset(self.inputs[places], targets, tuple(rows), grouped=True)
+        return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True)
 
     def _take(self, keep: Sequence[int]) -> TaskDataset:
         patients = tuple(self.patients[i] for i in keep)
-        return TaskDataset(self.inputs[keep], self.targets[keep], patients, grouped=self.grouped)
+        return TaskDataset(taken(self.inputs, keep), self.targets[keep], patients, grouped=self.grouped)
+
+    def in_memory(self) -> TaskDataset:
+        """The same with all inputs as one tensor, however large."""
+        if isinstance(self.inputs, Tensor):
+            return self
+        return TaskDataset(in_memory(self.inputs), self.targets, self.patients, grouped=self.grouped)

@@ -27,6 +27,7 @@ from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRa
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
+from client_sdk.tasks.inputs import taken
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.patients import Loss
 
@@ -126,7 +127,7 @@ class PrivateGradients:
 
     def _clipped(self, rows: Tensor, slots: Slots) -> ClippedSum:
         return self._gradients.clipped_sum(
-            self._inputs[rows],
+            taken(self._inputs, rows),
             self._targets[rows],
             clip_norm=self._privacy.clip_norm,
             centre=self._centre,
@@ -158,7 +159,7 @@ class PrivateGradients:
             slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
-                further = self._gradients.norms(self._inputs[others], self._targets[others], slots=slots)
+                further = self._gradients.norms(taken(self._inputs, others), self._targets[others], slots=slots)
             else:
                 further = self._clipped(others, slots).norms
             found[rest] = further.cpu().numpy()
