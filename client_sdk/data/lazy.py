@@ -90,8 +90,11 @@ class LazyExamples:
             DataError: some cannot be read any more, or the reader gives something else than numbers for each.
         """
         index = np.asarray(rows, dtype=np.int64)
-        patients = tuple(self.patients[int(i)] for i in index)
-        return Examples(read_inputs(self.reader, self.rows[index]), self.labels[index], patients, self.named)
+        return self.with_inputs(index, read_inputs(self.reader, self.rows[index]))
+
+    def with_inputs(self, index: Array, inputs: Array) -> Examples:
+        """The given examples, whose inputs were read elsewhere."""
+        return Examples(inputs, self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
 
     def parts(self) -> Iterator[Examples]:
         """All of them, about PART_BYTES at a time. Raises as `read`."""

@@ -35,7 +35,7 @@ class Words(Protocol):
 
 
 class Indexed(Protocol):
-    """Records that need not lie in memory: those of one pass are asked for when it runs."""
+    """Records that need not lie in memory: those of a pass are asked for when it runs, and foretold before."""
 
     @property
     def shape(self) -> torch.Size: ...
@@ -49,6 +49,10 @@ class Indexed(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Tensor | slice, /) -> Tensor: ...
+
+    def expect(self, rows: Tensor | slice) -> None:
+        """These rows are asked for soon."""
+        ...
 
 
 def slots_for(expected_batch_size: float) -> int:
@@ -137,3 +141,18 @@ class Pass:
 def in_order(records: int, most: int) -> Iterator[Pass]:
     """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
     return (Pass(slice(start, min(start + most, records))) for start in range(0, records, most))
+
+
+def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass]:
+    """The same passes; records that are read on demand hear of each one pass before it runs."""
+    if isinstance(records, Tensor):
+        yield from passes
+        return
+    held: Pass | None = None
+    for coming in passes:
+        records.expect(coming.rows)
+        if held is not None:
+            yield held
+        held = coming
+    if held is not None:
+        yield held

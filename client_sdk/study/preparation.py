@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table, records_of
@@ -32,6 +31,7 @@ from client_sdk.tasks.dataset import ABSENT
 from client_sdk.tasks.reading import inspected
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
+from client_sdk.training.devices import devices_of
 
 _LOG = logging.getLogger(__name__)
 _TRIED = 4
@@ -49,6 +49,7 @@ def prepare(
     *,
     party: str,
     split: Split | None = None,
+    bfloat16: bool = False,
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
 
@@ -64,7 +65,7 @@ def prepare(
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
     dataset = _patients(chosen, trained, rules, settings.training)
     coins = randomness or SecureRandomness()
-    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party)
+    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
     _asked(chosen, "make its model", lambda: training.spec)
     training.require_trainable()
     slow = _asked(chosen, "compute the first gradients", training.slow_path)
@@ -89,6 +90,8 @@ def able(
     party: str,
     data_version: str,
     split: Split | None = None,
+    *,
+    bfloat16: bool = False,
 ) -> Able:
     """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
@@ -97,7 +100,12 @@ def able(
     coins, records = randomness or SecureRandomness(), records_of(data)
     training = patients = evaluated = None
     if isinstance(settings, StudySettings):
-        training = prepare(task, records, rules, settings, coins, device, checkpoint_seconds, party=party, split=split)
+        training = prepare(
+            *(task, records, rules, settings, coins, device, checkpoint_seconds),
+            party=party,
+            split=split,
+            bfloat16=bfloat16,
+        )
         if split is not None:
             evaluated = _evaluated(training, records, rules, settings, split)
     # Images have no columns to be asked about; a model is evaluated on them nevertheless.
@@ -167,14 +175,14 @@ class DataCheck:
     parameters: int
 
 
-def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "cpu") -> DataCheck:
+def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "auto") -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
 
     Raises:
         ConfigurationError, DataError, TaskError: what would end `join`.
         TrainingStopped: NaN or an infinity in the first losses or gradients.
     """
-    require_device(device)
+    devices_of(device)
     records, gone = records_of(data), set(rules.excluded_patients)
     training = prepare(None, records, rules, settings, None, device, 60.0, party="check")
     _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
@@ -197,16 +205,6 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
     )
-
-
-def require_device(device: str) -> None:
-    """Raises ConfigurationError: PyTorch cannot use it here."""
-    try:
-        torch.zeros(1, device=device)
-    # AssertionError: a PyTorch that was built without CUDA.
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
 
 
 def _task(wanted: str | Task | None, training: Training) -> Task:

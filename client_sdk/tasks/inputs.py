@@ -14,6 +14,8 @@ from torch import Tensor
 from client_sdk.data import DataError, Examples, LazyExamples
 from client_sdk.data.lazy import PART_BYTES, chained
 
+Places = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class LazyInputs:
@@ -64,18 +66,25 @@ class LazyInputs:
         Raises:
             DataError: a record cannot be read, is of another shape, or becomes NaN or an infinity.
         """
+        needed, back = self.needed(rows)
+        return self.made(self.records.read(needed) if needed.size else None, back)
+
+    def needed(self, rows: Sequence[int] | Tensor | slice | int) -> tuple[Places, Places]:
+        """(k,) which records the rows are made of, each once; and the place of each among them, shaped as the rows."""
         places = self.places[rows if isinstance(rows, slice | int) else torch.as_tensor(rows, dtype=torch.int64)]
         needed, back = np.unique(places.numpy(), return_inverse=True)
-        if not needed.size:
-            return torch.zeros((*places.shape, *self.one), dtype=self.dtype)
-        return self.read(needed)[torch.as_tensor(back.reshape(-1))].view(*places.shape, *self.one)
+        return needed, back.reshape(places.shape)
 
-    def read(self, places: NDArray[np.int64]) -> Tensor:
-        """(k, ...) of (k,) rows of the records. Raises as `inputs[rows]`."""
-        found = self.make(self.records.read(places))
+    def made(self, examples: Examples | None, back: Places) -> Tensor:
+        """Rows out of the records that they need, as `needed` gives both; None: no record. Raises as `inputs[rows]`."""
+        if examples is None:
+            return torch.zeros((*back.shape, *self.one), dtype=self.dtype)
+        found = self.make(examples)
         if tuple(found.shape[1:]) != self.one or found.dtype != self.dtype:
-            raise DataError(f"inputs: some of {len(places)} records are of another shape than the first")
-        return found
+            raise DataError(f"inputs: some of {len(examples)} records are of another shape than the first")
+        # No copy where every row is one record, in their order.
+        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(found)))
+        return found if straight else found[torch.as_tensor(back)]
 
 
 Inputs = Tensor | LazyInputs
