@@ -18,7 +18,7 @@ from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
 from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import dataset_of, load
+from client_sdk.tasks import Task, dataset_of, load
 from client_sdk.tasks.inputs import LazyInputs
 from client_sdk.training import LocalTraining, ahead
 from client_sdk.training.ahead import Batches
@@ -26,12 +26,13 @@ from client_sdk.training.local import weights_of
 from tests.factories.readers import Dying, Images, Plain
 from tests.factories.settings import settings
 
-CNN = {"height": 6, "width": 6, "classes": 3, "filters": 2, "hidden": 4}
-TASK = load("cnn", CNN)
+TASK = load("last-layer", {"features": 36, "classes": 3, "bound": 300.0})
+CNN = load("cnn", {"height": 6, "width": 6, "classes": 3, "filters": 2, "hidden": 4})
 RECORDS = 300
 _DRAW = np.random.default_rng(5)
 PATIENTS = [f"p{row // 2}" for row in range(RECORDS)]
-IMAGES = Examples.of(_DRAW.integers(0, 256, (RECORDS, 6, 6)).astype(np.uint8), _DRAW.integers(0, 3, RECORDS), PATIENTS)
+FEATURES = Examples.of(_DRAW.integers(0, 256, (RECORDS, 36)).astype(np.uint8), _DRAW.integers(0, 3, RECORDS), PATIENTS)
+IMAGES = Examples.of(FEATURES.inputs.reshape(-1, 6, 6), FEATURES.labels, PATIENTS)
 STEPS = {"algorithm": "fedavg", "local_steps": 3, "learning_rate": 0.1}
 PLANS: dict[str, dict[str, Any]] = {
     "parallel": {},
@@ -56,12 +57,12 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def lazily(reader: Any = None, read_by: ReadBy = "threads") -> LazyExamples:
-    return LazyExamples.of(reader or Images(IMAGES.inputs), IMAGES.labels, IMAGES.patients, read_by=read_by)
+    return LazyExamples.of(reader or Images(FEATURES.inputs), FEATURES.labels, FEATURES.patients, read_by=read_by)
 
 
-def training(data: Any, chosen: StudySettings, rows: int = 2) -> LocalTraining:
-    dataset = dataset_of(TASK, data).by_patient(rows)
-    return LocalTraining(TASK, dataset, chosen, SeededRandomness(3, allow_insecure=True))
+def training(data: Any, chosen: StudySettings, rows: int = 2, task: Task = TASK) -> LocalTraining:
+    dataset = dataset_of(task, data).by_patient(rows)
+    return LocalTraining(task, dataset, chosen, SeededRandomness(3, allow_insecure=True))
 
 
 def study(name: str, **more: Any) -> StudySettings:
@@ -75,7 +76,7 @@ def released(local: LocalTraining) -> list[bytes]:
     chosen = local.settings
     weights = {
         name: np.random.default_rng(1).normal(0, 0.3, array.shape).astype(np.float32)
-        for name, array in weights_of(TASK.model()).items()
+        for name, array in weights_of(local.task.model()).items()
     }
     bounds = LogMomentBounds.open(
         chosen,
@@ -92,30 +93,30 @@ def released(local: LocalTraining) -> list[bytes]:
 @pytest.mark.parametrize("name", PLANS)
 def test_records_read_on_demand_give_the_bytes_of_records_in_memory(name: str) -> None:
     chosen = study(name)
-    reader = Images(IMAGES.inputs, pauses=True)
-    assert released(training(lazily(reader), chosen)) == released(training(IMAGES, chosen))
+    reader = Images(FEATURES.inputs, pauses=True)
+    assert released(training(lazily(reader), chosen)) == released(training(FEATURES, chosen))
     assert len(reader.threads) > 1
 
 
 @pytest.mark.parametrize("read_by", ["caller", "processes"])
 def test_who_reads_changes_no_byte(read_by: ReadBy) -> None:
     chosen = study("several-steps")
-    wanted = released(training(IMAGES, chosen))
-    assert released(training(lazily(Plain(IMAGES.inputs), read_by), chosen)) == wanted
+    wanted = released(training(FEATURES, chosen))
+    assert released(training(lazily(Plain(FEATURES.inputs), read_by), chosen)) == wanted
 
 
-def test_rows_without_patients_of_several_give_the_same_bytes() -> None:
+def test_images_of_patients_with_one_each_give_the_same_bytes() -> None:
     chosen = study("several-steps")
     own = Examples.of(IMAGES.inputs, IMAGES.labels)
     lazy = LazyExamples.of(Images(IMAGES.inputs), IMAGES.labels)
-    assert released(training(lazy, chosen, 1)) == released(training(own, chosen, 1))
+    assert released(training(lazy, chosen, 1, CNN)) == released(training(own, chosen, 1, CNN))
 
 
 def test_patients_whose_limit_is_used_up_are_not_read() -> None:
     # Every gradient is longer than the clip norm, and a second step of it is more than the limit.
     chosen, spent = study("several-steps", sampling_rate=1.0, clip_norm=1e-3), []
-    reader = Images(IMAGES.inputs)
-    for data in (IMAGES, lazily(reader)):
+    reader = Images(FEATURES.inputs)
+    for data in (FEATURES, lazily(reader)):
         local = training(data, chosen)
         limit = IndividualLimit(epsilon=6.0, delta=1e-5, order=4.0)
         own = IndividualBudget.open(limit, None, local.dataset.patients, entries=0, sent_since=lambda _: [])
@@ -131,16 +132,16 @@ def test_predictions_are_those_of_records_in_memory(monkeypatch: pytest.MonkeyPa
     chosen = study("parallel")
     weights = weights_of(TASK.model())
     monkeypatch.setattr("client_sdk.tasks.inputs.PART_BYTES", 50 * 36 * 4)
-    data = [dataset_of(TASK, records) for records in (IMAGES, lazily())]
-    found = [training(IMAGES, chosen).predictions(weights, dataset.inputs) for dataset in data]
+    data = [dataset_of(TASK, records) for records in (FEATURES, lazily())]
+    found = [training(FEATURES, chosen).predictions(weights, dataset.inputs) for dataset in data]
     np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_no_more_is_held_than_the_pass_that_runs_and_what_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read and is not yet given out, at every moment."""
     monkeypatch.setattr(ahead, "ROOM", 40 * 36 * 4)
-    reader = Images(IMAGES.inputs)
-    inputs = dataset_of(TASK, LazyExamples.of(reader, IMAGES.labels)).inputs
+    reader = Images(FEATURES.inputs)
+    inputs = dataset_of(TASK, LazyExamples.of(reader, FEATURES.labels)).inputs
     assert isinstance(inputs, LazyInputs)
     reader.asked.clear()
     batches = Batches(inputs)
@@ -168,8 +169,8 @@ def test_no_more_is_held_than_the_pass_that_runs_and_what_has_room(monkeypatch: 
 
 
 def test_a_record_that_vanished_stops_the_round_and_a_repetition_gives_its_bytes() -> None:
-    chosen, reader = study("several-steps", bayesian=True), Images(IMAGES.inputs)
-    wanted = released(training(IMAGES, chosen))
+    chosen, reader = study("several-steps", bayesian=True), Images(FEATURES.inputs)
+    wanted = released(training(FEATURES, chosen))
     local, gone = training(lazily(reader), chosen), np.zeros(0)
     bounds = LogMomentBounds(chosen, local.dataset.patients)
     before, reader.inputs = bounds.to_bytes(), gone
@@ -177,13 +178,13 @@ def test_a_record_that_vanished_stops_the_round_and_a_repetition_gives_its_bytes
         local.contribution(weights_of(TASK.model()), bounds)
     # Nothing was charged for the step.
     assert bounds.to_bytes() == before
-    reader.inputs = IMAGES.inputs
+    reader.inputs = FEATURES.inputs
     assert released(local) == wanted
 
 
 def test_a_process_that_ends_is_named_and_another_is_started() -> None:
     chosen = study("several-steps")
-    local = training(lazily(Dying(IMAGES.inputs, os.getpid()), "processes"), chosen)
+    local = training(lazily(Dying(FEATURES.inputs, os.getpid()), "processes"), chosen)
     with pytest.raises(DataError, match="a process that reads records has ended"):
         local.contribution(weights_of(TASK.model()), None)
 
@@ -193,4 +194,4 @@ def test_a_reader_that_cannot_be_sent_to_a_process_is_refused() -> None:
         pass
 
     with pytest.raises(DataError, match="at the top of a module"):
-        released(training(lazily(Local(IMAGES.inputs), "processes"), study("parallel")))
+        released(training(lazily(Local(FEATURES.inputs), "processes"), study("parallel")))
