@@ -8,8 +8,9 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from client_sdk.data.datasets import from_dataset
 from client_sdk.data.lazy import LazyExamples
-from client_sdk.data.records import Array, DataError, Examples, Table
+from client_sdk.data.records import DataError, Examples, Table
 
 Records = Table | Examples | LazyExamples
 AnyRecords = TypeVar("AnyRecords", Table, Examples, LazyExamples)
@@ -26,11 +27,13 @@ def one_per_patient(records: AnyRecords) -> AnyRecords:
     return records.take(list(first.values()))
 
 
-def records_of(data: Any, *, patient_column: str | None = None) -> Records:
+def records_of(data: Any, *, patient_column: str | None = None, lazy: bool | None = None) -> Records:
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
 
     patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
     A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
+    lazy: of a data set: read x when it is needed (True), all of them now (False), or when they are needed if they take
+    more than 512 MiB (None).
 
     Raises:
         DataError: none of these, items that are not such tuples, or of different shapes.
@@ -47,7 +50,7 @@ def records_of(data: Any, *, patient_column: str | None = None) -> Records:
         return data
     if (advice := _instead(data)) is not None:
         raise DataError(f"records: {advice}")
-    return _from_dataset(data)
+    return from_dataset(data, lazy)
 
 
 def _instead(data: Any) -> str | None:
@@ -65,29 +68,3 @@ def _instead(data: Any) -> str | None:
         f"a {kind} is none; a data frame, a Table, Examples or a map-style data set with a length is expected. Read an "
         "iterable data set into one of these first"
     )
-
-
-def _from_dataset(dataset: Any) -> Examples:
-    items = [dataset[i] for i in range(len(dataset))]
-    sizes = {len(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else 0 for item in items}
-    if sizes not in ({2}, {3}):
-        raise DataError("data set: every item is (x, y), or every item is (x, y, patient)")
-    inputs = [_array(item[0]) for item in items]
-    if len({array.shape for array in inputs}) > 1:
-        raise DataError("data set: all x have one shape")
-    labels = [_array(item[1]) for item in items]
-    if any(label.size != 1 for label in labels):
-        raise DataError("data set: y is one number")
-    patients = [_plain(item[2]) for item in items] if sizes == {3} else None
-    return Examples.of(np.stack(inputs), np.array([label.item() for label in labels]), patients)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
-
-
-def _array(value: Any) -> Array:
-    tensor = value.detach().cpu() if hasattr(value, "detach") else value
-    array = np.asarray(tensor)
-    # Images of Pillow have their colours last.
-    return np.moveaxis(array, -1, 0) if hasattr(value, "getbands") and array.ndim == 3 else array

@@ -13,6 +13,9 @@ from client_sdk.data.records import Array, DataError, Examples, identifiers
 # Bytes of inputs that are read at once where all are needed one after the other.
 PART_BYTES = 1 << 25
 
+# Bytes of inputs from which on they are read when they are needed, unless somebody says otherwise.
+LARGE = 1 << 29
+
 ReadBy = Literal["threads", "processes", "caller"]
 
 
@@ -96,9 +99,18 @@ class LazyExamples:
         """The given examples, whose inputs were read elsewhere."""
         return Examples(inputs, self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
 
+    def in_memory(self) -> Examples:
+        """All of them, however large. Raises as `read`."""
+        return self.read(range(len(self)))
+
+    @property
+    def bytes(self) -> int:
+        """Of all inputs in memory, as the first tells. Raises as `read`."""
+        return len(self) * self.read([0]).inputs.nbytes
+
     def parts(self) -> Iterator[Examples]:
         """All of them, about PART_BYTES at a time. Raises as `read`."""
-        size = max(1, PART_BYTES // max(1, self.read([0]).inputs.nbytes))
+        size = max(1, PART_BYTES * len(self) // max(1, self.bytes))
         for start in range(0, len(self), size):
             yield self.read(range(start, min(start + size, len(self))))
 
@@ -134,6 +146,11 @@ def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
     labels = np.concatenate([one.labels for one in each])
     return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by)
+
+
+def wanted_lazily(found: LazyExamples, lazy: bool | None) -> bool:
+    """Are they to be read when they are needed? lazy: None: where they are LARGE."""
+    return found.bytes > LARGE if lazy is None else lazy
 
 
 def read_inputs(reader: Reader, rows: Array) -> Array:

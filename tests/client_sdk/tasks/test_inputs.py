@@ -52,6 +52,7 @@ def test_rows_read_on_demand_are_those_in_memory() -> None:
     assert torch.equal(here.targets, there.targets)
     assert here.patients == there.patients
     assert isinstance(there.inputs, LazyInputs)
+    assert isinstance(here.inputs, Tensor)
     assert (there.inputs.shape, there.inputs.dtype) == (here.inputs.shape, here.inputs.dtype)
     for rows in (torch.tensor([4, 4, 0]), slice(3, 9), [22, 1], torch.tensor([], dtype=torch.int64)):
         assert torch.equal(there.inputs[rows], here.inputs[rows])
@@ -99,7 +100,8 @@ def test_data_sets_are_joined_without_being_read() -> None:
     (first, one), (second, other) = _lazily(examples.take(range(9))), _lazily(examples.take(range(9, 23)))
     task = load("cnn", _CNN)
     sets = [dataset_of(task, first), dataset_of(task, second)]
-    one.asked.clear(), other.asked.clear()
+    one.asked.clear()
+    other.asked.clear()
     both = joined([dataset.inputs for dataset in sets])
     assert (one.asked, other.asked) == ([], [])
     assert torch.equal(in_memory(both), task.inputs(examples))
