@@ -57,12 +57,19 @@ class Source:
     test: Records | None
 
     @classmethod
-    def read(cls, files: Sequence[Path], test: Path | None, patient_column: str | None, encoding: str | None) -> Self:
+    def read(
+        cls,
+        files: Sequence[Path],
+        test: Path | None,
+        patient_column: str | None,
+        encoding: str | None,
+        lazy: bool | None = None,
+    ) -> Self:
         """Raises DataError: a file cannot be read, or two files make one client's name."""
 
         def read(path: Path) -> Records:
             try:
-                return load(path, patient_column=patient_column, encoding=encoding)
+                return load(path, patient_column=patient_column, encoding=encoding, lazy=lazy)
             except DataError as error:
                 raise DataError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 

@@ -16,7 +16,7 @@ _LOOKED_AT = 8
 _EACH = "data set: every item is (x, y), or every item is (x, y, patient)"
 _ONE_SHAPE = "data set: all x have one shape"
 
-Item = tuple[Array, Any, Any]
+Item = tuple[Array, Array, Any]
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ def _in_memory(dataset: Any) -> Examples:
     inputs = [x for x, *_ in items]
     if len({array.shape for array in inputs}) > 1:
         raise DataError(_ONE_SHAPE)
-    return Examples.of(np.stack(inputs), np.array([y for _, y, _ in items]), _patients([whose for *_, whose in items]))
+    return Examples.of(np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([whose for *_, whose in items]))
 
 
 def _passed(dataset: Any) -> tuple[Array, list[Any] | None]:
     """Labels and patients by one pass over the items, whose x are dropped."""
     found = [_item(dataset[i])[1:] for i in range(len(dataset))]
-    return np.array([y for y, _ in found]), _patients([whose for _, whose in found])
+    return _stacked([y for y, _ in found]), _patients([whose for _, whose in found])
 
 
 def _told(dataset: Any) -> tuple[Array, list[Any] | None] | None:
@@ -79,7 +79,7 @@ def _told(dataset: Any) -> tuple[Array, list[Any] | None] | None:
     patients = _held(dataset, "patients", count)
     for row in sorted({int(row) for row in np.linspace(0, count - 1, _LOOKED_AT)}):
         _, y, whose = _item(dataset[row])
-        if y != labels[row] or (whose is None) != (patients is None):
+        if y.ndim or y != labels[row] or (whose is None) != (patients is None):
             return None
         if patients is not None and str(whose) != str(patients[row]):
             return None
@@ -101,9 +101,13 @@ def _item(item: Any) -> Item:
     if size not in (2, 3):
         raise DataError(_EACH)
     label = _array(item[1])
-    if label.size != 1:
-        raise DataError("data set: y is one number")
-    return _array(item[0]), label.item(), _plain(item[2]) if size == 3 else None
+    return _array(item[0]), label.reshape(()) if label.size == 1 else label, _plain(item[2]) if size == 3 else None
+
+
+def _stacked(labels: list[Array]) -> Array:
+    if len({label.shape for label in labels}) > 1:
+        raise DataError("data set: all y have one shape")
+    return np.stack(labels)
 
 
 def _patients(named: list[Any]) -> list[Any] | None:

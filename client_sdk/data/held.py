@@ -31,7 +31,8 @@ def records_of(data: Any, *, patient_column: str | None = None, lazy: bool | Non
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
 
     patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
-    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
+    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a number or an array of
+    one shape.
     lazy: of a data set: read x when it is needed (True), all of them now (False), or when they are needed if they take
     more than 512 MiB (None).
 

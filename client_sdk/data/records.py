@@ -95,9 +95,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Examples:
-    """Arrays of images or features with integer labels. Made by `Examples.of`.
+    """Arrays of images or features with labels. Made by `Examples.of`.
 
-    inputs: (n, ...) numbers. labels: (n,) integers. patients: n identifiers. named: as in `Table`.
+    inputs: (n, ...) numbers. labels: (n, ...) numbers or words: a class, several at once, a mask of an image.
+    patients: n identifiers. named: as in `Table`.
     """
 
     inputs: Array
@@ -115,8 +116,8 @@ class Examples:
         inputs, labels = np.asarray(inputs), np.asarray(labels)
         if inputs.ndim < 2 or inputs.dtype.kind not in "uif" or len(inputs) == 0:
             raise DataError("inputs: an array of numbers with at least one example and one further axis is expected")
-        if labels.shape != (len(inputs),):
-            raise DataError(f"labels: shape ({len(inputs)},) is expected, one label per example")
+        if labels.ndim < 1 or len(labels) != len(inputs):
+            raise DataError(f"labels: shape ({len(inputs)}, ...) is expected, one label per example")
         return cls(inputs, labels, identifiers(patients, len(inputs)), named=patients is not None)
 
     def __len__(self) -> int:

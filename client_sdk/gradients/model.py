@@ -252,7 +252,7 @@ class PerRecordGradients:
         key = self._key(inputs, targets)
         if key in self._verified:
             return
-        stop_if_not_finite({"inputs": inputs, "targets": targets})
+        stop_if_not_finite({"inputs": inputs})
         refuse_interaction(self.model, self.loss, inputs, targets)
         if isinstance(self._engine, Layerwise):
             try:
