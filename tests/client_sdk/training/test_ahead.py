@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from client_sdk.data import DataError, Examples, LazyExamples
 from client_sdk.data.lazy import ReadBy
+from client_sdk.data.records import Array
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
@@ -21,7 +23,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, dataset_of, load
 from client_sdk.tasks.inputs import LazyInputs
 from client_sdk.training import LocalTraining, ahead
-from client_sdk.training.ahead import Batches
+from client_sdk.training.ahead import Batch, Batches
 from client_sdk.training.local import weights_of
 from tests.factories.readers import Dying, Images, Plain
 from tests.factories.settings import settings
@@ -195,3 +197,39 @@ def test_a_reader_that_cannot_be_sent_to_a_process_is_refused() -> None:
 
     with pytest.raises(DataError, match="at the top of a module"):
         released(training(lazily(Local(FEATURES.inputs), "processes"), study("parallel")))
+
+
+def test_a_round_over_many_records_never_holds_more_than_a_pass_and_twice_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,000 records, steps of about 1,000: what has been read less what passes have taken, at every reading."""
+    draw = np.random.default_rng(1)
+    features = draw.normal(0, 1, (2000, 36)).astype(np.float32)
+    monkeypatch.setattr(ahead, "ROOM", 50 * features[0].nbytes)
+    held, given, lock = [0], [0], threading.Lock()
+
+    class Counted(Images):
+        def read(self, rows: Array) -> Array:
+            with lock:
+                found = super().read(rows)
+                held.append(sum(map(len, self.asked)) - given[0])
+            return found
+
+    take = Batch.__getitem__
+
+    def taken(self: Batch, rows: Any) -> torch.Tensor:
+        found = take(self, rows)
+        with lock:
+            given[0] += len(np.unique(self.rows[rows]))
+        return found
+
+    monkeypatch.setattr(Batch, "__getitem__", taken)
+    reader = Counted(features)
+    data = LazyExamples.of(reader, draw.integers(0, 3, 2000))
+    chosen = study("several-steps", expected_batch_size=1000.0, sampling_rate=0.5)
+    local = training(data, chosen, 1)
+    reader.asked.clear()
+    local.contribution(weights_of(TASK.model()), None)
+    assert given[0] > 2500
+    # A pass has up to 160 places.
+    assert 0 < max(held) <= 160 + 2 * 50
