@@ -34,11 +34,19 @@ Token = Annotated[str, typer.Argument(help="invitation token; - reads it from st
 Data = Annotated[
     Path,
     typer.Option(
-        help="records: .csv, .tsv, .parquet, .npz, images-idx, or a folder of images with one sub-folder a class"
+        help="records: .csv, .tsv, .parquet, .npz, inputs.npy, images-idx, shards as .tar, or a folder of images with "
+        "one sub-folder a class"
     ),
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Lazy = Annotated[
+    bool | None,
+    typer.Option(
+        "--lazy/--in-memory",
+        help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
+    ),
+]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
 Device = Annotated[
     str,
@@ -85,6 +93,7 @@ def join(
     data: Data,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
+    lazy: Lazy = None,
     task: TaskName = None,
     device: Device = "auto",
     bfloat16: Bfloat16 = False,
@@ -110,7 +119,7 @@ def join(
         outcome = hospital(home, patient=True).join(
             study,
             task,
-            load(data, patient_column=patient_column, encoding=encoding),
+            load(data, patient_column=patient_column, encoding=encoding, lazy=lazy),
             device=device,
             bfloat16=bfloat16,
             dataset=dataset,

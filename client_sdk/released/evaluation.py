@@ -12,7 +12,7 @@ from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.released.model import ReleasedModel, model_of
 from client_sdk.released.scores import Scores, scores
-from client_sdk.tasks import Classification, Task, TaskDataset, load
+from client_sdk.tasks import Classification, Task, TaskDataset, dataset_of, load
 
 _ENDED = ("released", "abandoned", "stopped")
 OnMetrics = Callable[[int, dict[str, float]], None]
@@ -20,7 +20,7 @@ OnMetrics = Callable[[int, dict[str, float]], None]
 
 def evaluated(model: ReleasedModel, records: Records) -> Scores | dict[str, float]:
     """Scores of a classifier; of any other task its own metrics. Raises DataError."""
-    return _evaluated(model, model.task.dataset(records))
+    return _evaluated(model, dataset_of(model.task, records))
 
 
 def _evaluated(model: ReleasedModel, dataset: TaskDataset) -> Scores | dict[str, float]:
@@ -54,7 +54,7 @@ def watch(
     """
     training = trained(client.study(study).settings).training
     chosen = load(training.task, training.task_parameters) if task is None else task
-    dataset = chosen.dataset(records)
+    dataset = dataset_of(chosen, records)
     number = 1
     while True:
         view = _round(client, study, number)

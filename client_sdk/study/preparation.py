@@ -25,7 +25,8 @@ from client_sdk.protocol.study.training import Training
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.patients import AskedPatients
-from client_sdk.tasks import Task, TaskDataset, TaskError, load
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load
+from client_sdk.tasks.reading import inspected
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -131,7 +132,7 @@ def _evaluated(
     found = EvaluatedPatients(training, _of_the_split(records, here))
     # What the task says of a row that it cannot read is found here, as for training.
     if found.records is not None:
-        made = _asked(training.task, "read the records", lambda: training.task.dataset(records))
+        made = _asked(training.task, "read the records", lambda: dataset_of(training.task, records))
         # A row that is left out would give every later patient the prediction of somebody else.
         if made.patients != tuple(records.patients):
             raise TaskError(
@@ -186,7 +187,7 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
     used = records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
     targets = training.dataset.row_targets
     labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: training.task.inspect(used))
+    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, used))
     own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     named = own | {use.name for use in inputs}
     columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
@@ -235,7 +236,7 @@ def _patients(task: Task, records: Records, rules: SitePolicy, training: Trainin
         _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
         if excluded >= set(records.patients):
             raise DataError("every patient of these records is on the exclusion list")
-    dataset = _asked(task, "read the records", lambda: task.dataset(records))
+    dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
     return dataset.without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from client_sdk.data import DataError, Examples, Records
+from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.task import Classification, InputUse
 
@@ -79,6 +79,9 @@ class SmallCnn(Classification):
         scaled = (np.clip(pixels, p.low, p.high) - p.low) / (p.high - p.low)
         return torch.as_tensor(2 * scaled - 1).float()
 
+    def targets(self, data: Records) -> Tensor:
+        return _targets(self, data)
+
     def dataset(self, data: Records) -> TaskDataset:
         return _labelled(self, data)
 
@@ -126,6 +129,9 @@ class LastLayer(Classification):
         bounded = features * (self.parameters.bound / np.maximum(norms, self.parameters.bound))
         return torch.as_tensor(bounded).float()
 
+    def targets(self, data: Records) -> Tensor:
+        return _targets(self, data)
+
     def dataset(self, data: Records) -> TaskDataset:
         return _labelled(self, data)
 
@@ -144,8 +150,13 @@ class LastLayer(Classification):
 def _labelled(task: SmallCnn | LastLayer, data: Records) -> TaskDataset:
     from client_sdk.tasks.dataset import TaskDataset
 
-    inputs, examples = task.inputs(data), _examples(task.name, data)
-    return TaskDataset(inputs, task.integer_labels(examples.labels), examples.patients)
+    return TaskDataset(task.inputs(data), _targets(task, data), data.patients)
+
+
+def _targets(task: SmallCnn | LastLayer, data: Records) -> Tensor:
+    if not isinstance(data, Examples | LazyExamples):
+        raise _no_arrays(task.name)
+    return task.integer_labels(data.labels)
 
 
 def _norms(features: np.ndarray) -> np.ndarray:
@@ -156,8 +167,12 @@ def _norms(features: np.ndarray) -> np.ndarray:
 
 def _examples(task: str, data: Records) -> Examples:
     if not isinstance(data, Examples):
-        raise DataError(f"task {task} takes arrays (inputs, labels), not a table")
+        raise _no_arrays(task)
     wrong = int(np.sum(~np.isfinite(data.inputs).reshape(len(data), -1).all(axis=1)))
     if wrong:
         raise DataError(f"inputs: {wrong} of {len(data)} records hold NaN or an infinity")
     return data
+
+
+def _no_arrays(task: str) -> DataError:
+    return DataError(f"task {task} takes arrays (inputs, labels), not a table")

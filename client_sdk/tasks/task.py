@@ -94,7 +94,20 @@ class Task(ABC):
         Raises:
             DataError: as `dataset`.
         """
-        return self.dataset(data).inputs
+        from client_sdk.tasks.inputs import in_memory
+
+        return in_memory(self.dataset(data).inputs)
+
+    def targets(self, data: Records) -> Tensor:
+        """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
+
+        Of records that are read on demand (`LazyExamples`), whose inputs a task without `targets` of its own reads once
+        for it.
+
+        Raises:
+            DataError: as `dataset`.
+        """
+        return self.dataset(data).targets
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
