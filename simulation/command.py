@@ -43,6 +43,9 @@ Address = Annotated[
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
+]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
 ]
@@ -78,6 +81,7 @@ def simulate(
     address: Address = None,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
+    backbone: Backbone = None,
     no_baselines: NoBaselines = False,
     plot: Plot = None,
     output: Output = None,
@@ -100,7 +104,7 @@ def simulate(
         source = Source.read(data, test, patient_column, encoding)
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints
+            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone
         )
         _require_writable(plot, output)
         simulation.check()

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from client_sdk.tasks.registry import load, names
+from client_sdk.tasks.registry import load, names, of_study
 from client_sdk.tasks.task import Classification, Task, TaskError
 
 if TYPE_CHECKING:
     from client_sdk.tasks.dataset import TaskDataset
 
-__all__ = ["Classification", "Task", "TaskDataset", "TaskError", "load", "names"]
+__all__ = ["Classification", "Task", "TaskDataset", "TaskError", "load", "names", "of_study"]
 
 
 def __getattr__(name: str) -> Any:

@@ -58,6 +58,10 @@ class TaskParameters(BaseModel):
 class Task(ABC):
     """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records."""
 
+    head: str | None = None
+    """Name of the module within `model` that a study trains with `trainable = "head"`; None: the last of
+    `named_modules()` that has parameters of its own."""
+
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model. No layer may mix the records of a batch (no batch normalisation)."""
