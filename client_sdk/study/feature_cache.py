@@ -1,9 +1,9 @@
 """Features of a hospital's records on its own disk, encrypted: computed once, read in later runs.
 
 A file holds the features of one data set under one study's public part (task, parameters, backbone). Each piece is
-sealed with AES-256-GCM under a key in the hospital's own folder, and bound to what was computed of which records: a file
-of other records, another backbone, another hospital or a damaged one is not believed, and the features are computed
-anew. The key lies beside the files: it protects copies of the files alone, such as in a backup without the key.
+sealed with AES-256-GCM under a key in the hospital's own folder, and bound to what was computed of which records: a
+file of other records, another backbone, another hospital or a damaged one is not believed, and the features are
+computed anew. The key lies beside the files: it protects copies of the files alone, such as a backup without the key.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str
     missing = [name for name, _ in model.named_parameters() if name not in begun and name not in tensors]
     if missing:
         raise ConfigurationError(
-            f"the backbone has no tensor {missing[0]!r}{_and_others(len(missing) - 1)}, which the study does not train: "
-            f"its names begin with {', '.join(repr(name) for name in sorted(tensors)[:3])}"
+            f"the backbone has no tensor {missing[0]!r}{_and_others(len(missing) - 1)}, which the study does not train"
+            f": its names begin with {', '.join(repr(name) for name in sorted(tensors)[:3])}"
         )
     unused = [name for name in tensors if name not in own]
     if unused:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -72,3 +73,11 @@ class Fixed(Classification):
     def dataset(self, data: Records) -> TaskDataset:
         assert isinstance(data, Examples)
         return TaskDataset(torch.as_tensor(data.inputs).float(), self.integer_labels(data.labels), data.patients)
+
+
+def images(count: int, seed: int = 1) -> Examples:
+    """Made-up images of the task `CNN`, one for each patient; the first ones are the same whatever the count."""
+    draws = [np.random.default_rng([seed, row]) for row in range(count)]
+    inputs = np.stack([draw.uniform(size=(8, 8)) for draw in draws]).astype(np.float32)
+    labels = np.array([int(draw.integers(3)) for draw in draws])
+    return Examples(inputs, labels, tuple(f"patient-{row}" for row in range(count)))
