@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,9 @@ class Bench:
         if way != ALL:
             return drawn
         # The head is for other classes: it begins as the task makes it.
-        public = weights_of(of_study(self.settings(HEAD, GRID[0], 1.0).training, self.backbone).model().requires_grad_())
+        public = weights_of(
+            of_study(self.settings(HEAD, GRID[0], 1.0).training, self.backbone).model().requires_grad_()
+        )
         return {name: array if name.startswith("7.") else public[name] for name, array in drawn.items()}
 
     def accuracy(self, way: str, setting: Setting, seed: int, *, judged_by: int) -> float:
@@ -217,7 +219,7 @@ def _error(values: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="one setting, two seeds; writes nothing")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -225,6 +227,8 @@ def main() -> None:
     said = {"epsilon": EPSILON, "delta": DELTA, "rounds": ROUNDS, "sampling_rate": RATE, "hospitals": HOSPITALS}
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cases": {}}
     found["study"] = said | {"seeds": list(seeds), "seeds_of_the_choice": list(choosing)}
+    if unknown := set(given.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     for name in given.cases or CASES:
         print(f"{name}: {CASES[name].about}", flush=True)
         found["cases"][name] = compared(name, seeds, choosing, grid)
