@@ -58,7 +58,10 @@ def test_every_part_is_simulated_with_what_it_is_compared_with(
 
     monkeypatch.setattr(Features, "_computed", counted)
     path = study(tmp_path / "study.toml", file, trainable=trainable)
-    done = simulate(path, "--data", records, "--clients", "4", "--seeds", "3", "--backbone", file.path, "--json")
+    # Trained for comparison, too, where that is quick.
+    more = ["--seeds", "2"] if trainable == "head" else ["--no-baselines"]
+    given = ["--clients", "4", "--backend", "loop", "--backbone", file.path, "--json"]
+    done = simulate(path, "--data", records, *given, *more)
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["seeds"][0]["rounds"]) == 3
     # Every image once, whatever seeds and comparisons there are: some more passes than 120 / 64 of 64 places each.
