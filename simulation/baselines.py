@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from client_sdk.errors import TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset
-from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
+from client_sdk.training.patients import Loss, RowsOfPatients, LossOfPatients
 from simulation.population import Population
 
 BATCH = 128
@@ -34,7 +34,7 @@ def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> nn.Module:
         model = task.model()
         of_records, loss = model, task.loss
         if dataset.grouped:
-            of_records, loss = RowsOfPatients(model), loss_of_patients(task.loss)
+            of_records, loss = RowsOfPatients(model), LossOfPatients(task.loss)
         if isinstance(model, nn.Linear):
             _by_quasi_newton(of_records, loss, dataset)
         else:

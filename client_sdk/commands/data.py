@@ -33,7 +33,7 @@ def check(
     settings: SettingsFile,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     policy: PolicyFile = None,
     backbone: Backbone = None,
     home: Home = None,

@@ -40,7 +40,13 @@ Data = Annotated[
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
-Device = Annotated[str, typer.Option(help="torch device, for example cpu or cuda")]
+Device = Annotated[
+    str,
+    typer.Option(help="of torch: cpu, cuda, several GPUs as cuda:0,cuda:1 or cuda:all; auto: a GPU if there is one"),
+]
+Bfloat16 = Annotated[
+    bool, typer.Option("--bfloat16", help="the model computes in bfloat16; norms, sums and noise keep their precision")
+]
 Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
 DataVersion = Annotated[
     str, typer.Option(help="what you call these records as they are now; queries about another version are refused")
@@ -86,7 +92,8 @@ def join(
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
     task: TaskName = None,
-    device: Device = "cpu",
+    device: Device = "auto",
+    bfloat16: Bfloat16 = False,
     dataset: Dataset = "records",
     data_version: DataVersion = "1",
     policy: PolicyFile = None,
@@ -113,6 +120,7 @@ def join(
             task,
             load(data, patient_column=patient_column, encoding=encoding),
             device=device,
+            bfloat16=bfloat16,
             dataset=dataset,
             data_version=data_version,
             policy=None if policy is None else SitePolicy.read(policy),

@@ -7,8 +7,8 @@ which and why. BatchNorm and other layers that mix records are refused.
 from __future__ import annotations
 
 from client_sdk.gradients.clipping import ClippedSum
-from client_sdk.gradients.errors import NonFiniteError, UnsupportedLayer
+from client_sdk.gradients.errors import DeviceLost, NonFiniteError, UnsupportedLayer
 from client_sdk.gradients.model import PerRecordGradients
 from client_sdk.gradients.slots import Slots
 
-__all__ = ["ClippedSum", "NonFiniteError", "PerRecordGradients", "Slots", "UnsupportedLayer"]
+__all__ = ["ClippedSum", "DeviceLost", "NonFiniteError", "PerRecordGradients", "Slots", "UnsupportedLayer"]

@@ -142,17 +142,34 @@ def exact_products(device: torch.device) -> Generator[None]:
     """Within, products and convolutions of float32 are float32: no TensorFloat-32 and no bfloat16 in their place.
 
     On CUDA convolutions run in TF32 unless told otherwise. With its three digits a clipped sum would not keep to norms
-    that were computed another way. The switches are the process's; they are put back afterwards.
+    that were computed another way. There sums are also added in the same order every time, and no kernel is chosen by
+    how fast it just was. The switches are the process's; they are put back afterwards.
     """
     switches = _switches(device)
     before = [getattr(owner, name) for owner, name, _ in switches]
     try:
         for owner, name, exact in switches:
             setattr(owner, name, exact)
-        yield
+        with _same_order(device):
+            yield
     finally:
         for (owner, name, _), value in zip(switches, before, strict=True):
             setattr(owner, name, value)
+
+
+@contextmanager
+def _same_order(device: torch.device) -> Generator[None]:
+    """A GPU adds in the order in which its threads arrive, unless told otherwise."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # What has no such kernel only warns: how far the order can move a sum is in the sensitivity.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
@@ -160,15 +177,14 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
     backends: Any = torch.backends
     # Newer PyTorch has a switch per operation (`fp32_precision`), older one per back end (`allow_tf32`).
     by_operation = hasattr(backends.cudnn, "conv")
+    name, exact = ("fp32_precision", "ieee") if by_operation else ("allow_tf32", False)
     if device.type == "cuda":
         owners = (backends.cudnn.conv, backends.cuda.matmul) if by_operation else (backends.cudnn, backends.cuda.matmul)
+        return [*((owner, name, exact) for owner in owners), (backends.cudnn, "benchmark", False)]
     # On the CPU lower precisions are used only where somebody asked for them.
-    elif by_operation and torch.get_float32_matmul_precision() != "highest":
-        owners = (backends.mkldnn.conv, backends.mkldnn.matmul)
-    else:
-        return []
-    name, exact = ("fp32_precision", "ieee") if by_operation else ("allow_tf32", False)
-    return [(owner, name, exact) for owner in owners]
+    if by_operation and torch.get_float32_matmul_precision() != "highest":
+        return [(owner, name, exact) for owner in (backends.mkldnn.conv, backends.mkldnn.matmul)]
+    return []
 
 
 @cache

@@ -14,6 +14,20 @@ class NonFiniteError(ArithmeticError):
         super().__init__(f"{where} contains NaN or infinity; the step was stopped and nothing was released")
         self.where = where
 
+    def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str]]:
+        # Raised in another process, it is made again of this and not of its text.
+        return type(self), (self.where,)
+
+
+class DeviceLost(RuntimeError):
+    """The process of a further device has ended, or could not begin; nothing was released."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"the process that computed on device {device} has ended: was it killed, or out of memory? Nothing was "
+            "released; start again, and name fewer devices if it happens again"
+        )
+
 
 class NotLayerwise(Exception):
     """Layer-wise book-keeping does not describe this model: the caller falls back to per-record gradients."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,23 +15,24 @@ from client_sdk.gradients.clipping import (
     add_all,
     checked_clip_norm,
     checked_groups,
-    clip_factors,
     exact_products,
-    full_precision,
     stop_if_not_finite,
-    total_norms,
 )
+from client_sdk.gradients.devices import Answer, FurtherDevices
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, trainable
-from client_sdk.gradients.layerwise import Layerwise, Signals
-from client_sdk.gradients.per_record import Gradients, PerRecord
+from client_sdk.gradients.layerwise import Layerwise
+from client_sdk.gradients.passes import Asked, Engine, Found, run
+from client_sdk.gradients.per_record import PerRecord
 from client_sdk.gradients.probe import a_few, refuse_interaction, verify
-from client_sdk.gradients.slots import Slots, in_order
+from client_sdk.gradients.slots import Pass, Slots, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
 # processor's cache and for a memory that does not grow with the batch.
 HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
+# Records that the method is confirmed on.
+_FEW = 3
 
 
 class PerRecordGradients:
@@ -43,6 +45,7 @@ class PerRecordGradients:
         "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
     micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 128, by how much
         the layers hold per record; fewer where whole per-record gradients are needed.
+    further_devices: of torch, like the model's own: passes run on all of them at once, each in a process of its own.
 
     method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. The choice is confirmed
     on the first batch of each shape, where both are compared with autograd on two and three records.
@@ -59,6 +62,7 @@ class PerRecordGradients:
         *,
         method: Method = "auto",
         micro_batch: int | None = None,
+        further_devices: Sequence[str] = (),
     ) -> None:
         if method not in ("auto", "layerwise", "vmap"):
             raise ValueError(f"method must be 'auto', 'layerwise' or 'vmap', got {method!r}")
@@ -75,9 +79,10 @@ class PerRecordGradients:
         refuse_cross_record(self._risky)
         self._parameters = checked_parameters(model)
         self._dtype = next(iter(self._parameters.values())).dtype
-        self._engine: Layerwise | PerRecord = self._chosen()
+        self._engine: Engine = self._chosen()
+        self._further = FurtherDevices(further_devices, model, loss) if further_devices else None
 
-    def _chosen(self) -> Layerwise | PerRecord:
+    def _chosen(self) -> Engine:
         if self._asked == "vmap":
             self._size_for_gradients()
             return PerRecord(self.model, self.loss)
@@ -103,10 +108,11 @@ class PerRecordGradients:
     def norms(self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records. slots: as of `clipped_sum`.
-        Raises NonFiniteError, UnsupportedLayer, ValueError.
+        inputs, targets: first axis the records, on any device. slots: as of `clipped_sum`.
+        Raises NonFiniteError, UnsupportedLayer, DeviceLost, ValueError.
         """
-        return self._run(inputs, targets, slots, lambda done, _: total_norms(done.squares))
+        norms, _ = self._run(inputs, targets, slots, Asked())
+        return norms
 
     def clipped_sum(
         self,
@@ -132,19 +138,7 @@ class PerRecordGradients:
         bound = checked_clip_norm(clip_norm)
         apart = None if groups is None else checked_groups(groups, list(self._parameters))
         shift = None if centre is None else checked_centre(centre, self._parameters)
-        total: dict[str, Tensor] = {}
-
-        def step(done: Signals | Gradients, only: Callable[[Tensor], Tensor]) -> Tensor:
-            if shift is not None:
-                done.shift(shift)
-            norms = total_norms(done.squares)
-            factors = clip_factors(done.squares, norms, apart, bound, self._dtype)
-            part: dict[str, Tensor] = {}
-            done.add_weighted({name: only(value) for name, value in factors.items()}, part, release=True)
-            add_all(total, part)
-            return norms
-
-        norms = self._run(inputs, targets, slots, step)
+        norms, total = self._run(inputs, targets, slots, Asked(bound, apart, shift))
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
             for name, p in self._parameters.items()
@@ -179,6 +173,10 @@ class PerRecordGradients:
         return 4 * self._unit * clip_norm
 
     @property
+    def _device(self) -> torch.device:
+        return next(iter(self._parameters.values())).device
+
+    @property
     def _unit(self) -> float:
         """Of rounding in the parameters' precision."""
         return 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
@@ -188,38 +186,56 @@ class PerRecordGradients:
         return most * 5 // 4 if self._sized else most
 
     def _run(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        slots: Slots | None,
-        step: Callable[[Signals | Gradients, Callable[[Tensor], Tensor]], Tensor],
-    ) -> Tensor:
-        """step's (batch,) results, pass by pass; `step` is given what zeroes the factors of free slots."""
+        self, inputs: Tensor, targets: Tensor, slots: Slots | None, asked: Asked
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(batch,) norms and what is summed, pass by pass, in their order."""
         if len(inputs) != len(targets):
             raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
-        results = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=inputs.device)
+        device, total = self._device, dict[str, Tensor]()
+        norms = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=device)
         if not len(inputs):
-            return results[:0]
-        with exact_products(inputs.device):
-            self._confirm(inputs, targets)
+            return norms[:0], total
+        with exact_products(device):
+            self._confirm(inputs[:_FEW].to(device), targets[:_FEW].to(device))
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
-            for here in in_order(count, most) if slots is None else slots.passes(count, self._widest(most)):
-                placed = here.to(inputs.device)
-                with torch.no_grad():
-                    done = self._signals(placed.of(inputs), placed.of(targets))
-                    with full_precision(inputs.device):
-                        placed.put(step(done, placed.only_taken), results)
-        return results[:-1]
+            passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
+            for here, found in self._found(passes, inputs, targets, asked):
+                here.to(device).put(found.norms, norms)
+                add_all(total, found.sum)
+        return norms[:-1], total
 
-    def _signals(self, x: Tensor, y: Tensor) -> Signals | Gradients:
+    def _found(
+        self, passes: Iterator[Pass], inputs: Tensor, targets: Tensor, asked: Asked
+    ) -> Iterator[tuple[Pass, Found]]:
+        """Every pass with what it gave; as many at once as there are devices."""
+        further, device = self._further, self._device
+        if further is not None:
+            further.renew()
+        while at_once := list(islice(passes, 1 if further is None else 1 + len(further))):
+            # The records may lie elsewhere: only those of a pass come to its device.
+            taken = [(here, *(here.to(of.device).of(of) for of in (inputs, targets))) for here in at_once]
+            answers = [
+                cast(FurtherDevices, further).submit(place, self.method, x, y, here.free, asked)
+                for place, (here, x, y) in enumerate(taken[1:])
+            ]
+            for (here, x, y), answer in zip(taken, [None, *answers], strict=True):
+                yield here, self._one(here.to(device), x, y, asked, answer)
+
+    def _one(self, here: Pass, x: Tensor, y: Tensor, asked: Asked, answer: Answer | None) -> Found:
+        """One pass, here unless its answer is on its way from another device."""
+        device = self._device
         try:
-            return self._engine.run(x, y)
+            if answer is not None:
+                return answer.wait(device)
+            return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
         # Control flow that changes from batch to batch: fall back in the middle, and check that too.
         except NotLayerwise as why:
-            self._engine = self._fallen_back(why)
-            self._confirm(x, y)
-            return self._engine.run(x, y)
+            if isinstance(self._engine, Layerwise):
+                self._engine = self._fallen_back(why)
+            with torch.no_grad():
+                self._confirm(x.to(device), y.to(device))
+            return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
 
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""

@@ -119,7 +119,8 @@ class Hospital:
         task: str | Task | None,
         data: Records | Any,
         *,
-        device: str = "cpu",
+        device: str = "auto",
+        bfloat16: bool = False,
         dataset: str = "records",
         data_version: str = "1",
         policy: SitePolicy | None = None,
@@ -137,7 +138,8 @@ class Hospital:
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
         data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
                  of each patient at most as many rows as the study allows
-        device   of torch
+        device   of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
+        bfloat16  the model computes in bfloat16; norms, sums and noise keep their precision
         dataset  names the records: all studies that use the same ones share one ledger
         data_version  what people here call the records as they are now: queries about another version are refused
         policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
@@ -159,10 +161,11 @@ class Hospital:
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
-        from client_sdk.study.preparation import able, require_device
+        from client_sdk.study.preparation import able
+        from client_sdk.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        require_device(device)
+        devices_of(device)
         self.erase_expired()
         watch = Watch(on_wait)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
@@ -189,8 +192,9 @@ class Hospital:
                 membership.client,
                 data_version,
                 split,
-                backbone,
-                FeatureCache(self.directory / FOLDER) if feature_cache else None,
+                bfloat16=bfloat16,
+                backbone=backbone,
+                cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
             # 3. Freeze what was agreed to.
             _warn(rules, settings, records=found.records, pinned=pinned)

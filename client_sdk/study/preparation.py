@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table, records_of
@@ -32,6 +31,7 @@ from client_sdk.tasks import Classification, Task, TaskDataset, TaskError, of_st
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
+from client_sdk.training.devices import devices_of
 from client_sdk.training.features import Features, NoFeatures, reading
 
 _LOG = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ def prepare(
     *,
     party: str,
     split: Split | None = None,
+    bfloat16: bool = False,
     backbone: str | Path | None = None,
     cache: FeatureCache | None = None,
 ) -> LocalTraining:
@@ -72,7 +73,7 @@ def prepare(
     chosen, dataset = _asked(
         chosen, "compute features", lambda: _on_features(chosen, dataset, settings.training, device, cache)
     )
-    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party)
+    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
     _asked(chosen, "make its model", lambda: training.spec)
     training.require_trainable()
     slow = _asked(chosen, "compute the first gradients", training.slow_path)
@@ -97,6 +98,8 @@ def able(
     party: str,
     data_version: str,
     split: Split | None = None,
+    *,
+    bfloat16: bool = False,
     backbone: str | Path | None = None,
     cache: FeatureCache | None = None,
 ) -> Able:
@@ -109,15 +112,10 @@ def able(
     training = patients = evaluated = None
     if isinstance(settings, StudySettings):
         training = prepare(
-            task,
-            records,
-            rules,
-            settings,
-            coins,
-            device,
-            checkpoint_seconds,
+            *(task, records, rules, settings, coins, device, checkpoint_seconds),
             party=party,
             split=split,
+            bfloat16=bfloat16,
             backbone=backbone,
             cache=cache,
         )
@@ -196,7 +194,7 @@ def check_data(
     rules: SitePolicy,
     settings: StudySettings,
     *,
-    device: str = "cpu",
+    device: str = "auto",
     backbone: str | Path | None = None,
 ) -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
@@ -207,7 +205,7 @@ def check_data(
         ConfigurationError, DataError, TaskError: what would end `join`.
         TrainingStopped: NaN or an infinity in the first losses or gradients.
     """
-    require_device(device)
+    devices_of(device)
     records, gone = records_of(data), set(rules.excluded_patients)
     training = prepare(None, records, rules, settings, None, device, 60.0, party="check", backbone=backbone)
     _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
@@ -232,16 +230,6 @@ def check_data(
     )
 
 
-def require_device(device: str) -> None:
-    """Raises ConfigurationError: PyTorch cannot use it here."""
-    try:
-        torch.zeros(1, device=device)
-    # AssertionError: a PyTorch that was built without CUDA.
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"device {device!r} cannot be used here: {reason}") from error
-
-
 def _task(wanted: str | Task | None, training: Training, backbone: str | Path | None) -> Task:
     if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
@@ -252,7 +240,7 @@ def _on_features(
     task: Task, dataset: TaskDataset, training: Training, device: str, cache: FeatureCache | None
 ) -> tuple[Task, TaskDataset]:
     """Where only the head is trained: the same task on what the rest makes of the records, which is computed here."""
-    features = Features.of(task, device)
+    features = Features.of(task, devices_of(device)[0])
     if features is None:
         return task, dataset
     try:

@@ -70,7 +70,8 @@ class PrivateGradients:
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self._noise = noise_of_a_step(gradients, settings, self._centre)
-        self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
+        # They stay where they are: passes come to the device one by one.
+        self._inputs, self._targets = dataset.inputs, dataset.targets
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
@@ -89,7 +90,7 @@ class PrivateGradients:
         if self._individual is not None:
             # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
             batch = self._individual.admitted(batch, privacy)
-        drawn = torch.as_tensor(batch).to(self._inputs.device)
+        drawn = torch.as_tensor(batch)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
         part = self._clipped(drawn, slots)
         norms, norm = part.norms.cpu().numpy(), 0.0
@@ -152,7 +153,7 @@ class PrivateGradients:
         found[batch] = norms
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
-            others = torch.as_tensor(rest).to(self._inputs.device)
+            others = torch.as_tensor(rest)
             # Passes of the same shape; nothing is summed, so that places need no law.
             slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
@@ -178,7 +179,7 @@ class PlainGradients:
         device: str = "cpu",
     ) -> None:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
-        self._inputs, self._targets = dataset.inputs.to(device), dataset.targets.to(device)
+        self._inputs, self._targets, self._device = dataset.inputs, dataset.targets, device
         self._parameters = trainable(model)
 
     def at(self, step: int) -> dict[str, Tensor]:
@@ -189,8 +190,9 @@ class PlainGradients:
         """
         source = self._randomness.of(Purpose.SAMPLE, step=step)
         drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
-        batch = torch.as_tensor(drawn).to(self._inputs.device)
-        losses = self._loss(self._model(self._inputs[batch]), self._targets[batch])
+        batch = torch.as_tensor(drawn)
+        inputs, targets = (of[batch].to(self._device) for of in (self._inputs, self._targets))
+        losses = self._loss(self._model(inputs), targets)
         total = losses.sum() / self._privacy.expected_batch_size
         if not bool(torch.isfinite(total)):
             raise TrainingStopped("the loss")

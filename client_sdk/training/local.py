@@ -6,7 +6,8 @@ the whole update is clipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
-from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
@@ -30,6 +31,7 @@ from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
+from client_sdk.training.devices import devices_of
 from client_sdk.training.gradients import (
     PlainGradients,
     PrivateGradients,
@@ -39,12 +41,12 @@ from client_sdk.training.gradients import (
     released_centre,
 )
 from client_sdk.training.noise import GridNoise
-from client_sdk.training.patients import Loss, RowsOfPatients, loss_of_patients
+from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
-_OF_THE_MODEL = ("spec", "_model", "_buffers", "_of_records")
+_OF_THE_MODEL = ("spec", "_devices", "_model", "_buffers", "_of_records")
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ class LocalTraining:
 
     dataset  one record per patient: `TaskDataset.by_patient`
     randomness  of batches and noise: a cryptographic one, outside simulations
-    device   a torch device
+    device   torch devices as `devices_of` reads them; the model lies on the first
     checkpoint_seconds  at least so long between two checkpoints of a round of several local steps
     party    this client's name, by which its randomness is addressed
+    bfloat16  the model computes in bfloat16; norms, sums and noise stay in the parameters' own precision
 
     Raises DataError when two records belong to one patient.
     """
@@ -80,6 +83,7 @@ class LocalTraining:
     device: str = "cpu"
     checkpoint_seconds: float = 60.0
     party: str = "client"
+    bfloat16: bool = False
 
     def __post_init__(self) -> None:
         self.dataset.require_one_record_per_patient()
@@ -106,15 +110,14 @@ class LocalTraining:
             TrainingStopped: NaN or an infinity.
         """
         model, loss = self._of_records
-        inputs, targets = (of[:records].to(self.device) for of in (self.dataset.inputs, self.dataset.targets))
+        inputs, targets = (of[:records].to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
         try:
-            if self.settings.privacy.rules.clips_updates:
-                checked_losses(loss, inputs, model(inputs), targets)
-            else:
-                # Not `_gradients`, which confirms its choice on the first batch of a round.
-                PerRecordGradients(model, loss).norms(inputs, targets)
-        except NonFiniteError as error:
-            raise TrainingStopped(error.where) from error
+            with self._computing():
+                if self.settings.privacy.rules.clips_updates:
+                    checked_losses(loss, inputs, model(inputs), targets)
+                else:
+                    # Not `_gradients`, which confirms its choice on the first batch of a round.
+                    PerRecordGradients(model, loss).norms(inputs, targets)
         except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 
@@ -127,13 +130,14 @@ class LocalTraining:
         if self.settings.privacy.rules.clips_updates:
             return None
         few = slice(0, MEASURED)
-        inputs, targets = self.dataset.inputs[few].to(self.device), self.dataset.targets[few].to(self.device)
+        inputs, targets = self.dataset.inputs[few].to(self._device), self.dataset.targets[few].to(self._device)
         try:
             # Of its own: in training the choice is confirmed on the first batch, measured or not.
-            return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
+            with self._computing():
+                return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
         except UnsupportedLayer as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
-        except NonFiniteError:
+        except TrainingStopped:
             # Training says so itself, if the released weights are not better.
             return None
 
@@ -156,8 +160,8 @@ class LocalTraining:
     def _model(self) -> nn.Module:
         """Made once; every round loads the released weights into it."""
         # No layer may draw at random: the norm that is measured must be the norm that is clipped.
-        model = new_model(self.task).eval().to(self.device)
-        if self.settings.privacy.rules.clips_updates and self.device == "cpu":
+        model = new_model(self.task).eval().to(self._device)
+        if self.settings.privacy.rules.clips_updates and self._device == "cpu":
             # Where autograd takes the gradient, pooling and convolutions of a processor are faster so.
             model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         return model
@@ -172,12 +176,38 @@ class LocalTraining:
         """Model and loss for records as they lie in the dataset."""
         if not self.dataset.grouped:
             return self._model, self.task.loss
-        return RowsOfPatients(self._model), loss_of_patients(self.task.loss)
+        return RowsOfPatients(self._model), LossOfPatients(self.task.loss)
 
     @cached_property
     def _gradients(self) -> PerRecordGradients:
         """How the model's gradients are found; the choice is confirmed on the first batch and holds in every round."""
-        return PerRecordGradients(*self._of_records)
+        return PerRecordGradients(*self._of_records, further_devices=self._devices[1:])
+
+    @cached_property
+    def _devices(self) -> tuple[str, ...]:
+        return devices_of(self.device)
+
+    @property
+    def _device(self) -> str:
+        """Where the model lies."""
+        return self._devices[0]
+
+    @contextmanager
+    def _computing(self) -> Generator[None]:
+        """Within, products have the chosen precision, and what stops a step is told in the words of a hospital."""
+        kind = torch.device(self._device).type
+        try:
+            # Not cached: the weights change between two local steps.
+            with torch.autocast(kind, torch.bfloat16, enabled=self.bfloat16, cache_enabled=False):
+                yield
+        except NonFiniteError as error:
+            raise TrainingStopped(error.where) from error
+        except OverflowError as error:
+            raise TrainingStopped("the noised sum") from error
+        except DeviceLost as error:
+            raise ConfigurationError(str(error)) from error
+        except torch.OutOfMemoryError as error:
+            raise ConfigurationError(f"the memory of device {self.device!r} does not suffice for one pass") from error
 
     def of_client(self, party: str, dataset: TaskDataset) -> LocalTraining:
         """Another client's part of the same study: its own records and streams, and this one's model and rules.
@@ -242,10 +272,10 @@ class LocalTraining:
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
         self._load(weights)
-        try:
+        with self._computing():
             if self.settings.privacy.rules.clips_updates:
                 plain = PlainGradients(
-                    *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self.device
+                    *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self._device
                 )
                 made = self._clipped(self._descended(weights, plain, round, checkpoints))
             else:
@@ -254,7 +284,7 @@ class LocalTraining:
                     self.dataset,
                     self.settings,
                     self.randomness_in(round),
-                    device=self.device,
+                    device=self._device,
                     log_moments=log_moments,
                     individual=individual,
                     total_records=total_records,
@@ -265,10 +295,6 @@ class LocalTraining:
                 if log_moments is not None:
                     # After the last step: the histogram holds the sums with all of the round's steps.
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
-        except NonFiniteError as error:
-            raise TrainingStopped(error.where) from error
-        except OverflowError as error:
-            raise TrainingStopped("the noised sum") from error
         for name, array in made.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
@@ -284,9 +310,9 @@ class LocalTraining:
 
         def predicted(part: Tensor) -> Tensor:
             # Of the same shape as well: exponentials of the last few numbers are computed by other instructions.
-            return self.task.predictions(self._model(part.to(self.device)).double().cpu())
+            return self.task.predictions(self._model(part.to(self._device)).double().cpu())
 
-        with torch.no_grad():
+        with torch.no_grad(), self._computing():
             return each_alone(predicted, inputs).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:

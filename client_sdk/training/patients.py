@@ -6,6 +6,7 @@ A patient's loss is the mean over its rows, so its gradient is the mean of their
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -33,16 +34,17 @@ class RowsOfPatients(nn.Module):
         return self.model(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
 
 
-def loss_of_patients(loss: Loss) -> Loss:
-    """loss(outputs, targets) of rows -> loss of patients: (patients, rows, ...), (patients, rows) -> (patients,).
+@dataclass(frozen=True)
+class LossOfPatients:
+    """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows) -> (patients,).
 
     Targets ABSENT stand for rows that a patient does not have; every patient has at least one row.
     """
 
-    def mean_over_rows(outputs: Tensor, targets: Tensor) -> Tensor:
+    loss: Loss
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         present = targets != ABSENT
         # ABSENT is no class; any class does, since that loss is not counted.
-        each = loss(outputs.flatten(0, 1), targets.clamp(min=0).flatten(0, 1)).view_as(targets)
+        each = self.loss(outputs.flatten(0, 1), targets.clamp(min=0).flatten(0, 1)).view_as(targets)
         return torch.where(present, each, 0.0).sum(1) / present.sum(1)
-
-    return mean_over_rows

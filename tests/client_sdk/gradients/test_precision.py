@@ -59,6 +59,19 @@ def test_tf32_on_cuda_is_suspended_and_comes_back_after_a_failure() -> None:
     assert [switch.fp32_precision for switch in switches] == before
 
 
+def test_on_cuda_sums_are_added_in_one_order_and_no_kernel_is_chosen_by_its_time() -> None:
+    """The switches alone, which can be set without a device."""
+    state = torch.are_deterministic_algorithms_enabled, lambda: BACKENDS.cudnn.benchmark
+    BACKENDS.cudnn.benchmark = True
+    try:
+        with exact_products(torch.device("cuda")):
+            assert [of() for of in state] == [True, False]
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert [of() for of in state] == [False, True]
+    finally:
+        BACKENDS.cudnn.benchmark = False
+
+
 @pytest.mark.gpu
 @CUDA
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])

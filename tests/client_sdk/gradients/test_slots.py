@@ -82,7 +82,9 @@ def alone(name: str, method: Any, companions: list[int], slot: int, capacity: in
     free = [place for place in range(capacity) if place != slot]
     rows = torch.tensor([0, *companions])
     seen: dict[str, Tensor] = {}
-    before = gradients._signals
+    # The method is confirmed before its results are changed.
+    gradients.norms(inputs[rows], targets[rows], slots=At(capacity, [slot, *free[: len(companions)]]))
+    before = gradients._engine.run
 
     def only_the_first(x: Tensor, y: Tensor) -> Any:
         done = before(x, y)
@@ -94,7 +96,7 @@ def alone(name: str, method: Any, companions: list[int], slot: int, capacity: in
         done.add_weighted = weighted
         return done
 
-    gradients._signals = only_the_first  # type: ignore[method-assign]
+    gradients._engine.run = only_the_first  # type: ignore[method-assign]
     places = At(capacity, [slot, *free[: len(companions)]])
     found = gradients.clipped_sum(inputs[rows], targets[rows], clip_norm=1.0, slots=places)
     seen |= found.gradients

@@ -16,7 +16,7 @@ from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import load_weights, weights_of
-from client_sdk.training.patients import RowsOfPatients, loss_of_patients
+from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 from tests.factories.settings import settings
 
 SILENT = 1e-7
@@ -77,7 +77,7 @@ def test_a_patients_gradient_is_the_mean_of_its_rows_and_is_clipped_as_one(
     slow = patient_gradients(task, rows, model, most)
     together = rows.by_patient(most)
     assert set(together.patients) == set(ROWS)
-    engine = PerRecordGradients(RowsOfPatients(model), loss_of_patients(task.loss))
+    engine = PerRecordGradients(RowsOfPatients(model), LossOfPatients(task.loss))
     norms = [math.sqrt(sum(float(g.square().sum()) for g in slow[who].values())) for who in together.patients]
     # Some are clipped, some are not.
     bound = sorted(norms)[2] * 0.99
