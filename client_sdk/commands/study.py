@@ -299,12 +299,12 @@ def _initial_weights(settings: StudySettings, backbone: Path | None) -> dict[str
 
     training = settings.training
     try:
-        task = tasks.of_study(training, backbone)
-        whole = training.trainable == "all"
-        weights = drawn(task) if whole else None
+        task = tasks.load(training.task, training.task_parameters)
+        weights = drawn(task) if training.trainable == "all" else None
         if weights is None:
             from client_sdk.training.local import weights_of
 
+            task = tasks.of_study(training, backbone)
             weights = weights_of(new_model(task, training.task))
     except (tasks.TaskError, ModuleNotFoundError) as error:
         missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.training import ALL, rank_of
+from client_sdk.protocol.study.training import ALL, HEAD, rank_of
 from client_sdk.tasks.adapters import adapt, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.task import Task, new_model
 
 
@@ -98,6 +99,11 @@ def of_part(
         ConfigurationError: the file is missing, another one, or does not fit; a pattern matches nothing; the rank is
             too large; what is not trained would differ between hospitals.
     """
+    if isinstance(task, ModuleFeatures):
+        if trainable not in (ALL, HEAD):
+            raise ConfigurationError("task features trains its linear layer alone: leave training.trainable out")
+        task = task.with_program(None if sha256 is None else believed(backbone, sha256))
+        trainable, sha256 = HEAD, None
     if trainable == ALL:
         raise ConfigurationError(
             "training.backbone is for what is not trained: say which part is (training.trainable). To begin with "

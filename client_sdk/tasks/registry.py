@@ -10,6 +10,7 @@ from typing import Any
 from client_sdk.protocol.study.training import ALL, Training
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
 
@@ -17,7 +18,14 @@ GROUP = "wardround.tasks"
 
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {
     kind.name: kind
-    for kind in (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
+    for kind in (
+        LogisticRegression,
+        BayesianLogisticRegression,
+        MultilayerPerceptron,
+        SmallCnn,
+        LastLayer,
+        ModuleFeatures,
+    )
 }
 
 
@@ -58,7 +66,7 @@ def load_part(
     task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: str | Path | None
 ) -> Task:
     """As `of_study`, of a task at hand; trainable, sha256: training.trainable and training.backbone.sha256."""
-    if trainable == ALL and sha256 is None:
+    if trainable == ALL and sha256 is None and not isinstance(task, ModuleFeatures):
         return task
     from client_sdk.tasks.parts import of_part
 

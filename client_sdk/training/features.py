@@ -15,12 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.data import Records
+from client_sdk.errors import ConfigurationError
+from client_sdk.gradients import UnsupportedLayer
+from client_sdk.gradients.inspection import refuse_cross_record, risky_layers
 from client_sdk.protocol.study.training import HEAD
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 
+_COMPANIONS = 64
 _CHUNK = 1024
 """Records whose features are computed at once: what is in memory beside the records and the features."""
 
@@ -82,9 +86,22 @@ class Features:
         return found
 
     def require(self, dataset: TaskDataset) -> None:
-        """Raises NoFeatures: the model uses its head otherwise than once, at its end, on each record."""
-        rows = dataset.inputs.flatten(0, 1) if dataset.grouped else dataset.inputs
-        self._computed(rows[:1])
+        """Raises:
+        NoFeatures: the model uses its head otherwise than once, at its end, on each record.
+        ConfigurationError: records reach each other in the frozen part, as far as that is seen.
+        """
+        rows = (dataset.inputs.flatten(0, 1) if dataset.grouped else dataset.inputs)[:_COMPANIONS]
+        try:
+            refuse_cross_record(risky_layers(self._model[0]))
+        except UnsupportedLayer as error:
+            raise ConfigurationError(f"the part that is not trained cannot be used: {error}") from error
+        # Passes of one shape, with the first record in the first place: only its companions differ.
+        among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
+        if not torch.equal(among[0], alone[0]):
+            raise ConfigurationError(
+                "the part that is not trained gives one record other features beside other records: it mixes them, and "
+                "no patient could be protected alone"
+            )
 
     def of_dataset(self, dataset: TaskDataset) -> TaskDataset:
         """The same patients and targets with features for inputs. Raises NoFeatures."""
@@ -97,6 +114,10 @@ class Features:
         """(n, ...) float32 inputs of the model to (n, ...) of its head. Raises NoFeatures."""
         chunks = (inputs[start : start + _CHUNK] for start in range(0, len(inputs), _CHUNK))
         return torch.cat([self._remembered(chunk) for chunk in chunks])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The model is made anew elsewhere: some programs cannot be sent.
+        return Features, (self.whole, self.device, self.known)
 
     def _remembered(self, inputs: Tensor) -> Tensor:
         known = self.known
@@ -130,6 +151,7 @@ class Features:
 
     @property
     def _model(self) -> tuple[nn.Module, nn.Module]:
+        """The whole model, made once, and its head."""
         if not self._cut:
             model = new_model(self.whole).eval().to(self.device)
             self._cut.append((model, model.get_submodule(self.name)))
