@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from client_sdk.errors import TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset
-from client_sdk.training.patients import Loss, RowsOfPatients, LossOfPatients
+from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
 from simulation.population import Population
 
 BATCH = 128

@@ -36,17 +36,13 @@ Evaluated = Annotated[
         "--evaluation", help="a fifth of the patients is set aside, and models are evaluated on them by queries"
     ),
 ]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="which built-in task is trained; left out: logistic-regression")
+]
 Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone: nothing is trained")]
 
+DEFAULT_TASK = "logistic-regression"
 _TRAINING: Mapping[str, Any] = {
-    "task": "logistic-regression",
-    "task_parameters": {
-        "label": "ill",
-        "classes": 2,
-        "column.age": "18..90",
-        "column.chol": "100..400; missing=240",
-        "column.pain": "1|2|3|4",
-    },
     "algorithm": "fedsgd",
     "local_steps": 1,
     "optimiser": {"name": "plain", "learning_rate": 1.0},
@@ -151,14 +147,23 @@ def statistics_values(*, masked: bool = False) -> dict[str, Any]:
 
 
 def study_values(
-    *, bayesian: bool = False, masked: bool = False, client_level: bool = False, evaluation: bool = False
+    *,
+    task: str = DEFAULT_TASK,
+    bayesian: bool = False,
+    masked: bool = False,
+    client_level: bool = False,
+    evaluation: bool = False,
 ) -> dict[str, Any]:
     """What a template of a study writes down, as JSON.
 
     Raises:
-        ConfigurationError: these do not go together; says why, and what does.
+        ConfigurationError: there is no such task, or these do not go together; says why, and what does.
     """
     from client_sdk.errors import ConfigurationError
+    from client_sdk.tasks.examples import EXAMPLES
+
+    if task not in EXAMPLES:
+        raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(EXAMPLES)}")
 
     if client_level and not masked:
         raise ConfigurationError(
@@ -176,7 +181,8 @@ def study_values(
             "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
             "they draw on statistics.allowance, which somebody has to choose (docs/statistics.md)"
         )
-    training, privacy, clients = dict(_TRAINING), dict(_PRIVACY), 4
+    training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
+    privacy, clients = dict(_PRIVACY), 4
     if masked:
         privacy["masking"] = dict(_MASKING)
     if client_level:
@@ -220,6 +226,7 @@ def _text(head: str, model: type[BaseModel], values: Mapping[str, Any]) -> str:
 
 
 def study_template(
+    task: TaskName = None,
     bayesian: Bayesian = False,
     masked: Masked = False,
     client_level: ClientLevel = False,
@@ -232,14 +239,20 @@ def study_template(
 
     with plain_errors():
         if statistics:
-            if bayesian or client_level or evaluation:
+            if bayesian or client_level or evaluation or task is not None:
                 raise ConfigurationError(
                     "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
                     "and a query counts patients, not hospitals"
                 )
             hand_out(study_text(statistics_values(masked=masked)), output)
             return
-        chosen = study_values(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
+        chosen = study_values(
+            task=task or DEFAULT_TASK,
+            bayesian=bayesian,
+            masked=masked,
+            client_level=client_level,
+            evaluation=evaluation,
+        )
         hand_out(study_text(chosen), output)
 
 

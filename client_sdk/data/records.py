@@ -96,9 +96,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Examples:
-    """Arrays of images or features with integer labels. Made by `Examples.of`.
+    """Arrays of images or features with labels. Made by `Examples.of`.
 
-    inputs: (n, ...) numbers. labels: (n,) integers. patients: n identifiers. named: as in `Table`.
+    inputs: (n, ...) numbers. labels: (n, ...) numbers or words: a class, several at once, a mask of an image.
+    patients: n identifiers. named: as in `Table`.
     """
 
     inputs: Array
@@ -116,8 +117,8 @@ class Examples:
         inputs, labels = np.asarray(inputs), np.asarray(labels)
         if inputs.ndim < 2 or inputs.dtype.kind not in "uif" or len(inputs) == 0:
             raise DataError("inputs: an array of numbers with at least one example and one further axis is expected")
-        if labels.shape != (len(inputs),):
-            raise DataError(f"labels: shape ({len(inputs)},) is expected, one label per example")
+        if labels.ndim < 1 or len(labels) != len(inputs):
+            raise DataError(f"labels: shape ({len(inputs)}, ...) is expected, one label per example")
         return cls(inputs, labels, _patients(patients, len(inputs)), named=patients is not None)
 
     def __len__(self) -> int:
@@ -148,7 +149,8 @@ def records_of(data: Any, *, patient_column: str | None = None) -> Records:
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
 
     patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
-    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a whole number.
+    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a number or
+    an array of one shape.
 
     Raises:
         DataError: none of these, items that are not such tuples, or of different shapes.
@@ -201,10 +203,11 @@ def _from_dataset(dataset: Any) -> Examples:
     if len({array.shape for array in inputs}) > 1:
         raise DataError("data set: all x have one shape")
     labels = [_array(item[1]) for item in items]
-    if any(label.size != 1 for label in labels):
-        raise DataError("data set: y is one number")
+    labels = [label.reshape(()) if label.size == 1 else label for label in labels]
+    if len({label.shape for label in labels}) > 1:
+        raise DataError("data set: all y have one shape")
     patients = [_plain(item[2]) for item in items] if sizes == {3} else None
-    return Examples.of(np.stack(inputs), np.array([label.item() for label in labels]), patients)
+    return Examples.of(np.stack(inputs), np.stack(labels), patients)
 
 
 def _plain(value: Any) -> Any:

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from client_sdk.gradients.capture import Capture, Use
 from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
 from client_sdk.gradients.composite import Composite
+from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.gradients.inspection import known_layers, trainable
-from client_sdk.gradients.layers import SIGNALS, Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.layers import Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.losses import signal_of
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
@@ -105,7 +107,7 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self._pools = max_pools(model)
-        self._signal = SIGNALS.get(loss) if ends_in(model, self.layers) else None
+        self._signal = signal_of(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
         """One micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
@@ -163,11 +165,20 @@ def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) -> Tensor:
-    """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite."""
+    """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite.
+
+    NaN among the targets may be what the loss leaves out: it is no fault while every loss is finite.
+    """
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
         found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
         raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
     output = {"the model's output": outputs} if isinstance(outputs, Tensor) else {}
-    stop_if_not_finite({"inputs": inputs, "targets": targets, **output, "the loss": losses})
+    try:
+        stop_if_not_finite({"inputs": inputs, **output, "the loss": losses})
+    except NonFiniteError as error:
+        # A loss may leave NaN among the targets out; where it has not, they are the fault.
+        if error.where == "the loss":
+            stop_if_not_finite({"targets": targets})
+        raise
     return losses

@@ -246,7 +246,7 @@ class PerRecordGradients:
         key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
         if key in self._verified:
             return
-        stop_if_not_finite({"inputs": inputs, "targets": targets})
+        stop_if_not_finite({"inputs": inputs})
         refuse_interaction(self.model, self.loss, inputs, targets)
         if isinstance(self._engine, Layerwise):
             try:

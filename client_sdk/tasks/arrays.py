@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Examples, Records
-from client_sdk.tasks.task import Classification, InputUse, TaskParameters
+from client_sdk.tasks.losses import ClassLossParameters
+from client_sdk.tasks.task import Classification, InputUse
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from client_sdk.tasks.dataset import TaskDataset
 
 
-class ImageParameters(TaskParameters):
+class ImageParameters(ClassLossParameters):
     """Shape of an image and the public range of a pixel."""
 
     channels: int = Field(default=1, ge=1, le=64, description="1 for grey images, 3 for colours")
@@ -46,6 +47,7 @@ class SmallCnn(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
+        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
     def model(self) -> nn.Module:
         from torch import nn
@@ -92,7 +94,7 @@ class SmallCnn(Classification):
         return (InputUse("pixels", pixels.size, missing=0, clipped=outside),)
 
 
-class FeatureParameters(TaskParameters):
+class FeatureParameters(ClassLossParameters):
     """Size of a feature vector, and its public bound."""
 
     features: int = Field(ge=1, le=1_000_000, description="numbers per record")
@@ -108,6 +110,7 @@ class LastLayer(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
+        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
     def model(self) -> nn.Module:
         return self.linear(self.parameters.features)

@@ -13,7 +13,8 @@ from torch.utils.data import Dataset
 
 from client_sdk.data import DataError
 
-# A target that stands where a patient has fewer rows than the others; no class has this number.
+# What a target of whole numbers holds where a patient has fewer rows than the others; no class has this number. In a
+# target of floats it is NaN.
 ABSENT = -1
 
 _LOG = logging.getLogger(__name__)
@@ -23,8 +24,10 @@ _LOG = logging.getLogger(__name__)
 class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     """Rows that a task made of the records; `by_patient` makes the patients out of them that training takes.
 
-    inputs: (n, ...) float32, finite. targets: (n,) int64. patients: n identifiers, which stay in the hospital.
-    grouped: inputs are (n, rows, ...) and targets (n, rows), ABSENT where a patient has fewer rows.
+    inputs: (n, ...) float32, finite. patients: n identifiers, which stay in the hospital.
+    targets: (n, ...) as the task's loss takes them: (n,) int64 classes, (n, height, width) int64 masks, (n,) float32
+    numbers, (n, k) float32 for several at once. One of several may be NaN, which the loss leaves out; not all of a row.
+    grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks.
     """
 
     inputs: Tensor
@@ -37,12 +40,24 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
             raise DataError("inputs, targets and patients have one length, and at least one record")
         if not torch.isfinite(self.inputs).all():
             raise DataError("inputs: NaN or an infinity after preprocessing")
+        self._require_targets()
 
     def __len__(self) -> int:
         return len(self.patients)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
         return self.inputs[index], self.targets[index], self.patients[index]
+
+    def _require_targets(self) -> None:
+        if not self.targets.is_floating_point():
+            return
+        if torch.isinf(self.targets).any():
+            raise DataError("targets: an infinity")
+        # A patient whose rows are there has its first one.
+        own = self.targets[:, 0] if self.grouped else self.targets
+        empty = int((~present(own, 1)).sum())
+        if empty:
+            raise DataError(f"targets: {empty} of {len(own)} records have none; leave these records out")
 
     def without(self, excluded: Sequence[str]) -> TaskDataset:
         """The records of everybody who is not in `excluded`."""
@@ -67,7 +82,8 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         Where everybody has one row, these are the rows themselves.
 
         Raises:
-            DataError: `most` is 1 and a patient has two rows, or rows to be grouped have targets that are not classes.
+            DataError: `most` is 1 and a patient has two rows, or rows to be grouped have targets below 0 throughout,
+                which would pass for rows that are not there.
         """
         if most < 1:
             raise ValueError(f"most must be at least 1, got {most}")
@@ -78,8 +94,10 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
             rows.setdefault(patient, []).append(row)
         if self.grouped or len(rows) == len(self.patients):
             return self
-        if self.targets.is_floating_point() or self.targets.ndim != 1 or bool((self.targets < 0).any()):
-            raise DataError("several rows of one patient: targets must be classes, whole numbers from 0")
+        if not present(self.targets, 1).all():
+            raise DataError(
+                f"several rows of one patient: targets of whole numbers must not be {ABSENT}, which stands for no row"
+            )
         cut = sum(len(own) > most for own in rows.values())
         if cut:
             _LOG.warning("%d patients have more than %d rows; the first %d of each are used", cut, most, most)
@@ -89,10 +107,22 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         longest = max(len(own) for own in rows.values())
         # A row that stands in for a missing one repeats the patient's first, so that nothing is computed of empty air.
         places = torch.tensor([own + own[:1] * (longest - len(own)) for own in rows.values()])
-        present = torch.tensor([[k < len(own) for k in range(longest)] for own in rows.values()])
-        targets = torch.where(present, self.targets[places], ABSENT)
+        real = torch.tensor([[k < len(own) for k in range(longest)] for own in rows.values()])
+        mark = torch.nan if self.targets.is_floating_point() else ABSENT
+        targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
         return TaskDataset(self.inputs[places], targets, tuple(rows), grouped=True)
 
     def _take(self, keep: Sequence[int]) -> TaskDataset:
         patients = tuple(self.patients[i] for i in keep)
         return TaskDataset(self.inputs[keep], self.targets[keep], patients, grouped=self.grouped)
+
+
+def present(targets: Tensor, axes: int) -> Tensor:
+    """(...) booleans over the first `axes` axes of `targets`: not ABSENT, or NaN, throughout."""
+    marked = torch.isnan(targets) if targets.is_floating_point() else targets == ABSENT
+    return ~(marked if targets.ndim == axes else marked.flatten(axes).all(-1))
+
+
+def over(values: Tensor, axes: int) -> Tensor:
+    """The same values with axes of length 1 behind, `axes` in all."""
+    return values.reshape(*values.shape, *(1,) * (axes - values.ndim))

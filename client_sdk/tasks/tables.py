@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Records, Table, WrongRows
 from client_sdk.tasks.columns import PREFIX, categories_of, encode_columns, indices_of, read_columns, require_columns
+from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.task import Classification, InputUse, TaskParameters
 
 if TYPE_CHECKING:
@@ -44,8 +45,12 @@ class TableParameters(TaskParameters):
         return self
 
 
-class PerceptronParameters(TableParameters):
-    """Those of a table, and the shape of the network."""
+class ClassifierParameters(ClassLossParameters, TableParameters):
+    """Those of a table, and the loss."""
+
+
+class PerceptronParameters(ClassifierParameters):
+    """Those of a classifier, and the shape of the network."""
 
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of each hidden layer")
     layers: int = Field(default=1, ge=1, le=16, description="how many hidden layers")
@@ -68,6 +73,8 @@ class TableTask(Classification, Generic[P]):
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
         self.features = sum(column.width for column in self.columns)
+        if isinstance(self.parameters, ClassLossParameters):
+            self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
     @property
     def class_names(self) -> tuple[int | str, ...]:
@@ -121,10 +128,10 @@ class TableTask(Classification, Generic[P]):
         return torch.as_tensor(found)
 
 
-class LogisticRegression(TableTask[TableParameters]):
+class LogisticRegression(TableTask[ClassifierParameters]):
     """One linear layer, zero at the start."""
 
-    name, kind = "logistic-regression", TableParameters
+    name, kind = "logistic-regression", ClassifierParameters
 
     def model(self) -> nn.Module:
         return self.linear(self.features)

@@ -127,6 +127,9 @@ class Classification(Task):
     """
 
     classes: int
+    # Of the loss, as `client_sdk.tasks.losses` says them: gamma of the focal one, and a weight for each class.
+    gamma: float = 0.0
+    class_weights: tuple[float, ...] = ()
 
     def linear(self, features: int) -> nn.Linear:
         """One layer to the outputs, zero at the start."""
@@ -155,23 +158,26 @@ class Classification(Task):
         """Columns that the model must give."""
         return 1 if self.classes == 2 else self.classes
 
-    # Not a method of its own: the closed forms know their losses by identity.
+    # Not a method of its own: the closed forms know their losses by what they are.
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,), one of the functions whose gradient is known in closed form."""
-        from client_sdk.gradients.layers import cross_entropy, logistic
+        """loss(outputs, targets) -> (batch,), one of those whose gradient is known in closed form."""
+        from client_sdk.gradients.losses import class_loss
 
-        return logistic if self.classes == 2 else cross_entropy
+        return class_loss(self.classes, self.gamma, self.class_weights)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         import torch
+
+        from client_sdk.gradients.losses import class_loss
 
         if len(targets) == 0 or not torch.isfinite(outputs).all():
             raise DataError("metrics need at least one record and finite outputs")
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
         return {
             "accuracy": (predicted == targets).double().mean().item(),
-            "log_loss": self.loss(outputs.double(), targets).mean().item(),
+            # The plain one, whatever was trained with.
+            "log_loss": class_loss(self.classes)(outputs.double(), targets).mean().item(),
         }
 
     def integer_labels(self, labels: np.ndarray, where: str = "labels") -> Tensor:
@@ -189,6 +195,10 @@ class Classification(Task):
                 f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text; a study of a table can "
                 'name the words in their order: "label-values" = "first|second"'
             ) from error
+        if numbers.ndim != 1:
+            raise DataError(
+                f"{where}: one whole number per record is expected, and there are {numbers.ndim - 1} more axes"
+            )
         # NaN compares as false, and so is counted as wrong.
         with np.errstate(invalid="ignore"):
             wrong = ~((numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from client_sdk.tasks.dataset import ABSENT
+from client_sdk.tasks.dataset import over, present
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,15 +36,16 @@ class RowsOfPatients(nn.Module):
 
 @dataclass(frozen=True)
 class LossOfPatients:
-    """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows) -> (patients,).
+    """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows, ...) -> (patients,).
 
-    Targets ABSENT stand for rows that a patient does not have; every patient has at least one row.
+    A row whose target is marked throughout (`present`) is one that the patient does not have; its first row is there.
     """
 
     loss: Loss
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        present = targets != ABSENT
-        # ABSENT is no class; any class does, since that loss is not counted.
-        each = self.loss(outputs.flatten(0, 1), targets.clamp(min=0).flatten(0, 1)).view_as(targets)
-        return torch.where(present, each, 0.0).sum(1) / present.sum(1)
+        real = present(targets, 2)
+        # Any target of the right kind does for a row that is not there: its loss is not counted.
+        filled = torch.where(over(real, targets.ndim), targets, targets[:, :1])
+        each = self.loss(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
+        return torch.where(real, each, 0.0).sum(1) / real.sum(1)

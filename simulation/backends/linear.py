@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.gradients.clipping import SAFETY
-from client_sdk.gradients.layers import SIGNALS
+from client_sdk.gradients.losses import Loss
 from client_sdk.protocol.randomness.source import RandomSource
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.gradients import poisson_batch
@@ -87,10 +87,10 @@ class Summed:
 
 @dataclass(frozen=True)
 class LinearRecords:
-    """Records under a linear layer, a loss whose derivative is known, and whether the layer has a bias."""
+    """Records under a linear layer, and the derivative of their loss in its outputs."""
 
     dataset: TaskDataset
-    loss: object
+    signal: Loss
 
     def gradients(self, models: Stacked, batches: Batches, clip_norm: float | None) -> Summed:
         """clip_norm: L2 bound on each record's gradient; None: it counts as it is."""
@@ -113,8 +113,8 @@ class LinearRecords:
         x = self.dataset.inputs[batches.rows].double()
         weight, bias = models.weight.detach().double(), models.bias.detach().double()
         outputs = torch.bmm(x, weight.transpose(1, 2)) + bias.unsqueeze(1)
-        targets = self.dataset.targets[batches.rows].reshape(clients * width)
-        signals = SIGNALS[self.loss](outputs.reshape(clients * width, -1), targets).view(outputs.shape)
+        targets = self.dataset.targets[batches.rows].flatten(0, 1)
+        signals = self.signal(outputs.reshape(clients * width, -1), targets).view(outputs.shape)
         return x, signals * batches.counts.unsqueeze(2)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped, WardroundError
 from client_sdk.gradients.inspection import trainable
-from client_sdk.gradients.layers import SIGNALS
+from client_sdk.gradients.losses import signal_of
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import COORDINATOR, Purpose
 from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
@@ -47,7 +47,7 @@ def reason_against(work: LocalWork) -> str | None:
     training, model = work.settings.training, work.training.task.model()
     if type(model) is not nn.Linear or set(trainable(model)) != {"weight", "bias"}:
         return f"task {training.task}: its model is not one linear layer with a bias"
-    if work.training.task.loss not in SIGNALS:
+    if signal_of(work.training.task.loss) is None:
         return f"task {training.task}: the derivative of its loss is not known in closed form"
     if work.population.dataset.grouped:
         return "training.rows_per_patient: patients with several rows"
@@ -65,12 +65,12 @@ class Vectorised:
     exact = False
 
     def __init__(self, work: LocalWork) -> None:
-        reason = reason_against(work)
-        if reason is not None:
+        reason, signal = reason_against(work), signal_of(work.training.task.loss)
+        if reason is not None or signal is None:
             raise ConfigurationError(f"{reason}: take the backend forked")
         self._work, self._settings = work, work.settings
         self._layout = Layout.of(work.training.spec)
-        self._records = LinearRecords(work.population.dataset, work.training.task.loss)
+        self._records = LinearRecords(work.population.dataset, signal)
         clips = self._settings.privacy.rules.clips_updates
         self._noise = None if clips else work.training.noise
 

@@ -5,20 +5,43 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic.fields import FieldInfo
 
 from client_sdk.tasks import load
 from client_sdk.tasks.columns import OPTIONS, PREFIX, read_columns
+from client_sdk.tasks.examples import EXAMPLES as EXAMPLE_OF
 from client_sdk.tasks.registry import BUILT_IN
 from client_sdk.tasks.tables import TableTask
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-SECTIONS = {found[1]: found[2] for found in re.finditer(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "tasks.md").read_text()
+# Tasks of one kind may have a page of their own: tasks-NAME.md.
+SECTIONS = {
+    found[1]: found[2]
+    for page in sorted(DOCS.glob("tasks*.md"))
+    for found in re.finditer(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
+}
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \| (.*) \| (.*) \|$", re.M)
-KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", str | None: "text"}
+KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`"}
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(annotation))
+    # What may be left out is written as what it is.
+    kinds = [one for one in get_args(annotation) if one is not type(None)] or [annotation]
+    return KINDS[kinds[0]]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is None:
+        return "–"
+    return f"`{field.default}`".lower() if isinstance(field.default, str | bool) else f"{field.default:g}"
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
@@ -26,8 +49,7 @@ def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
     bounds = {key: getattr(one, key) for one in field.metadata for key in ("ge", "le", "gt") if hasattr(one, key)}
     reach = f", {bounds['ge']:,} to {bounds['le']:,}" if {"ge", "le"} <= set(bounds) else ""
     reach += f", above {bounds['gt']:,}" if "gt" in bounds else ""
-    default = "required" if field.is_required() else "–" if field.default is None else f"{field.default:g}"
-    return field.alias or name, KINDS[field.annotation] + reach, default, str(field.description)
+    return field.alias or name, _kind(field.annotation) + reach, _default(field), str(field.description)
 
 
 def test_every_built_in_task_has_its_section() -> None:
@@ -62,7 +84,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(("name", "example", "said"), EXAMPLES)
 def test_every_example_is_a_task_of_the_size_that_is_said(name: str, example: str, said: str) -> None:
     training = tomllib.loads(example)["training"]
-    assert training["task"] == name
+    assert training == {"task": name, "task_parameters": EXAMPLE_OF[name]}
     task: Any = load(name, training["task_parameters"])
     inputs, parameters = (
         int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:inputs|parameters)", said)

@@ -18,6 +18,8 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
+from client_sdk.tasks.examples import EXAMPLES
+from client_sdk.tasks.registry import BUILT_IN
 from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 
@@ -47,6 +49,22 @@ def test_a_template_of_a_study_is_taken_by_the_coordinator(
     assert here.operator("GET", "/v1/studies/sepsis").json()["settings_sha256"] == settings.digest()
     task = load(settings.training.task, settings.training.task_parameters)
     assert task.model() is not None
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_task_has_a_template(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "study.toml"
+    run("study", "template", "--task", name, "-o", str(path))
+    training = read_settings(path).training
+    assert (training.task, training.task_parameters) == (name, EXAMPLES[name])
+    load(name, training.task_parameters)
+
+
+def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> None:
+    said = run("study", "template", "--task", "deep", code=1).stderr
+    assert "--task deep" in said
+    assert all(name in said.replace("\n", "") for name in ("mlp", "last-layer"))
+    assert "--statistics goes with" in run("study", "template", "--task", "mlp", "--statistics", code=1).stderr
 
 
 @pytest.mark.parametrize("flags", REFUSED, ids=" ".join)

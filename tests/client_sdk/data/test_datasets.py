@@ -64,7 +64,7 @@ class Stream(IterableDataset[Any]):
         (Wards([np.zeros(2)]), r"\(x, y\)"),
         (Wards([(np.zeros(2), 0), (np.zeros(2), 0, "a")]), r"\(x, y\)"),
         (Wards([(np.zeros(2), 0), (np.zeros(3), 0)]), "one shape"),
-        (Wards([(np.zeros(2), [0, 1])]), "one number"),
+        (Wards([(np.zeros(2), [0, 1]), (np.zeros(2), 0)]), "all y have one shape"),
         (Wards([]), r"\(x, y\)"),
     ],
     ids=["stream", "number", "no pair", "triple", "shapes differ", "two labels", "empty"],
@@ -72,3 +72,10 @@ class Stream(IterableDataset[Any]):
 def test_what_is_no_record_is_refused(data: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         records_of(data)
+
+
+def test_y_may_be_an_array_as_long_as_all_have_one_shape() -> None:
+    found = records_of(Wards([(np.zeros(2), torch.tensor([0, 1])), (np.zeros(2), np.array([1, 1]))]))
+    assert isinstance(found, Examples)
+    assert found.labels.tolist() == [[0, 1], [1, 1]]
+    assert records_of(Wards([(np.zeros(2), 1), (np.zeros(2), np.array([0]))])).labels.tolist() == [1, 0]

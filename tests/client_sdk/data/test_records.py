@@ -61,3 +61,8 @@ def test_records_remember_whether_their_patients_have_names() -> None:
     assert (bare.named, bare.take([1]).named) == (False, False)
     images = np.zeros((2, 3))
     assert (Examples.of(images, [0, 1]).named, Examples.of(images, [0, 1], ["a", "b"]).take([0]).named) == (False, True)
+
+
+def test_labels_of_examples_may_have_further_axes() -> None:
+    masks = np.arange(12).reshape(3, 2, 2)
+    assert Examples.of(np.eye(3), masks).take([2]).labels.tolist() == [[[8, 9], [10, 11]]]

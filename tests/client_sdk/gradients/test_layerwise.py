@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layers import logistic
@@ -138,6 +141,24 @@ def test_a_loss_is_one_finite_number_per_record() -> None:
         assert caught.value.where == where
     with pytest.raises(NonFiniteError, match="the loss"):
         checked_losses(lambda o, t: loss(o, t) / 0, outputs, outputs, targets)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "vmap"])
+def test_nan_among_the_targets_is_no_fault_where_the_loss_leaves_it_out(method: Any) -> None:
+    def known_alone(outputs: Tensor, targets: Tensor) -> Tensor:
+        known = ~torch.isnan(targets)
+        return torch.where(known, outputs - torch.where(known, targets, 0.0), 0.0).square().sum(1)
+
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    inputs = torch.randn(5, 3, dtype=torch.float64)
+    targets = torch.randn(5, 2, dtype=torch.float64)
+    targets[1, 0] = targets[3, 1] = float("nan")
+    found = PerRecordGradients(model, known_alone, method=method).norms(inputs, targets)
+    for row, norm in enumerate(found.tolist()):
+        total = known_alone(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
+        true = torch.autograd.grad(total, list(model.parameters()))
+        assert norm == pytest.approx(float(torch.cat([g.flatten() for g in true]).norm()), rel=1e-9)
 
 
 def test_a_model_with_an_unknown_layer_is_not_taken() -> None:

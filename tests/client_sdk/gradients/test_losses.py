@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients
 from client_sdk.gradients.inspection import known_layers
-from client_sdk.gradients.layers import SIGNALS, cross_entropy, logistic, squared_error
+from client_sdk.gradients.layers import cross_entropy, logistic, squared_error
 from client_sdk.gradients.layerwise import ends_in
+from client_sdk.gradients.losses import ClassLoss, Huber, LabelsLoss, class_loss, number_loss, signal_of
 from client_sdk.tasks import load
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -19,14 +22,31 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def drawn(loss: object, outputs: int) -> Tensor:
     generator = torch.Generator().manual_seed(5)
-    if loss is cross_entropy:
-        return torch.randint(0, outputs, (6,), generator=generator)
+    if loss is cross_entropy or isinstance(loss, ClassLoss):
+        return torch.randint(0, max(2, outputs), (6,), generator=generator)
+    if isinstance(loss, LabelsLoss):
+        labels = torch.randint(0, 2, (6, outputs), generator=generator).double()
+        labels[0, 1] = labels[4, 0] = float("nan")
+        return labels
     if loss is logistic:
         return torch.rand(6, generator=generator).round().double()
     return torch.randn(6, outputs, generator=generator, dtype=torch.float64)
 
 
-CASES = [(cross_entropy, 4), (logistic, 1), (squared_error, 3), (squared_error, 1)]
+CASES = [
+    (cross_entropy, 4),
+    (logistic, 1),
+    (squared_error, 3),
+    (squared_error, 1),
+    (ClassLoss(2.0), 1),
+    (ClassLoss(2.0), 4),
+    (ClassLoss(1.0, (1.0, 5.0)), 1),
+    (ClassLoss(0.0, (1.0, 0.5, 4.0)), 3),
+    (ClassLoss(0.0, (3.0, 1.0)), 1),
+    (Huber(1.5), 1),
+    (Huber(0.3), 3),
+    (LabelsLoss(), 4),
+]
 
 
 @pytest.mark.parametrize(("loss", "outputs"), CASES)
@@ -35,7 +55,9 @@ def test_signals_are_the_gradients_of_the_losses(loss: Loss, outputs: int) -> No
     scores = (torch.randn(6, outputs, dtype=torch.float64) * 3).requires_grad_()
     targets = drawn(loss, outputs)
     (true,) = torch.autograd.grad(loss(scores, targets).sum(), scores)
-    torch.testing.assert_close(SIGNALS[loss](scores.detach(), targets), true, rtol=1e-12, atol=1e-15)
+    signal = signal_of(loss)
+    assert signal is not None
+    torch.testing.assert_close(signal(scores.detach(), targets), true, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(("loss", "outputs"), CASES)
@@ -113,3 +135,52 @@ def test_built_in_linear_tasks_train_without_autograd(classes: int, monkeypatch:
 def test_scores_of_two_columns_are_no_logistic_regression() -> None:
     with pytest.raises(ValueError, match="Target size"):
         PerRecordGradients(nn.Linear(3, 2), logistic).norms(torch.randn(4, 3), torch.zeros(4))
+
+
+def test_focal_and_weighted_losses_are_those_of_their_formula() -> None:
+    for classes, score in ((2, [0.7]), (3, [0.7, -1.2, 0.1])):
+        powers = [math.exp(value) for value in ([0.0, *score] if classes == 2 else score)]
+        weights = (0.5, 2.0, 3.0)[:classes]
+        for label in range(classes):
+            p = powers[label] / sum(powers)
+            found = ClassLoss(2.5, weights)(torch.tensor([score], dtype=torch.float64), torch.tensor([label]))
+            assert float(found) == pytest.approx(-weights[label] * (1 - p) ** 2.5 * math.log(p), rel=1e-12)
+
+
+def test_without_numbers_of_their_own_losses_are_the_plain_ones() -> None:
+    assert (class_loss(2), class_loss(3), number_loss(None)) == (logistic, cross_entropy, squared_error)
+    assert class_loss(2, 2.0) == ClassLoss(2.0)
+    scores, labels = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 1, 0])
+    torch.testing.assert_close(ClassLoss()(scores, labels), cross_entropy(scores, labels))
+    torch.testing.assert_close(ClassLoss(0.0, (2.0, 2.0, 2.0))(scores, labels), 2 * cross_entropy(scores, labels))
+    torch.testing.assert_close(ClassLoss()(scores[:, :1], labels % 2), logistic(scores[:, :1], labels % 2))
+
+
+def test_huber_is_squared_up_to_delta_and_twice_that_of_torch() -> None:
+    outputs = torch.tensor([[-4.0], [0.5], [3.0]], dtype=torch.float64)
+    found = Huber(2.0)(outputs, torch.zeros(3))
+    torch.testing.assert_close(
+        found, 2 * functional.huber_loss(outputs, torch.zeros_like(outputs), reduction="none", delta=2.0).squeeze(1)
+    )
+    assert found[1] == 0.25
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0, 3.5])
+def test_losses_of_extreme_scores_and_their_gradients_are_finite(gamma: float, outputs: int) -> None:
+    scores = torch.tensor([[200.0], [-200.0], [0.0], [60.0]]).repeat(1, outputs)
+    scores[:, 1:] *= -1
+    labels = torch.tensor([0, 1, 1, 1])
+    loss, given = ClassLoss(gamma), scores.clone().requires_grad_()
+    (true,) = torch.autograd.grad(loss(given, labels).sum(), given)
+    assert torch.isfinite(loss(scores, labels)).all()
+    assert torch.isfinite(loss.signal(scores, labels)).all()
+    torch.testing.assert_close(loss.signal(scores, labels), true, rtol=1e-5, atol=1e-6)
+
+
+def test_a_label_that_is_not_known_moves_nothing() -> None:
+    scores = torch.randn(1, 3, generator=torch.Generator().manual_seed(2))
+    some, all_known = torch.tensor([[1.0, float("nan"), 0.0]]), torch.tensor([[1.0, 0.0]])
+    kept = scores[:, [0, 2]]
+    torch.testing.assert_close(LabelsLoss()(scores, some), LabelsLoss()(kept, all_known))
+    assert LabelsLoss().signal(scores, some)[0, 1] == 0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from client_sdk.data import DataError
 from client_sdk.tasks import TaskDataset
-from client_sdk.tasks.dataset import ABSENT
+from client_sdk.tasks.dataset import ABSENT, present
 
 
 def test_excluded_patients_are_left_out():
@@ -54,7 +54,38 @@ def test_rows_that_cannot_be_trained_on_are_refused(inputs: Tensor, patients: tu
         TaskDataset(inputs, torch.zeros(len(inputs), dtype=torch.int64), patients)
 
 
-@pytest.mark.parametrize("targets", [torch.tensor([0.5, 1.0]), torch.tensor([0, -1])])
-def test_rows_with_targets_that_are_not_classes_are_not_grouped(targets: Tensor) -> None:
-    with pytest.raises(DataError, match="whole numbers"):
-        TaskDataset(torch.zeros(2, 1), targets, ("a", "a")).by_patient(2)
+NAN = float("nan")
+KINDS = {
+    "numbers": torch.tensor([0.5, -1.0, 2.0, 0.0]),
+    "labels": torch.tensor([[0.0, NAN], [1.0, 1.0], [NAN, 0.0], [1.0, 0.0]]),
+    "masks": torch.tensor([[[0, 1], [2, ABSENT]], [[1, 1], [0, 0]], [[2, 2], [2, 2]], [[0, 0], [0, 1]]]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_targets_of_any_kind_come_together(kind: str) -> None:
+    targets = KINDS[kind]
+    found = TaskDataset(torch.arange(4.0)[:, None], targets, ("a", "b", "a", "c")).by_patient(2)
+    torch.testing.assert_close(found.targets[0], targets[[0, 2]], equal_nan=True)
+    torch.testing.assert_close(found.targets[1:, 0], targets[[1, 3]], equal_nan=True)
+    assert present(found.targets, 2).tolist() == [[True, True], [True, False], [True, False]]
+    assert found.without(["a"]).by_patient(2).targets.shape == found.targets[1:].shape
+
+
+def test_rows_that_would_pass_for_missing_ones_are_not_grouped() -> None:
+    with pytest.raises(DataError, match="must not be -1"):
+        TaskDataset(torch.zeros(2, 1), torch.tensor([0, ABSENT]), ("a", "a")).by_patient(2)
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (torch.tensor([0.5, NAN]), "1 of 2 records have none"),
+        (torch.tensor([[NAN, NAN], [NAN, 1.0]]), "1 of 2 records have none"),
+        (torch.tensor([0.5, float("inf")]), "infinity"),
+    ],
+    ids=["number", "labels", "infinity"],
+)
+def test_records_without_any_target_are_refused(targets: Tensor, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        TaskDataset(torch.zeros(2, 1), targets, ("a", "b"))

@@ -6,6 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from client_sdk.data import DataError, Table
+from client_sdk.gradients.layers import logistic
+from client_sdk.gradients.losses import ClassLoss
 from client_sdk.tasks import TaskError, load
 
 COLUMNS = {"column.age": "18..90", "column.chol": "100..400; missing=250", "column.thal": "3|6|7; missing"}
@@ -173,3 +175,36 @@ def test_labels_may_be_words_in_the_order_of_their_classes() -> None:
 def test_labels_that_are_none_of_the_words_are_counted(labels: list[object], words: str) -> None:
     with pytest.raises(DataError, match=words):
         load("mlp", {**BASE, "label-values": "no|yes"}).dataset(table(sick=labels))
+
+
+def test_a_classifier_trains_with_the_loss_that_its_parameters_name() -> None:
+    assert load("logistic-regression", BASE).loss is logistic
+    focal = load("logistic-regression", {**BASE, "loss": "focal"})
+    assert focal.loss == ClassLoss(2.0)
+    weighted = load("mlp", {**BASE, "classes": 3, "class-weights": "1|0.5|4", "loss": "focal", "gamma": 3})
+    assert weighted.loss == ClassLoss(3.0, (1.0, 0.5, 4.0))
+    # Its numbers are those of any other classifier.
+    scores, labels = torch.tensor([[0.3], [-2.0]]), torch.tensor([1, 0])
+    assert focal.metrics(scores, labels) == load("logistic-regression", BASE).metrics(scores, labels)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"gamma": 2.0}, "gamma belongs to"),
+        ({"loss": "focal", "gamma": 0.5}, "gamma"),
+        ({"loss": "hinge"}, "loss"),
+        ({"class-weights": "1|2|3"}, "class-weights must be 2 numbers"),
+        ({"class-weights": "1|0"}, "class-weights must be 2 numbers"),
+        ({"class-weights": "1|nan"}, "class-weights must be 2 numbers"),
+        ({"class-weights": "1|many"}, "class-weights must be 2 numbers"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused(parameters: dict[str, object], words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        load("logistic-regression", BASE | parameters)
+
+
+def test_the_bayesian_task_has_its_own_loss() -> None:
+    with pytest.raises(TaskError, match="loss"):
+        load("bayesian-logistic-regression", {**BASE, "patients": 10, "prior-std": 1.0, "loss": "focal"})

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -184,3 +185,35 @@ def test_excluded_patients_leave_with_all_their_rows() -> None:
     _, rows = rows_of("mlp")
     assert "d" not in rows.without(["d"]).patients
     assert set(rows.by_patient(5).without(["d"]).patients) == set(ROWS) - {"d"}
+
+
+def _per_row(kind: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    if kind == "labels":
+        known = ~torch.isnan(targets)
+        return torch.where(known, outputs - torch.where(known, targets, 0.0), 0.0).square().sum(1)
+    if kind == "masks":
+        return (outputs.view(-1, 2, 2) - targets).square().sum((1, 2))
+    return (outputs.squeeze(1) - targets).square()
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("numbers", ()), ("labels", (2,)), ("masks", (2, 2))])
+def test_targets_of_every_kind_have_the_mean_of_their_rows_gradients(kind: str, shape: tuple[int, ...]) -> None:
+    draw = torch.Generator().manual_seed(6)
+    count, outputs = sum(ROWS.values()), math.prod(shape)
+    inputs = torch.randn(count, 3, generator=draw, dtype=torch.float64)
+    targets = torch.randint(0, 2, (count, *shape), generator=draw)
+    if kind != "masks":
+        targets = targets.double()
+    if kind == "labels":
+        targets[::3, 1] = math.nan
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
+    together = TaskDataset(inputs, targets, tuple(names())).by_patient(9)
+    loss = partial(_per_row, kind)
+    norms = PerRecordGradients(RowsOfPatients(model), LossOfPatients(loss)).norms(together.inputs, together.targets)
+    listed = names()
+    for patient, norm in zip(together.patients, norms.tolist(), strict=True):
+        own = [i for i, other in enumerate(listed) if other == patient]
+        mean = loss(model(inputs[own]), targets[own]).mean()
+        true = torch.autograd.grad(mean, list(model.parameters()))
+        assert norm == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in true)), rel=1e-9)

@@ -1,0 +1,138 @@
+"""Losses with public numbers in them, and what closed forms need to know of any loss: its gradient in the outputs.
+
+Every loss here is a sum over what belongs to one record, and finite for finite outputs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from client_sdk.gradients.layers import SIGNALS, cross_entropy, logistic, squared_error
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class KnownLoss(ABC):
+    """A loss whose gradient is known. Frozen data classes: two with the same numbers are the same loss."""
+
+    @abstractmethod
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(batch,) losses of (batch, k) outputs."""
+
+    @abstractmethod
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(batch, k) gradients of the losses in the outputs."""
+
+
+def signal_of(loss: object) -> Loss | None:
+    """signal(outputs, targets), as of `KnownLoss`; None: it is not known."""
+    return loss.signal if isinstance(loss, KnownLoss) else SIGNALS.get(loss)
+
+
+@dataclass(frozen=True)
+class ClassLoss(KnownLoss):
+    """w_y (1 − p_y)^γ (−log p_y) with p_y the probability of the record's class.
+
+    γ = 0 is the cross-entropy; above, records that are right already count less: focal loss (Lin et al. 2017, "Focal
+    Loss for Dense Object Detection", equations 4 and 5). Outputs (batch, 1) are scores of class 1, wider ones scores
+    of the classes. targets: (batch,) integers.
+
+    gamma: 0, or at least 1: in between, the gradient of a record that is wholly right has no limit.
+    weights: one for each class; empty: all are 1
+    """
+
+    gamma: float = 0.0
+    weights: tuple[float, ...] = ()
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        own, rest = self._own(outputs, targets)
+        losses = -own if self.gamma == 0 else -(rest**self.gamma) * own
+        return losses if not self.weights else losses * self._weights(outputs, targets)
+
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        own, rest = self._own(outputs, targets)
+        # d/dp_y of the loss times p_y; what is left of dp_y/dz is e_y − p.
+        slope = torch.full_like(own, -1.0)
+        if self.gamma != 0:
+            slope = self.gamma * rest ** (self.gamma - 1) * own.exp() * own - rest**self.gamma
+        if self.weights:
+            slope = slope * self._weights(outputs, targets)
+        if outputs.shape[1] == 1:
+            return (slope * rest * _signs(outputs, targets)).unsqueeze(1)
+        hit = functional.one_hot(targets, outputs.shape[1]).to(outputs)
+        return slope.unsqueeze(1) * (hit - torch.softmax(outputs, 1))
+
+    def _own(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch,) log p_y, and 1 − p_y without cancellation."""
+        if outputs.shape[1] == 1:
+            scores = outputs.squeeze(1) * _signs(outputs, targets)
+            return functional.logsigmoid(scores), torch.sigmoid(-scores)
+        own = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return own, -torch.expm1(own)
+
+    def _weights(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.new_tensor(self.weights)[targets]
+
+
+def _signs(outputs: Tensor, targets: Tensor) -> Tensor:
+    return targets.to(outputs) * 2 - 1
+
+
+def class_loss(classes: int, gamma: float = 0.0, weights: tuple[float, ...] = ()) -> Loss:
+    """Of a classifier with one output for two classes and one for each otherwise; arguments as of `ClassLoss`."""
+    if gamma == 0 and not weights:
+        return logistic if classes == 2 else cross_entropy
+    return ClassLoss(gamma, weights)
+
+
+@dataclass(frozen=True)
+class Huber(KnownLoss):
+    """Squared error up to `delta`, growing like its tangent beyond: twice Huber's (1964, "Robust Estimation of a
+    Location Parameter"), so that it is the squared error where no error is larger.
+
+    outputs: (batch, k). targets: (batch, k), or (batch,) when k = 1. delta: above 0, in the outputs' unit.
+    """
+
+    delta: float
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        errors = outputs - targets.to(outputs).view_as(outputs)
+        near = errors.clamp(-self.delta, self.delta)
+        return (near * (2 * errors - near)).sum(1)
+
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return 2 * (outputs - targets.to(outputs).view_as(outputs)).clamp(-self.delta, self.delta)
+
+
+def number_loss(delta: float | None) -> Loss:
+    """Squared error; with a delta Huber's."""
+    return squared_error if delta is None else Huber(delta)
+
+
+@dataclass(frozen=True)
+class LabelsLoss(KnownLoss):
+    """Sum over a record's labels of their logistic losses. outputs: (batch, k) scores.
+
+    targets: (batch, k) of 0 and 1, NaN where a label is not known: it is left out, and moves nothing.
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        known, filled = _known(outputs, targets)
+        each = functional.binary_cross_entropy_with_logits(outputs, filled, reduction="none")
+        return torch.where(known, each, 0.0).sum(1)
+
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        known, filled = _known(outputs, targets)
+        return torch.where(known, torch.sigmoid(outputs) - filled, 0.0)
+
+
+def _known(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    known = ~torch.isnan(targets)
+    # NaN that is only left out behind would still be in the gradient.
+    return known, torch.where(known, targets, 0.0).to(outputs)

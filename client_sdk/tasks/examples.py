@@ -1,0 +1,30 @@
+"""Of every built-in task the parameters of one study: what a template writes, the documents show and tests try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_COLUMNS = {"column.age": "18..90", "column.chol": "100..400; missing=240", "column.pain": "1|2|3|4"}
+
+# Task -> task_parameters.
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "logistic-regression": {"label": "ill", "classes": 2, **_COLUMNS},
+    "bayesian-logistic-regression": {
+        "label": "ill",
+        "label-values": "no|yes",
+        "patients": 2400,
+        "prior-std": 2.5,
+        **_COLUMNS,
+    },
+    "mlp": {
+        "label": "triage",
+        "classes": 3,
+        "hidden": 8,
+        "column.age": "0..110",
+        "column.pulse": "20..220; missing=80; missing-values=0",
+        "column.ward": "medical|surgical; missing",
+    },
+    "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
+    "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
+}
