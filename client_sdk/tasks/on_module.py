@@ -21,7 +21,8 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Examples, Records
 from client_sdk.errors import ConfigurationError
-from client_sdk.tasks.task import Classification, InputUse, TaskError, TaskParameters, reason
+from client_sdk.tasks.losses import ClassLossParameters
+from client_sdk.tasks.task import Classification, InputUse, TaskError, reason
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,7 +34,7 @@ ORIENTED_GRADIENTS = "oriented-gradients"
 _SHAPE = re.compile(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){0,3}")
 
 
-class ModuleParameters(TaskParameters):
+class ModuleParameters(ClassLossParameters):
     """What the module takes and gives, and which one it is."""
 
     module: str | None = Field(
@@ -75,6 +76,7 @@ class ModuleFeatures(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
+        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
         self._program: bytes | None = None
 
     def with_program(self, data: bytes | None) -> ModuleFeatures:
