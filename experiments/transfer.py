@@ -213,6 +213,22 @@ def _way(
     }
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """The table of docs/experiments.md."""
+    lines = [
+        "| data | trained | numbers that travel | clip norm, step | test accuracy | beside all, own first weights |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, case in found["cases"].items():
+        for way, one in case["ways"].items():
+            beside = one.get("minus_all_own")
+            apart = "" if beside is None else f"{100 * beside['mean']:+.1f} ± {100 * beside['standard_error']:.1f}"
+            chosen = f"{one['chosen']['clip_norm']:g}, {one['chosen']['travel']:g}"
+            reached = f"{100 * one['mean']:.1f} ± {100 * one['standard_error']:.1f}"
+            lines.append(f"| {name} | {way} | {one['numbers_that_travel']:,} | {chosen} | {reached} | {apart} |")
+    return "\n".join(lines)
+
+
 def _error(values: np.ndarray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 

@@ -16,7 +16,7 @@ import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -160,15 +160,16 @@ def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
                 flat[start : start + len(opened)] = np.frombuffer(opened, np.uint8)
     except (OSError, ValueError, InvalidTag):
         return None
-    return torch.from_numpy(flat.view("<f4").astype(np.float32, copy=False).reshape(shape))
+    return torch.as_tensor(flat.view("<f4").astype(np.float32, copy=False).reshape(shape))
 
 
 def _shape(said: Any) -> tuple[int, ...]:
     """Raises ValueError: not the header of such a file."""
-    shape = said["shape"] if isinstance(said, dict) and "shape" in said else None
-    if not isinstance(shape, list) or not shape or not all(type(one) is int and one > 0 for one in shape):
+    shape: Any = cast("dict[str, Any]", said).get("shape") if isinstance(said, dict) else None
+    found = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
+    if not found or not all(type(one) is int and one > 0 for one in found):
         raise ValueError("no shape")
-    return tuple(shape)
+    return found
 
 
 def _about(bound: bytes, header: bytes, number: int) -> bytes:

@@ -7,7 +7,8 @@ channels, B one of 1 × 1. Both are layers whose gradients are known in closed f
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,25 +24,11 @@ class LowRank(nn.Module):
 
     def __init__(self, base: nn.Linear | nn.Conv1d | nn.Conv2d, rank: int) -> None:
         super().__init__()
-        self.base, place = base, {"device": base.weight.device, "dtype": base.weight.dtype}
-        if isinstance(base, nn.Linear):
-            self.down: nn.Module = nn.Linear(base.in_features, rank, bias=False, **place)
-            self.up: nn.Module = nn.Linear(rank, base.out_features, bias=False, **place)
-        else:
-            kind = type(base)
-            self.down = kind(
-                base.in_channels,
-                rank,
-                base.kernel_size,  # pyright: ignore[reportArgumentType]
-                base.stride,  # pyright: ignore[reportArgumentType]
-                base.padding,  # pyright: ignore[reportArgumentType]
-                base.dilation,  # pyright: ignore[reportArgumentType]
-                bias=False,
-                padding_mode=base.padding_mode,
-                **place,
-            )
-            self.up = kind(rank, base.out_channels, 1, bias=False, **place)
-        nn.init.zeros_(cast("Tensor", self.up.weight))
+        self.base = base
+        self.down, self.up = _linear(base, rank) if isinstance(base, nn.Linear) else _convolutions(base, rank)
+        self.down.to(base.weight)
+        self.up.to(base.weight)
+        nn.init.zeros_(self.up.weight)
         base.requires_grad_(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -49,11 +36,22 @@ class LowRank(nn.Module):
 
     def merged(self) -> nn.Module:
         """`base` with B A added to its weight, in place: the same function of its inputs, up to rounding."""
-        down, up = cast("Tensor", self.down.weight), cast("Tensor", self.up.weight)
         with torch.no_grad():
-            change = up.flatten(1).double() @ down.flatten(1).double()
+            change = self.up.weight.flatten(1).double() @ self.down.weight.flatten(1).double()
             self.base.weight.copy_(self.base.weight.double() + change.view_as(self.base.weight))
         return self.base
+
+
+def _linear(base: nn.Linear, rank: int) -> tuple[nn.Linear, nn.Linear]:
+    return nn.Linear(base.in_features, rank, bias=False), nn.Linear(rank, base.out_features, bias=False)
+
+
+def _convolutions(base: nn.Conv1d | nn.Conv2d, rank: int) -> tuple[nn.Conv1d | nn.Conv2d, nn.Conv1d | nn.Conv2d]:
+    # Of one class, whose arguments have the shapes of its own attributes.
+    kind: Any = type(base)
+    places = (base.kernel_size, base.stride, base.padding, base.dilation)
+    down = kind(base.in_channels, rank, *places, bias=False, padding_mode=base.padding_mode)
+    return down, kind(rank, base.out_channels, 1, bias=False)
 
 
 def adapt(model: nn.Module, rank: int, head: str) -> None:
@@ -92,15 +90,20 @@ def merge(model: nn.Module) -> nn.Module:
 
 def _adaptable(model: nn.Module) -> dict[str, nn.Linear | nn.Conv1d | nn.Conv2d]:
     """Name -> layer, of exactly these types: a subclass may compute something else."""
-    read = [f"{name}." if name else "" for name, module in model.named_modules() if isinstance(module, _READ_INSIDE)]
+    read = [f"{name}." if name else "" for name, module in modules_of(model) if isinstance(module, _READ_INSIDE)]
     found: dict[str, nn.Linear | nn.Conv1d | nn.Conv2d] = {}
-    for name, module in model.named_modules():
+    for name, module in modules_of(model):
         if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or any(name.startswith(one) for one in read):
             continue
         layer = cast("nn.Linear | nn.Conv1d | nn.Conv2d", module)
         if isinstance(layer, nn.Linear) or layer.groups == 1:
             found[name] = layer
     return found
+
+
+def modules_of(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    """Every module once, with its name; torch's own annotation leaves the type open."""
+    return cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
 
 
 def within(name: str, module: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from client_sdk.tasks.on_module import read_program
+from client_sdk.errors import ConfigurationError
 from client_sdk.tasks.task import TaskError
 
 
@@ -29,7 +31,7 @@ class OnFeatures(nn.Module):
                 f"the module makes {shape} of {len(inputs)} records; the study's features are {self._features} each"
             )
         rows = features.reshape(len(inputs), self._features).double()
-        norms = rows.norm(dim=1, keepdim=True)
+        norms = rows.square().sum(dim=1, keepdim=True).sqrt()
         return self.head((rows * (self._bound / norms.clamp(min=self._bound))).float())
 
 
@@ -39,7 +41,7 @@ class Program(nn.Module):
     def __init__(self, data: bytes) -> None:
         super().__init__()
         # Not a child: exported programs refuse to be asked for their mode.
-        vars(self)["_program"] = read_program(data)
+        vars(self)["_program"] = _read_program(data)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return vars(self)["_program"](inputs.cpu()).to(inputs.device)
@@ -56,3 +58,22 @@ def state_digest(module: nn.Module) -> str | None:
         found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return found.hexdigest()
+
+
+def _read_program(data: bytes) -> Any:
+    """A program of TorchScript or torch.export, to be called with (n, ...) inputs.
+
+    Raises:
+        ConfigurationError: the file holds neither.
+    """
+    kinds: Any = (torch.jit, torch.export)
+    for kind in kinds:
+        try:
+            program = kind.load(io.BytesIO(data))
+            return program.eval() if kind is torch.jit else program.module()
+        except Exception:  # noqa: BLE001, S112 (each of them fails in ways of its own on the other's files)
+            continue
+    raise ConfigurationError(
+        f"the backbone's file (SHA-256 {hashlib.sha256(data).hexdigest()}) holds no program of TorchScript or "
+        "torch.export: weights alone need a task that knows their network"
+    )

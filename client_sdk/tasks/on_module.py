@@ -9,8 +9,6 @@ has the same one.
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
@@ -170,25 +168,3 @@ def _installed(name: str) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise TaskError(f"the entry point for module {name!r} did not return a torch module")
     return made
-
-
-def read_program(data: bytes) -> Any:
-    """A program of TorchScript or torch.export, to be called with (n, ...) inputs.
-
-    Raises:
-        ConfigurationError: the file holds neither.
-    """
-    import torch
-
-    for read in (
-        lambda: torch.jit.load(io.BytesIO(data), map_location="cpu").eval(),
-        lambda: torch.export.load(io.BytesIO(data)).module(),
-    ):
-        try:
-            return read()
-        except Exception:  # noqa: BLE001, S112 (each of them fails in ways of its own on the other's files)
-            continue
-    raise ConfigurationError(
-        f"the backbone's file (SHA-256 {hashlib.sha256(data).hexdigest()}) holds no program of TorchScript or "
-        "torch.export: weights alone need a task that knows their network"
-    )

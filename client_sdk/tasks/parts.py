@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.training import ALL, HEAD, rank_of
-from client_sdk.tasks.adapters import adapt, within
+from client_sdk.tasks.adapters import adapt, modules_of, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.task import Task, new_model
@@ -130,7 +130,7 @@ def head_of(task: Task, model: nn.Module) -> str:
     Raises:
         ConfigurationError: the model has no such module, or no parameter at all.
     """
-    own = [name for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))]
+    own = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
     if not own:
         raise ConfigurationError("the task's model has no parameter that could be trained")
     if task.head is None:

@@ -107,8 +107,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer, features; or one that "
-        "every hospital has installed",
+        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer, features; or "
+        "one that every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
