@@ -2,8 +2,9 @@
 
 python -m experiments.transfer [mnist|pneumonia ...] [--quick]     about 25 minutes on one thread; writes the results
 
-Four ways, all with the convolutional network of the task `cnn`: everything from the task's own first weights,
-everything from the public network, low-rank adapters on it, and its head alone on features. Everybody has the same
+Four ways with the convolutional network of the task `cnn`: everything from the task's own first weights, everything
+from the public network, low-rank adapters on it, and its head alone on features. A fifth with the task `features` on
+histograms of edge directions, which no data have made. Everybody has the same
 rounds, sampling, noise multiplier and so ε, and the same grid of clip norms and step sizes. For each way the setting
 of the best mean accuracy on the validation records is chosen, over two seeds that are not reported; then the test
 records are looked at once for each of the reported seeds. One seed has the same split and batches in all ways.
@@ -17,7 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ CLIPS = (0.3, 1.0)
 # Of a step, which is at most learning rate × clip norm × (records drawn / expected batch size).
 TRAVELS = (0.1, 0.3, 1.0, 3.0)
 OWN, ALL, LOW_RANK, HEAD = "all, own first weights", "all, public weights", "lora:4", "head"
-WAYS = (OWN, ALL, LOW_RANK, HEAD)
+EDGES = "features, edge directions"
+WAYS = (OWN, ALL, LOW_RANK, HEAD, EDGES)
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,18 @@ class Bench:
     backbone: Path
     sha256: str
 
-    @cached_property
-    def whole(self) -> tuple[TaskDataset, TaskDataset, TaskDataset]:
-        """Training, validation and test records as tensors."""
-        task, records = self._task(OWN), self.case.records()
-        made = [task.dataset(part) for part in (records.train, records.validation, records.test)]
-        return made[0], made[1], made[2]
+    _made: dict[tuple[str, bool], list[TaskDataset]] = field(default_factory=dict[tuple[str, bool], list[TaskDataset]])
 
-    @cached_property
-    def features(self) -> tuple[TaskDataset, TaskDataset, TaskDataset]:
-        """The same, as the head is given them."""
-        features = Features.of(self._task(HEAD))
-        assert features is not None
-        made = [features.of_dataset(part) for part in self.whole]
-        return made[0], made[1], made[2]
+    def parts(self, way: str) -> list[TaskDataset]:
+        """Training, validation and test records, as what is trained is given them."""
+        task = self._task(way)
+        features = Features.of(task)
+        key = (self.settings(way, GRID[0], 1.0).training.task, features is not None)
+        if key not in self._made:
+            records = self.case.records()
+            whole = [task.dataset(part) for part in (records.train, records.validation, records.test)]
+            self._made[key] = whole if features is None else [features.of_dataset(part) for part in whole]
+        return self._made[key]
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -111,7 +111,8 @@ class Bench:
             "algorithm": "fedsgd",
             "local_steps": 1,
             "optimiser": {"name": "momentum", "learning_rate": setting.learning_rate},
-            **({} if way in (OWN, ALL) else trained),
+            **({} if way in (OWN, ALL, EDGES) else trained),
+            **({"task": "features", "task_parameters": self.case.edges} if way == EDGES else {}),
         }
         privacy = {
             "scheme": "parallel",
@@ -156,7 +157,7 @@ class Bench:
 
     def accuracy(self, way: str, setting: Setting, seed: int, *, judged_by: int) -> float:
         """judged_by: 1, the validation records; 2, the test records."""
-        task, parts = self.task(way), self.features if way == HEAD else self.whole
+        task, parts = self.task(way), self.parts(way)
         rows = iid(len(parts[0]), HOSPITALS, np.random.default_rng(seed))
         population = Population.split(of_rows(parts[0], np.arange(len(parts[0]))), rows)
         study = self.study(way, setting)
@@ -168,15 +169,21 @@ class Bench:
         return metrics_of(task, model, parts[judged_by])["accuracy"]
 
 
-def compared(name: str, seeds: Sequence[int], choosing: Sequence[int], grid: Sequence[Setting]) -> dict[str, Any]:
-    """Everything that is reported of one case."""
+def compared(
+    name: str,
+    seeds: Sequence[int],
+    choosing: Sequence[int],
+    grid: Sequence[Setting],
+    known: Mapping[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """Everything that is reported of one case; known: ways that are not run again."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(case, *public_network(case, Path(folder)))
-        ways = {way: _way(bench, way, seeds, choosing, grid) for way in WAYS}
+        ways = {way: known.get(way) or _way(bench, way, seeds, choosing, grid) for way in WAYS}
         study = bench.study(OWN, grid[0])
         stated = forecast(plan_of(study), tight=False)
-        test = bench.whole[2].targets
+        test = bench.parts(OWN)[2].targets
     base = np.array(ways[OWN]["accuracies"])
     for way, found in ways.items():
         own = np.array(found["accuracies"])
@@ -237,6 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="one setting, two seeds; writes nothing")
+    parser.add_argument("--missing", action="store_true", help="run the ways alone that the results lack")
     given = parser.parse_args()
     torch.set_num_threads(1)
     seeds, choosing, grid = (SEEDS[:2], CHOOSING[:1], GRID[1:2]) if given.quick else (SEEDS, CHOOSING, GRID)
@@ -247,7 +255,8 @@ def main() -> None:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     for name in given.cases or CASES:
         print(f"{name}: {CASES[name].about}", flush=True)
-        found["cases"][name] = compared(name, seeds, choosing, grid)
+        known = found["cases"].get(name, {}).get("ways", {}) if given.missing else {}
+        found["cases"][name] = compared(name, seeds, choosing, grid, known)
         if not given.quick:
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 

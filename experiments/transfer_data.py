@@ -49,6 +49,17 @@ class Case:
         """Of the task cnn, for the hospitals' images."""
         return _parameters(self.classes)
 
+    @property
+    def edges(self) -> dict[str, Any]:
+        """Of the task features, on histograms of edge directions of the same images."""
+        return {
+            "module": "oriented-gradients",
+            "shape": "1x28x28",
+            "features": 392,
+            "classes": self.classes,
+            "bound": 1.0,
+        }
+
 
 def _parameters(classes: int) -> dict[str, Any]:
     return {"height": 28, "width": 28, "classes": classes, "filters": _FILTERS, "hidden": _HIDDEN}

@@ -29,7 +29,7 @@ from client_sdk.errors import KeyFileError
 from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.tasks import TaskDataset
-from client_sdk.training.features import Features
+from client_sdk.training.features import Features, in_chunks
 
 FOLDER, KEY = "features", "key"
 _MAGIC = b"wardround features 1\n"
@@ -111,8 +111,8 @@ def _bound(part: bytes, dataset: TaskDataset) -> bytes:
     """Digest of what is computed of which records, as they are after preprocessing and in their order."""
     found = hashlib.sha256(part)
     found.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
-    for row in dataset.inputs:
-        found.update(np.ascontiguousarray(row.numpy()).data)
+    for chunk in in_chunks(dataset.inputs):
+        found.update(np.ascontiguousarray(chunk.numpy()).data)
     return found.digest()
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +27,8 @@ from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 
 _COMPANIONS = 64
-_CHUNK = 1024
-"""Records whose features are computed at once: what is in memory beside the records and the features."""
+_CHUNK = 64 << 20
+"""About so many bytes of records are in memory at once beside the features, where records are read on demand."""
 
 
 class NoFeatures(Exception):
@@ -90,7 +92,8 @@ class Features:
         NoFeatures: the model uses its head otherwise than once, at its end, on each record.
         ConfigurationError: records reach each other in the frozen part, as far as that is seen.
         """
-        rows = (dataset.inputs.flatten(0, 1) if dataset.grouped else dataset.inputs)[:_COMPANIONS]
+        rows = dataset.inputs[:_COMPANIONS]
+        rows = rows.flatten(0, 1)[:_COMPANIONS] if dataset.grouped else rows
         try:
             refuse_cross_record(risky_layers(self._model[0]))
         except UnsupportedLayer as error:
@@ -107,13 +110,12 @@ class Features:
         """The same patients and targets with features for inputs. Raises NoFeatures."""
         if not dataset.grouped:
             return replace(dataset, inputs=self.of_inputs(dataset.inputs))
-        each = self.of_inputs(dataset.inputs.flatten(0, 1))
-        return replace(dataset, inputs=each.unflatten(0, dataset.inputs.shape[:2]))
+        chunks = [self._remembered(chunk.flatten(0, 1)) for chunk in in_chunks(dataset.inputs)]
+        return replace(dataset, inputs=torch.cat(chunks).unflatten(0, dataset.inputs.shape[:2]))
 
     def of_inputs(self, inputs: Tensor) -> Tensor:
         """(n, ...) float32 inputs of the model to (n, ...) of its head. Raises NoFeatures."""
-        chunks = (inputs[start : start + _CHUNK] for start in range(0, len(inputs), _CHUNK))
-        return torch.cat([self._remembered(chunk) for chunk in chunks])
+        return torch.cat([self._remembered(chunk) for chunk in in_chunks(inputs)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The model is made anew elsewhere: some programs cannot be sent.
@@ -156,6 +158,13 @@ class Features:
             model = new_model(self.whole).eval().to(self.device)
             self._cut.append((model, model.get_submodule(self.name)))
         return self._cut[0]
+
+
+def in_chunks(inputs: Tensor) -> Iterator[Tensor]:
+    """All records in their order, some at a time."""
+    size = max(_COMPANIONS, _CHUNK // max(1, math.prod(inputs.shape[1:]) * inputs.dtype.itemsize))
+    for start in range(0, len(inputs), size):
+        yield inputs[start : start + size]
 
 
 @dataclass(frozen=True)
