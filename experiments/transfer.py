@@ -46,7 +46,7 @@ ROUNDS, RATE = 40, 0.2
 SEEDS, CHOOSING = tuple(range(100, 110)), (0, 1)
 CLIPS = (0.3, 1.0)
 # Of a step, which is at most learning rate × clip norm × (records drawn / expected batch size).
-TRAVELS = (0.1, 0.3, 1.0, 3.0)
+TRAVELS = (0.1, 0.3, 1.0, 3.0, 10.0)
 OWN, ALL, LOW_RANK, HEAD = "all, own first weights", "all, public weights", "lora:4", "head"
 EDGES = "features, edge directions"
 WAYS = (OWN, ALL, LOW_RANK, HEAD, EDGES)
@@ -176,11 +176,11 @@ def compared(
     grid: Sequence[Setting],
     known: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Everything that is reported of one case; known: ways that are not run again."""
+    """Everything that is reported of one case; known: results of before, of which nothing is computed again."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(case, *public_network(case, Path(folder)))
-        ways = {way: known.get(way) or _way(bench, way, seeds, choosing, grid) for way in WAYS}
+        ways = {way: _way(bench, way, seeds, choosing, grid, known.get(way)) for way in WAYS}
         study = bench.study(OWN, grid[0])
         stated = forecast(plan_of(study), tight=False)
         test = bench.parts(OWN)[2].targets
@@ -200,13 +200,22 @@ def compared(
 
 
 def _way(
-    bench: Bench, way: str, seeds: Sequence[int], choosing: Sequence[int], grid: Sequence[Setting]
+    bench: Bench,
+    way: str,
+    seeds: Sequence[int],
+    choosing: Sequence[int],
+    grid: Sequence[Setting],
+    known: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    tried = {
-        setting: statistics.mean(bench.accuracy(way, setting, seed, judged_by=1) for seed in choosing)
-        for setting in grid
-    }
+    before = [] if known is None else known["validation"]
+    tried = {Setting(one["clip_norm"], one["travel"]): float(one["accuracy"]) for one in before}
+    for setting in grid:
+        if setting not in tried:
+            judged = [bench.accuracy(way, setting, seed, judged_by=1) for seed in choosing]
+            tried[setting] = statistics.mean(judged)
     best = max(tried, key=lambda setting: tried[setting])
+    if known is not None and known["chosen"] == asdict(best):
+        return known | {"validation": [asdict(setting) | {"accuracy": found} for setting, found in tried.items()]}
     start = time.perf_counter()
     accuracies = [bench.accuracy(way, best, seed, judged_by=2) for seed in seeds]
     seconds = (time.perf_counter() - start) / len(seeds)
@@ -244,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="one setting, two seeds; writes nothing")
-    parser.add_argument("--missing", action="store_true", help="run the ways alone that the results lack")
+    parser.add_argument("--missing", action="store_true", help="compute what the results lack alone")
     given = parser.parse_args()
     torch.set_num_threads(1)
     seeds, choosing, grid = (SEEDS[:2], CHOOSING[:1], GRID[1:2]) if given.quick else (SEEDS, CHOOSING, GRID)

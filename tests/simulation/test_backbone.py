@@ -32,7 +32,8 @@ def records(tmp_path: Path) -> Path:
 def study(path: Path, file: Backbone, **training: Any) -> Path:
     values = study_values()
     part = {"task": "cnn", "task_parameters": CNN, "backbone": {"sha256": file.sha256}}
-    values["training"] = values["training"] | part | training
+    given = values["training"] | part | training
+    values["training"] = {name: value for name, value in given.items() if value is not None}
     values["privacy"] = values["privacy"] | {"max_steps": 3, "expected_batch_size": 10.0}
     path.write_text(study_text(values))
     return path
@@ -73,3 +74,13 @@ def test_without_the_file_it_says_which_one_is_needed(tmp_path: Path, file: Back
     done = simulate(path, "--data", records, "--clients", "4")
     assert done.exit_code == 1
     assert f"SHA-256 {file.sha256}" in " ".join(done.output.split())
+
+
+def test_features_of_a_built_in_module_are_simulated(tmp_path: Path, file: Backbone, records: Path) -> None:
+    parameters = {"module": "oriented-gradients", "shape": "1x8x8", "features": 32, "classes": 3, "bound": 1.0}
+    path = study(
+        tmp_path / "study.toml", file, task="features", task_parameters=parameters | {"high": 1.0}, backbone=None
+    )
+    done = simulate(path, "--data", records, "--clients", "4", "--backend", "loop", "--no-baselines", "--json")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["seeds"][0]["rounds"]) == 3

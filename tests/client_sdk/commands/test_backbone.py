@@ -116,3 +116,13 @@ def test_an_exported_model_needs_no_backbone(tmp_path: Path, here: Live, run: Ru
     found = torch.export.load(written).module()(inputs)
     expected = load_model(target, backbone=file.path).predicted(inputs)
     np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
+
+
+def test_the_template_of_features_is_tried_on_made_up_images(run: Run, tmp_path: Path) -> None:
+    study, data = tmp_path / "study.toml", tmp_path / "images.npz"
+    run("study", "template", "--task", "features", "-o", str(study))
+    draw = np.random.default_rng(1)
+    np.savez(data, inputs=draw.integers(0, 256, (20, 28, 28)), labels=draw.integers(2, size=20))
+    said = run("data", "check", str(data), "--settings", str(study)).output
+    assert "features, 393 parameters" in said
+    assert "15680" in said
