@@ -46,7 +46,7 @@ ROUNDS, RATE = 40, 0.2
 SEEDS, CHOOSING = tuple(range(100, 110)), (0, 1)
 CLIPS = (0.3, 1.0)
 # Of a step, which is at most learning rate × clip norm × (records drawn / expected batch size).
-TRAVELS = (0.1, 0.3, 1.0, 3.0, 10.0)
+TRAVELS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 OWN, ALL, LOW_RANK, HEAD = "all, own first weights", "all, public weights", "lora:4", "head"
 EDGES = "features, edge directions"
 WAYS = (OWN, ALL, LOW_RANK, HEAD, EDGES)
