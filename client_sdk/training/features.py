@@ -100,6 +100,8 @@ class Features:
             raise ConfigurationError(f"the part that is not trained cannot be used: {error}") from error
         # Passes of one shape, with the first record in the first place: only its companions differ.
         among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
+        if not bool(torch.isfinite(among).all()):
+            raise ConfigurationError("the part that is not trained gives NaN or an infinity: look at its weights")
         if not torch.equal(among[0], alone[0]):
             raise ConfigurationError(
                 "the part that is not trained gives one record other features beside other records: it mixes them, and "

@@ -34,6 +34,10 @@ def net():
 def drawn():
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
 
+class Endless(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)[:, :5] / 0
+
 class Mixing(nn.Module):
     def forward(self, x):
         return x.flatten(1)[:, :5] - x.flatten(1)[:, :5].mean(0)
@@ -47,7 +51,7 @@ def broken():
 def no_module():
     return 7
 """
-NAMES = ("net", "drawn", "Mixing", "normalised", "broken", "no_module", "gone")
+NAMES = ("net", "drawn", "Endless", "Mixing", "normalised", "broken", "no_module", "gone")
 OWN: dict[str, Any] = {"shape": "1x3x4", "features": 5, "classes": 2, "bound": 2.0, "high": 1.0}
 
 
@@ -138,6 +142,12 @@ def test_a_module_that_mixes_records_is_noticed(name: str) -> None:
         return
     task = load("features", given)
     with pytest.raises(ConfigurationError, match="it mixes them"):
+        made(task).require(task.dataset(records()))
+
+
+def test_a_module_that_gives_no_finite_numbers_is_refused() -> None:
+    task = load("features", {**OWN, "module": "Endless"})
+    with pytest.raises(ConfigurationError, match="gives NaN or an infinity"):
         made(task).require(task.dataset(records()))
 
 
