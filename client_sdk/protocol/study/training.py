@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from client_sdk.protocol.study.augmentation import Augmentation
 from client_sdk.protocol.study.prior import Prior, prior_of
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
@@ -107,8 +108,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer, features; or "
-        "one that every hospital has installed",
+        description="a built-in task, such as logistic-regression or piecewise-exponential (docs/tasks.md lists them), "
+        "or one that every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -158,6 +159,12 @@ class Training(Message):
         exclude_if=lambda value: value is None,
         description="public weights for what is not trained; none: the task makes the same ones everywhere",
     )
+    # Left out where there is none, so that such a study's settings keep their digest.
+    augmentation: Augmentation | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="several views of each image or signal, averaged before the clip; none: the record as it is",
+    )
     optimiser: ServerOptimiser = Field(
         default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
     )
@@ -179,6 +186,16 @@ class Training(Message):
                 "say all, head, lora:R with a rank R of 1 to 9999, or a list of patterns such as ['layer4.*', 'fc.*']"
             )
         return given
+
+    @model_validator(mode="after")
+    def _features_are_of_the_records_themselves(self) -> Self:
+        if self.trainable == HEAD and self.augmentation is not None:
+            raise ValueError(
+                "augmentation makes new views of a record in every step, and with trainable = 'head' the features of "
+                "the record itself are computed once: leave augmentation out, or name the head's parameters by "
+                "patterns, for which the whole model is computed in every step"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_gradient_is_one_step(self) -> Self:

@@ -18,6 +18,7 @@ from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.protocol.study.training import Training
 from client_sdk.tasks import Task, load, of_study
 from client_sdk.tasks.adapters import LowRank, adapt, merge
+from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.registry import load_part
 from tests.factories.parts import CNN, Backbone, Fixed, backbone
 
@@ -64,6 +65,17 @@ def test_what_names_no_part_is_refused(wanted: Any) -> None:
     given = {"task": "cnn", "algorithm": "fedsgd", "local_steps": 1, "trainable": wanted}
     with pytest.raises(ValueError, match=r"trainable"):
         Training.model_validate(given)
+
+
+def test_new_views_in_every_step_and_features_that_are_computed_once_do_not_go_together() -> None:
+    given = {"task": "cnn", "task_parameters": CNN, "algorithm": "fedsgd", "local_steps": 1}
+    views = {"augmentation": {"views": 4, "shift": 1}}
+    with pytest.raises(ValueError, match="name the head's parameters by patterns"):
+        Training.model_validate(given | views | {"trainable": "head"})
+    Training.model_validate(given | views | {"trainable": ["7.*"]})
+    features = {"task": "features", "task_parameters": dict(EXAMPLES["features"])}
+    with pytest.raises(ConfigurationError, match=r"leave training\.augmentation out"):
+        of_study(Training.model_validate(given | views | features))
 
 
 def test_the_first_model_with_adapters_is_the_frozen_one(tmp_path: Path) -> None:
