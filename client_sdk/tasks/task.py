@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from client_sdk.data import DataError, Records, WrongRows
+from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 # Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
@@ -65,6 +66,10 @@ class Task(ABC):
 
     predicts: str = "number"
     target_columns: tuple[str, ...] = ()
+
+    head: str | None = None
+    """Name of the module within `model` that a study trains with `trainable = "head"`; None: the last of
+    `named_modules()` that has parameters of its own."""
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -264,6 +269,8 @@ def new_model(task: Task, name: str = "") -> nn.Module:
     """
     try:
         return task.model()
+    except (TaskError, ConfigurationError):
+        raise
     except Exception as error:
         raise TaskError(f"task {name or type(task).__name__!r} could not make its model: {reason(error)}") from error
 
