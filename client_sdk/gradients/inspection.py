@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.attention import Attention
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
@@ -26,6 +27,7 @@ KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
     Spread: SpreadLayer,
+    nn.MultiheadAttention: Attention,
 }
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
