@@ -8,13 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
 from client_sdk.gradients.spread import Spread, SpreadLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
-KNOWN: dict[type[nn.Module], type[Layer]] = {
+KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.Linear: LinearLayer,
     nn.Conv1d: ConvLayer,
     nn.Conv2d: ConvLayer,
@@ -75,23 +76,51 @@ def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
             )
 
 
-def known_layers(model: nn.Module) -> list[Layer]:
-    """The layers that own trainable parameters. Raises NotLayerwise when one of them has no closed form here."""
+def known_layers(model: nn.Module) -> list[Layer | Composite]:
+    """What owns trainable parameters. Raises NotLayerwise when something of it has no closed form here."""
     names = {id(p): name for name, p in trainable(model).items()}
-    layers: list[Layer] = []
+    layers: list[Layer | Composite] = []
+    covered: set[int] = set()
     for name, module in _modules(model):
-        # Unlike named_parameters() it lists those that were set to None.
-        registered: dict[str, nn.Parameter | None] = vars(module)["_parameters"]
-        own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
-        if not own:
+        if id(module) in covered:
             continue
         rule = KNOWN.get(type(module))
+        whole = rule is not None and issubclass(rule, Composite)
+        registered = _registered(module) if whole else _own(module)
+        own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
+        if whole:
+            covered |= {id(child) for child in module.modules()}
+        if not own:
+            continue
         where = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:
             raise NotLayerwise(f"{where} has no closed form here")
-        if "forward" in vars(module) or not set(registered) <= {"weight", "bias"}:
-            raise NotLayerwise(f"{where} has been re-parametrised or patched")
-        if "weight" not in registered:
-            raise NotLayerwise(f"{where} computes its weight from other parameters")
+        refuse_changed(where, module, rule, set(registered))
         layers.append(rule(name, module, own))
     return layers
+
+
+def refuse_changed(where: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]) -> None:
+    """Raise NotLayerwise for a module that is not what its type says."""
+    if issubclass(rule, Composite):
+        as_known = registered == rule.expected(module)
+    else:
+        as_known = registered <= {"weight", "bias"}
+        if as_known and "weight" not in registered:
+            raise NotLayerwise(f"{where} computes its weight from other parameters")
+    if "forward" in vars(module) or not as_known:
+        raise NotLayerwise(f"{where} has been re-parametrised or patched")
+
+
+def _own(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Name -> parameter of the module itself; unlike named_parameters() it lists those that were set to None."""
+    return vars(module)["_parameters"]
+
+
+def _registered(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Name -> parameter of the module and its children, None included."""
+    return {
+        f"{name}.{key}" if name else key: parameter
+        for name, child in _modules(module)
+        for key, parameter in _own(child).items()
+    }

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.capture import Capture
 from client_sdk.gradients.errors import NotLayerwise
 from client_sdk.gradients.inspection import known_layers, trainable
-from client_sdk.gradients.layerwise import Capture
 
 
 def model() -> nn.Sequential:

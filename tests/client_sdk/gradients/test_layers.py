@@ -49,6 +49,7 @@ def made(name: str) -> tuple[Layer, Tensor, Tensor, list[dict[str, Tensor]]]:
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     layer = KNOWN[type(module)](name, module, {key: f"model.{key}" for key, _ in module.named_parameters()})
+    assert isinstance(layer, Layer)
     signals = torch.randn_like(module(inputs))
     rows = []
     for i in range(BATCH):

@@ -1,0 +1,110 @@
+"""What every known layer leaves behind while the model runs: its input and its output's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from client_sdk.gradients.errors import NotLayerwise
+from client_sdk.gradients.layers import Layer
+
+
+@dataclass
+class Use:
+    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
+
+    version: of the input's memory at the call; another one afterwards tells of a change in place.
+    """
+
+    layer: Layer
+    input: Tensor
+    version: int
+    output_grad: Tensor | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in the output's gradient."""
+        return 0 if self.output_grad is None else self.output_grad.numel()
+
+    def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
+        """(input, output gradient); None when the loss does not depend on this call."""
+        if self.input._version != self.version:
+            raise NotLayerwise(f"the input of {self.layer.name!r} was changed in place after the call")
+        if self.input.shape[0] != batch:
+            raise NotLayerwise(f"{self.layer.name!r} does not see the records along its first axis")
+        if self.output_grad is None:
+            return None
+        return self.input, self.output_grad
+
+
+class _Call(torch.autograd.Function):
+    """The layer's own forward; its backward keeps the output gradient and returns the input's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
+        ctx.use = use
+        return use.layer.forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        use: Use = ctx.use
+        use.output_grad = g = grads[0]
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        with torch.autocast(g.device.type, enabled=False):
+            return use.layer.signal(use.input.to(g.dtype), g), None, None
+
+
+class Whole(Protocol):
+    """A module of several parts, as `composite.Composite` describes it."""
+
+    module: Any
+
+    def forward(self, capture: Capture, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Capture:
+    """Within `with`, calls of the layers are recorded, in order, in `uses`.
+
+    anchor: a number that requires grad; what a rule's own autograd function is given, so that its output does too.
+    """
+
+    def __init__(self, layers: Sequence[Layer | Whole], device: torch.device) -> None:
+        self._layers = layers
+        self.anchor = torch.zeros((), device=device, requires_grad=True)
+        self.uses: list[Use] = []
+
+    def __enter__(self) -> Capture:
+        for layer in self._layers:
+            # On this one module: its class, and others of its kind, stay as they are.
+            own = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
+            vars(layer.module)["forward"] = own
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for layer in self._layers:
+            cast("dict[str, Any]", vars(layer.module)).pop("forward", None)
+
+    def call(self, layer: Layer, x: Tensor) -> Tensor:
+        """The layer's output; its use is recorded, and autograd takes `layer.signal` for the input's gradient."""
+        return _Call.apply(x, self.anchor, self.record(layer, x))  # type: ignore[no-any-return]
+
+    def record(self, layer: Layer, x: Tensor) -> Use:
+        """A use whose `output_grad` a rule's own backward fills in; while it is None the use contributes nothing."""
+        use = Use(layer, x.detach(), x._version)
+        # A layer whose parameters are all frozen has nothing to remember.
+        if layer.names:
+            self.uses.append(use)
+        return use
+
+    def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
+        """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
+        _, *found = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
+        for name, grad in zip(parameters, cast("list[Tensor | None]", found), strict=True):
+            if grad is not None:
+                raise NotLayerwise(f"parameter {name!r} is used outside of its layer")
