@@ -20,6 +20,7 @@ from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.gradients.layers import SIGNALS, Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.packing import Packing
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
@@ -105,6 +106,7 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self._pools = max_pools(model)
+        self._packs = any(isinstance(layer, Composite) and layer.packs for layer in self.layers)
         self._signal = SIGNALS.get(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
@@ -117,7 +119,9 @@ class Layerwise:
 
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
         with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
-            losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
+            with Packing() if self._packs else nullcontext():
+                outputs = self.model(inputs)
+            losses = checked_losses(self.loss, inputs, outputs, targets)
             # A loss that depends on no captured layer has nothing to go back to.
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)
