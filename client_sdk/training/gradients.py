@@ -29,6 +29,7 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.patients import Loss
+from client_sdk.training.views import Views
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
@@ -74,6 +75,8 @@ class PrivateGradients:
         self._inputs, self._targets = dataset.inputs, dataset.targets
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
+        self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
+        self._looks = randomness.of(Purpose.VIEWS)
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
         self.distance: float | None = None
@@ -92,6 +95,8 @@ class PrivateGradients:
             batch = self._individual.admitted(batch, privacy)
         drawn = torch.as_tensor(batch)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
+        # One stream for all of a step: who is measured beside the batch has views of its own, drawn after the batch's.
+        self._looks = self._randomness.of(Purpose.VIEWS, step=step)
         part = self._clipped(drawn, slots)
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
@@ -132,7 +137,11 @@ class PrivateGradients:
             centre=self._centre,
             groups=self._groups,
             slots=slots,
+            views=self._views(),
         )
+
+    def _views(self) -> Views | None:
+        return None if self._augmentation is None else Views(self._augmentation, self._looks, grouped=self._grouped)
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
@@ -158,7 +167,9 @@ class PrivateGradients:
             slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
-                further = self._gradients.norms(self._inputs[others], self._targets[others], slots=slots)
+                further = self._gradients.norms(
+                    self._inputs[others], self._targets[others], slots=slots, views=self._views()
+                )
             else:
                 further = self._clipped(others, slots).norms
             found[rest] = further.cpu().numpy()
@@ -181,6 +192,7 @@ class PlainGradients:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
         self._inputs, self._targets, self._device = dataset.inputs, dataset.targets, device
         self._parameters = trainable(model)
+        self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
 
     def at(self, step: int) -> dict[str, Tensor]:
         """Parameter name -> mean gradient; `step` says which batch.
@@ -192,6 +204,9 @@ class PlainGradients:
         drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
         batch = torch.as_tensor(drawn)
         inputs, targets = (of[batch].to(self._device) for of in (self._inputs, self._targets))
+        if self._augmentation is not None:
+            looks = self._randomness.of(Purpose.VIEWS, step=step)
+            inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
         losses = self._loss(self._model(inputs), targets)
         total = losses.sum() / self._privacy.expected_batch_size
         if not bool(torch.isfinite(total)):
